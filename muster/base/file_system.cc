@@ -1,0 +1,157 @@
+#include "muster/base/file_system.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+namespace muster {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+Error file_error(int errno_value, std::string_view doing, const std::string& path) {
+  Error error = io_error(errno_value, fmt::format("cannot {} '{}'", doing, path));
+  if (errno_value == ENOSPC || errno_value == EDQUOT) {
+    return Error(ErrorKind::kIo, "{}; free some space or choose another directory",
+                 error.message());
+  }
+  if (errno_value == EACCES || errno_value == EPERM || errno_value == EROFS) {
+    return Error(ErrorKind::kIo, "{}; check who owns it, or choose another directory",
+                 error.message());
+  }
+  return error;
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  Status append(std::span<const std::byte> data) override {
+    while (!data.empty()) {
+      const ssize_t written = ::write(fd_, data.data(), data.size());
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return file_error(errno, "write", path_);
+      }
+      data = data.subspan(static_cast<size_t>(written));
+    }
+    return {};
+  }
+
+  Status sync() override {
+    if (::fdatasync(fd_) != 0) return file_error(errno, "sync", path_);
+    return {};
+  }
+
+  Status close() override {
+    if (::close(std::exchange(fd_, -1)) != 0) return file_error(errno, "close", path_);
+    return {};
+  }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return file_error(errno, "create", path);
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+  }
+
+  Result<std::string> read(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return file_error(errno, "open", path);
+    std::string contents;
+    const auto size = ::lseek(fd, 0, SEEK_END);
+    ::lseek(fd, 0, SEEK_SET);
+    if (size > 0) contents.reserve(static_cast<size_t>(size));
+    char buffer[1 << 16];
+    while (true) {
+      const ssize_t got = ::read(fd, buffer, sizeof(buffer));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) {
+        const int why = errno;
+        ::close(fd);
+        return file_error(why, "read", path);
+      }
+      if (got == 0) break;
+      contents.append(buffer, static_cast<size_t>(got));
+    }
+    ::close(fd);
+    return contents;
+  }
+
+  Status rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return file_error(errno, "rename to", to);
+    return {};
+  }
+
+  Status sync_directory(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return file_error(errno, "open", path);
+    const bool failed = ::fsync(fd) != 0;
+    const int why = errno;
+    ::close(fd);
+    if (failed) return file_error(why, "sync", path);
+    return {};
+  }
+
+  Status create_directories(const std::string& path) override {
+    std::error_code ec;
+    stdfs::create_directories(path, ec);
+    if (ec) return file_error(ec.value(), "create the directory", path);
+    return {};
+  }
+
+  Status remove_all(const std::string& path) override {
+    std::error_code ec;
+    stdfs::remove_all(path, ec);
+    if (ec) return file_error(ec.value(), "remove", path);
+    return {};
+  }
+
+  Result<std::vector<std::string>> list(const std::string& path) override {
+    std::vector<std::string> names;
+    std::error_code ec;
+    for (stdfs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec)) {
+      names.push_back(it->path().filename().string());
+    }
+    if (ec && ec != std::errc::no_such_file_or_directory) {
+      return file_error(ec.value(), "list", path);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool exists(const std::string& path) override {
+    std::error_code ec;
+    return stdfs::exists(path, ec);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<FileSystem> posix_file_system() { return std::make_unique<PosixFileSystem>(); }
+
+Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents) {
+  const std::string aside = path + ".tmp";
+  MUSTER_TRY(auto file, fs.create(aside));
+  MUSTER_RETURN_IF_ERROR(file->append(contents));
+  MUSTER_RETURN_IF_ERROR(file->sync());
+  MUSTER_RETURN_IF_ERROR(file->close());
+  MUSTER_RETURN_IF_ERROR(fs.rename(aside, path));
+  const auto parent = stdfs::path(path).parent_path().string();
+  return fs.sync_directory(parent.empty() ? "." : parent);
+}
+
+}  // namespace muster

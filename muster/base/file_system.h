@@ -1,0 +1,58 @@
+// The disk, behind one interface, so that tests can make it full, slow or torn.
+//
+// Everything that must survive a crash (checkpoints, manifests, run directories) is written through
+// here. Reading bulk data does not need it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/base/result.h"
+
+namespace muster {
+
+// A file being written. Not safe for concurrent use. Destroying it without close() drops it: what
+// is on the disk then is undefined.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual Status append(std::span<const std::byte> data) = 0;
+  // Returns once everything appended is on stable storage.
+  virtual Status sync() = 0;
+  virtual Status close() = 0;
+
+  Status append(std::string_view text) { return append(std::as_bytes(std::span(text))); }
+};
+
+// Safe for concurrent use. Paths are as the operating system takes them.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  // Creates or truncates.
+  virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
+  virtual Result<std::string> read(const std::string& path) = 0;
+  // Replaces `to` if it is there; atomic, also for a crash, once sync_directory(parent) has
+  // returned.
+  virtual Status rename(const std::string& from, const std::string& to) = 0;
+  virtual Status sync_directory(const std::string& path) = 0;
+  // Also the parents; fine if it is there.
+  virtual Status create_directories(const std::string& path) = 0;
+  // A file or a whole directory; fine if there is none.
+  virtual Status remove_all(const std::string& path) = 0;
+  // Names, not paths, sorted. Empty if there is no such directory.
+  virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+};
+
+// The real one. Its errors name the path and, for a full disk or missing rights, what to do.
+std::unique_ptr<FileSystem> posix_file_system();
+
+// Writes `contents` so that a reader, or a crash, sees either the old file or the whole new one.
+Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents);
+
+}  // namespace muster

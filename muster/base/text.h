@@ -1,0 +1,29 @@
+// Small things about words and numbers as people write them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster {
+
+// The candidate that `word` was most likely meant to be, or "" when none is near: at most a third
+// of its letters wrong, transpositions counting once.
+std::string closest(std::string_view word, std::span<const std::string> candidates);
+
+// " (did you mean 'batch'?)", or "" when nothing is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// "a, b and c"
+std::string join_words(std::span<const std::string> words, std::string_view last = "and");
+std::vector<std::string> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// 1234567 -> "1,234,567"; 5.25e6 bytes -> "5.2 MB"; 75 s -> "1m15s".
+std::string with_commas(uint64_t value);
+std::string human_bytes(double bytes);
+std::string human_seconds(double seconds);
+
+}  // namespace muster

@@ -1,0 +1,158 @@
+// A job, typed: everything that one training run is.
+//
+// This is the meeting point of the modules: the option table (table.h) fills it from the job file,
+// the environment and -s, and each later module takes its own part of it. Fields here have no
+// comments of their own: the table describes each option once, for `muster config explain`, the
+// schema and docs/job-file.md alike. Defaults live here and nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/config/node.h"
+
+namespace muster::config {
+
+// "500 steps", "1 pass", "90s". Zero: never.
+struct Every {
+  enum class Unit { kSteps, kPasses, kSeconds };
+  double value = 0;
+  Unit unit = Unit::kSteps;
+  bool operator==(const Every&) const = default;
+};
+
+struct ModelOptions {
+  std::string zoo;  // exactly one of zoo, use and layers
+  std::string use;  // a model registered in C++
+  Node layers;
+  Node args;                           // for zoo and use
+  std::string loss = "cross_entropy";  // cross_entropy, mse, or a registered one
+  std::vector<std::string> freeze;
+  std::string init_from;
+};
+
+struct SourceOptions {
+  std::string format;           // idx, csv, text, or a registered one; empty: there is no such data
+  std::string images;           // idx
+  std::string labels;           // idx
+  std::string path;             // csv, text
+  std::string label;            // csv: name or number of the column; empty: the last one
+  bool header = true;           // csv
+  std::string separator = ",";  // csv
+  std::string target = "class";       // csv: class or value
+  std::string unit = "characters";    // text: characters or bytes
+  int64_t context = 64;               // text: length of a sample
+  std::vector<double> part = {0, 1};  // which part of the file, as fractions
+  int64_t classes = 0;                // 0: from the labels
+  double mean = 0;                    // inputs become (x - mean) / deviation
+  double deviation = 1;
+  int64_t limit = 0;  // 0: all samples
+  Node args;          // for a registered format
+};
+
+struct AugmentOptions {
+  int64_t shift = 0;  // pixels, each way
+  bool flip = false;  // left to right
+  int64_t crop = 0;   // padding around the image before a crop of the old size
+};
+
+struct LoaderOptions {
+  int64_t threads = 1;  // 0: the lanes read for themselves
+  int64_t ahead = 2;    // steps
+};
+
+struct DataOptions {
+  SourceOptions train;
+  SourceOptions test;
+  AugmentOptions augment;
+  LoaderOptions loader;
+};
+
+struct ScheduleOptions {
+  std::string kind = "constant";  // constant, step, linear, cosine
+  int64_t warmup = 0;             // steps, linear from 0 to lr
+  int64_t every = 0;              // step: steps between drops
+  double factor = 0.1;            // step: what a drop multiplies by
+  double final = 0;               // linear, cosine: lr at the end, as a fraction of lr
+  int64_t steps = 0;              // linear, cosine: length; 0: the job's
+};
+
+struct ClipOptions {
+  double value = 0;  // 0: off
+  double norm = 0;   // 0: off
+};
+
+struct OptimizerOptions {
+  std::string kind = "sgd";  // sgd, adam, adamw, adagrad, rmsprop, lars, lamb
+  double lr = 0.01;
+  double momentum = 0;  // sgd, rmsprop, lars
+  bool nesterov = false;
+  double dampening = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double alpha = 0.99;  // rmsprop
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::string decay_on = "all";  // all, or matrices: only tensors of two or more dimensions
+  double trust = 0.001;          // lars
+  ScheduleOptions schedule;
+  ClipOptions clip;
+};
+
+struct SyncOptions {
+  std::string strategy = "lockstep";
+  std::string reduction = "exact";  // exact, native
+  int64_t bucket = 1 << 20;         // bytes
+};
+
+struct CheckpointOptions {
+  Every every = {1, Every::Unit::kPasses};
+  int64_t keep = 3;
+  bool best = true;
+};
+
+struct EvalOptions {
+  Every every = {1, Every::Unit::kPasses};
+  int64_t batch = 256;
+  int64_t samples = 0;  // 0: the whole test set
+};
+
+struct EarlyStopOptions {
+  int64_t patience = 0;  // evaluations without progress; 0: off
+  double least = 0;      // what counts as progress
+};
+
+struct TrackOptions {
+  Every every = {10, Every::Unit::kSteps};
+  bool tensorboard = true;
+};
+
+struct Job {
+  int64_t format = 1;  // the key is `muster`
+  std::string name = "job";
+  uint64_t seed = 1;
+  ModelOptions model;
+  DataOptions data;
+  int64_t batch = 128;
+  int64_t lanes = 8;
+  double passes = 0;  // at least one of passes, steps, time; the first reached ends the job
+  int64_t steps = 0;
+  double time = 0;  // seconds
+  OptimizerOptions optimizer;
+  SyncOptions sync;
+  CheckpointOptions checkpoint;
+  EvalOptions eval;
+  EarlyStopOptions early_stop;
+  TrackOptions track;
+  std::string best_by;  // the metric that decides what is best: "loss", "accuracy"; empty: the
+                        // model's first
+  std::string precision = "fp32";  // fp32, bf16
+  std::string device = "cpu";
+  std::string not_finite = "stop";  // stop, skip
+  int64_t threads = 0;              // lane threads; 0: one per core. No effect on bits
+  std::string runs = "runs";        // where run directories go
+};
+
+}  // namespace muster::config
