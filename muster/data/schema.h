@@ -1,0 +1,38 @@
+// What the samples of a data set look like: all that a model needs to know about the data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace muster::data {
+
+enum class DType { kFloat32, kInt64 };
+
+inline size_t dtype_size(DType dtype) { return dtype == DType::kFloat32 ? 4 : 8; }
+
+struct Schema {
+  DType input = DType::kFloat32;
+  std::vector<int64_t> input_shape;  // of one sample: {1, 28, 28}, {64}
+  DType target = DType::kInt64;
+  std::vector<int64_t> target_shape;  // of one sample: {} for a class, {64} for next tokens
+  // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of the
+  // next token. 0 for real-valued targets.
+  int64_t classes = 0;
+  // Text: what token i stands for, as UTF-8. Empty otherwise.
+  std::vector<std::string> vocabulary;
+
+  static size_t count(const std::vector<int64_t>& shape) {
+    return static_cast<size_t>(
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+  }
+  size_t input_elements() const { return count(input_shape); }
+  size_t target_elements() const { return count(target_shape); }
+  size_t input_bytes() const { return input_elements() * dtype_size(input); }
+  size_t target_bytes() const { return target_elements() * dtype_size(target); }
+};
+
+}  // namespace muster::data
