@@ -1,18 +1,18 @@
-// The yardstick: the training loop that anybody would write with libtorch, without lanes, flat buffers
-// or any of Muster. Plain modules, torch::optim, op-parallel threads.
+// The yardstick: the training loop that anybody would write with libtorch, without lanes, flat
+// buffers or any of Muster. Plain modules, torch::optim, op-parallel threads.
 //
 // Protocol, shared with bare_loop.py and muster_loop.cc so that bench/step_time.py can alternate
-// between them: reads "N\n" on standard input, runs N steps, prints one JSON line with the seconds of
-// each; ends with its input.
+// between them: reads "N\n" on standard input, runs N steps, prints one JSON line with the seconds
+// of each; ends with its input.
 //
 //   bare_loop MODEL BATCH THREADS        MODEL: lenet, mlp, gpt
-#include <torch/torch.h>
-
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 namespace {
 
@@ -43,9 +43,9 @@ struct Lenet : Net {
 struct Mlp : Net {
   nn::Sequential layers;
   Mlp() {
-    layers = register_module("layers", nn::Sequential(nn::Flatten(), nn::Linear(784, 2048), nn::ReLU(),
-                                                      nn::Linear(2048, 2048), nn::ReLU(),
-                                                      nn::Linear(2048, 10)));
+    layers = register_module(
+        "layers", nn::Sequential(nn::Flatten(), nn::Linear(784, 2048), nn::ReLU(),
+                                 nn::Linear(2048, 2048), nn::ReLU(), nn::Linear(2048, 10)));
   }
   Tensor forward(Tensor x) override { return layers->forward(x); }
 };
@@ -58,9 +58,11 @@ struct BlockImpl : nn::Module {
     ln_1 = register_module("ln_1", nn::LayerNorm(nn::LayerNormOptions({width})));
     ln_2 = register_module("ln_2", nn::LayerNorm(nn::LayerNormOptions({width})));
     c_attn = register_module("c_attn", nn::Linear(nn::LinearOptions(width, 3 * width).bias(false)));
-    attn_proj = register_module("attn_proj", nn::Linear(nn::LinearOptions(width, width).bias(false)));
+    attn_proj =
+        register_module("attn_proj", nn::Linear(nn::LinearOptions(width, width).bias(false)));
     c_fc = register_module("c_fc", nn::Linear(nn::LinearOptions(width, 4 * width).bias(false)));
-    mlp_proj = register_module("mlp_proj", nn::Linear(nn::LinearOptions(4 * width, width).bias(false)));
+    mlp_proj =
+        register_module("mlp_proj", nn::Linear(nn::LinearOptions(4 * width, width).bias(false)));
   }
   Tensor forward(Tensor x) {
     const auto b = x.size(0), t = x.size(1), c = x.size(2);
@@ -110,8 +112,10 @@ int main(int argc, char** argv) {
     inputs = torch::randint(65, {1024, 64}, torch::kInt64);
     targets = torch::randint(65, {1024, 64}, torch::kInt64);
   } else {
-    if (kind == "lenet") net = std::make_shared<Lenet>();
-    else net = std::make_shared<Mlp>();
+    if (kind == "lenet")
+      net = std::make_shared<Lenet>();
+    else
+      net = std::make_shared<Mlp>();
     inputs = torch::randn({1024, 1, 28, 28});
     targets = torch::randint(10, {1024}, torch::kInt64);
   }

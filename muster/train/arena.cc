@@ -91,7 +91,8 @@ Hash128 Arena::weights_hash() const {
 std::vector<ckpt::TensorView> Arena::model_views(std::span<const std::byte> bytes) const {
   MUSTER_CHECK(bytes.size() == size_, "not a copy of this arena");
   std::vector<ckpt::TensorView> views;
-  const auto* counters = bytes.data() + (reinterpret_cast<const std::byte*>(counters_) - memory_.get());
+  const auto* counters =
+      bytes.data() + (reinterpret_cast<const std::byte*>(counters_) - memory_.get());
   const std::span<const std::byte> step = {counters + offsetof(Counters, step), sizeof(int64_t)};
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const auto& spec = tensors_[t];
@@ -112,16 +113,21 @@ std::vector<ckpt::TensorView> Arena::state_views(std::span<const std::byte> byte
   const size_t buffer_bytes = layout_.elements() * sizeof(float);
   for (size_t s = 0; s < slot_names_.size(); ++s) {
     for (size_t t = 0; t < tensors_.size(); ++t) {
-      views.push_back({slot_names_[s] + "/" + tensors_[t].info.name, ckpt::DType::F32,
-                       tensors_[t].shape,
-                       bytes.subspan((1 + s) * buffer_bytes + layout_.tensor_begin(t) * sizeof(float),
-                                     layout_.tensor_size(t) * sizeof(float))});
+      views.push_back(
+          {slot_names_[s] + "/" + tensors_[t].info.name, ckpt::DType::F32, tensors_[t].shape,
+           bytes.subspan((1 + s) * buffer_bytes + layout_.tensor_begin(t) * sizeof(float),
+                         layout_.tensor_size(t) * sizeof(float))});
     }
   }
   const auto blocks = static_cast<int64_t>(layout_.blocks().size());
-  views.push_back({"exponents", ckpt::DType::U8, {blocks},
-                   bytes.subspan((1 + slot_names_.size()) * buffer_bytes, layout_.blocks().size())});
-  views.push_back({"counters", ckpt::DType::U8, {static_cast<int64_t>(sizeof(Counters))},
+  views.push_back(
+      {"exponents",
+       ckpt::DType::U8,
+       {blocks},
+       bytes.subspan((1 + slot_names_.size()) * buffer_bytes, layout_.blocks().size())});
+  views.push_back({"counters",
+                   ckpt::DType::U8,
+                   {static_cast<int64_t>(sizeof(Counters))},
                    bytes.subspan(reinterpret_cast<const std::byte*>(counters_) - memory_.get(),
                                  sizeof(Counters))});
   return views;
@@ -165,10 +171,11 @@ Status Arena::load_state(const ckpt::SafetensorsFile& file) {
   for (const auto& view : state_views(this->bytes())) {
     const auto* stored = file.find(view.name);
     if (stored == nullptr || stored->dtype != view.dtype || stored->shape != view.shape) {
-      return Error(ErrorKind::kCheckpoint,
-                   "the checkpoint's training state has no fitting '{}': the job's model or optimizer "
-                   "has changed since; to start from its weights alone, use model.init_from",
-                   view.name);
+      return Error(
+          ErrorKind::kCheckpoint,
+          "the checkpoint's training state has no fitting '{}': the job's model or optimizer "
+          "has changed since; to start from its weights alone, use model.init_from",
+          view.name);
     }
     auto* place = memory_.get() + (view.data.data() - memory_.get());
     std::memcpy(place, stored->data.data(), stored->data.size());

@@ -5,9 +5,10 @@
 //   exponents    uint8   one per block: what the next step's fixed-point scale is made from
 //   counters     Counters
 //
-// It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one hash.
-// Modules alias their parameters into it (lane_net.h); optimizers update it block by block. Memory is
-// touched by several threads, each on blocks of its own; who may do what when is said in step.h.
+// It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one
+// hash. Modules alias their parameters into it (lane_net.h); optimizers update it block by block.
+// Memory is touched by several threads, each on blocks of its own; who may do what when is said in
+// step.h.
 #pragma once
 
 #include <cstddef>

@@ -5,14 +5,16 @@
 #include <cstring>
 
 #include "muster/base/check.h"
-#include "muster/exact/block_sum.h"
+#include "muster/exact/fixed_point.h"
+#include "muster/exact/float_sum.h"
 
 namespace muster::train {
 
 GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes)
     : layout_(layout),
       lanes_(lanes),
-      sums_(std::aligned_alloc(64, std::max<size_t>(64, layout.elements() * sizeof(int32_t))), std::free),
+      sums_(std::aligned_alloc(64, std::max<size_t>(64, layout.elements() * sizeof(int32_t))),
+            std::free),
       bucket_of_(layout.blocks().size()),
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
@@ -88,7 +90,7 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   added_in_[block] = round_;
   seen_[block] = std::max(seen_[block], exponent);
   auto& culprit = not_finite_[static_cast<size_t>(lane)];
-  if (exponent == 255 && culprit < 0) culprit = static_cast<int64_t>(tensor);
+  if (exponent == exact::kNotFinite && culprit < 0) culprit = static_cast<int64_t>(tensor);
 }
 
 GradientSum::Outcome GradientSum::finish() {

@@ -1,15 +1,15 @@
 // Where the gradients of the lanes meet.
 //
-// Each lane adds its gradient tensor by tensor, as backward produces it. With Mode::kExact the sum is
-// in block fixed point (muster/exact), so it does not depend on which lane came first; with kNative it
-// is plain float and does. kDry only looks at magnitudes: the first step of a job uses it to find its
-// scales.
+// Each lane adds its gradient tensor by tensor, as backward produces it. With Mode::kExact the sum
+// is in block fixed point (muster/exact), so it does not depend on which lane came first; with
+// kNative it is plain float and does. kDry only looks at magnitudes: the first step of a job uses
+// it to find its scales.
 //
-// The buffer is cut into buckets of whole blocks. A bucket is what one lane locks at a time (and, with
-// several workers, what is exchanged at a time); its size has no effect on bits.
+// The buffer is cut into buckets of whole blocks. A bucket is what one lane locks at a time (and,
+// with several workers, what is exchanged at a time); its size has no effect on bits.
 //
-// Threads: begin() and finish() and all reading belong to one thread, with no add() running. add() may
-// run on any number of threads, each with a lane of its own.
+// Threads: begin() and finish() and all reading belong to one thread, with no add() running. add()
+// may run on any number of threads, each with a lane of its own.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class GradientSum {
   // `layout` must outlive this. `lanes` of the whole job.
   GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes);
 
-  // Starts a sum. exponents: one per block, from which scales are made; must not change until the next
-  // begin().
+  // Starts a sum. exponents: one per block, from which scales are made; must not change until the
+  // next begin().
   void begin(Mode mode, std::span<const uint8_t> exponents);
   void add(int lane, size_t tensor, const float* gradient);
   // Everything has been added. Blocks that nobody added to are zero.
@@ -49,7 +49,8 @@ class GradientSum {
 
   // The largest exponent byte that any lane had in each block.
   std::span<const uint8_t> seen() const { return seen_; }
-  // Block b of the sum as floats, in `scratch` (which has room for a block) or, with kNative, in place.
+  // Block b of the sum as floats, in `scratch` (which has room for a block) or, with kNative, in
+  // place.
   std::span<const float> read(size_t block, std::span<float> scratch) const;
 
  private:

@@ -1,11 +1,12 @@
 #include "muster/train/lane_net.h"
 
-#include <ATen/autocast_mode.h>
 #include <fnmatch.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace muster::train {
 namespace {
@@ -18,15 +19,15 @@ auto guarded(std::string_view doing, const Body& body) -> Result<decltype(body()
   } catch (const c10::Error& e) {
     return Error(ErrorKind::kJob, "{}: {}", doing, e.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return Error(ErrorKind::kMachine, "{}: out of memory; a smaller batch or fewer threads need less",
-                 doing);
+    return Error(ErrorKind::kMachine,
+                 "{}: out of memory; a smaller batch or fewer threads need less", doing);
   } catch (const std::exception& e) {
     return Error(ErrorKind::kInternal, "{}: {}", doing, e.what());
   }
 }
 
-// bf16 autocast for the calling thread, while it lives. The cache of converted weights stays off: it is
-// shared by all threads, so that what is in it would depend on what the others do.
+// bf16 autocast for the calling thread, while it lives. The cache of converted weights stays off:
+// it is shared by all threads, so that what is in it would depend on what the others do.
 class Autocast {
  public:
   explicit Autocast(bool on) : on_(on) {
@@ -91,9 +92,9 @@ Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std:
   }
   for (const auto& statistic : model::collect_statistics(net)) {
     const auto role = frozen(statistic.name) ? optim::Role::kFrozen : optim::Role::kStatistic;
-    tensors.push_back({{statistic.name, static_cast<int>(statistic.running.dim()), role,
-                        statistic.momentum},
-                       statistic.running.sizes().vec()});
+    tensors.push_back(
+        {{statistic.name, static_cast<int>(statistic.running.dim()), role, statistic.momentum},
+         statistic.running.sizes().vec()});
   }
   for (size_t i = 0; i < freeze.size(); ++i) {
     if (used[i]) continue;
@@ -102,8 +103,8 @@ Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std:
       names.push_back("'" + tensors[t].info.name + "'");
     }
     return Error(ErrorKind::kJob,
-                 "model.freeze: no parameter's name matches '{}'; the names begin {}, ...", freeze[i],
-                 fmt::join(names, ", "));
+                 "model.freeze: no parameter's name matches '{}'; the names begin {}, ...",
+                 freeze[i], fmt::join(names, ", "));
   }
   return tensors;
 }
@@ -135,8 +136,8 @@ LaneNet::LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum)
     : plan_(plan), arena_(arena), sum_(sum) {}
 LaneNet::~LaneNet() = default;
 
-Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& arena, GradientSum* sum,
-                                                 FirstNet* first) {
+Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& arena,
+                                                 GradientSum* sum, FirstNet* first) {
   std::unique_ptr<LaneNet> lane(new LaneNet(plan, arena, sum));
   if (first != nullptr) {
     lane->net_ = first->net;
@@ -146,9 +147,8 @@ Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& are
     lane->context_->seed = plan.seed;
     MUSTER_TRY(lane->net_, model::build(*plan.models, plan.options, plan.schema, lane->context_));
   }
-  MUSTER_TRY(auto attached, guarded("attaching the model", [&] {
-               return lane->attach(first != nullptr);
-             }));
+  MUSTER_TRY(auto attached,
+             guarded("attaching the model", [&] { return lane->attach(first != nullptr); }));
   MUSTER_RETURN_IF_ERROR(std::move(attached));
   return lane;
 }
@@ -177,6 +177,7 @@ Status LaneNet::attach(bool copy_into_arena) {
     const auto* spec = arena_.find(statistic.name, &t);
     MUSTER_CHECK(spec != nullptr, "the arena was made for another model");
     adopt(statistic.running, t);
+    if (spec->info.role == optim::Role::kStatistic) statistics_.emplace_back(t, statistic.latest);
   }
   return {};
 }
@@ -203,10 +204,7 @@ Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, 
     const auto loss =
         plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
     loss.backward(torch::full({}, weight));
-    for (const auto& statistic : model::collect_statistics(*net_)) {
-      size_t t = 0;
-      if (arena_.find(statistic.name, &t)->info.role == optim::Role::kFrozen) continue;
-      const auto latest = statistic.latest.contiguous();
+    for (const auto& [t, latest] : statistics_) {
       const float* values = latest.const_data_ptr<float>();
       scratch_.resize(static_cast<size_t>(latest.numel()));
       for (size_t i = 0; i < scratch_.size(); ++i) scratch_[i] = values[i] * weight;

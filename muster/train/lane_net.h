@@ -1,9 +1,9 @@
 // A model as one lane thread sees it: a module of its own whose parameters are the arena's memory.
 //
-// All lane threads of a worker share one copy of the weights: each has a LaneNet, and every parameter
-// of every LaneNet is a view of the same arena. Backward hands each parameter's gradient to the
-// GradientSum as soon as it is there, while it is still in cache, and frees it at once: no second copy
-// of the gradients ever exists.
+// All lane threads of a worker share one copy of the weights: each has a LaneNet, and every
+// parameter of every LaneNet is a view of the same arena. Backward hands each parameter's gradient
+// to the GradientSum as soon as it is there, while it is still in cache, and frees it at once: no
+// second copy of the gradients ever exists.
 //
 // One thread at a time uses a LaneNet. Weights must not change while any of them computes.
 #pragma once
@@ -33,8 +33,8 @@ struct NetPlan {
 };
 
 // The arena's description of the model: its parameters in the model's order, then its statistics.
-// Names that match one of `freeze` (with * for any letters) are kept as they are by training; a pattern
-// that matches nothing is an error.
+// Names that match one of `freeze` (with * for any letters) are kept as they are by training; a
+// pattern that matches nothing is an error.
 Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std::string>& freeze);
 
 // Builds the model once, with its initial weights, and returns it with its description.
@@ -47,16 +47,16 @@ Result<FirstNet> build_first_net(const NetPlan& plan);
 
 class LaneNet {
  public:
-  // `first`: an already built net to use, whose values are copied into the arena; without it another
-  // one is built and takes the arena's values.
-  static Result<std::unique_ptr<LaneNet>> create(const NetPlan& plan, Arena& arena, GradientSum* sum,
-                                                 FirstNet* first = nullptr);
+  // `first`: an already built net to use, whose values are copied into the arena; without it
+  // another one is built and takes the arena's values.
+  static Result<std::unique_ptr<LaneNet>> create(const NetPlan& plan, Arena& arena,
+                                                 GradientSum* sum, FirstNet* first = nullptr);
   ~LaneNet();
   LaneNet(const LaneNet&) = delete;
   LaneNet& operator=(const LaneNet&) = delete;
 
-  // Forward and backward of one lane of one step. The gradient of weight * mean loss, and the lane's
-  // statistics times weight, go to the GradientSum. Returns the mean loss.
+  // Forward and backward of one lane of one step. The gradient of weight * mean loss, and the
+  // lane's statistics times weight, go to the GradientSum. Returns the mean loss.
   Result<double> train(int64_t step, int lane, const data::Batch& batch, float weight);
 
   // Sums over the batch's samples, without gradients, with running statistics.
@@ -82,7 +82,8 @@ class LaneNet {
   GradientSum* sum_;
   std::shared_ptr<model::LaneContext> context_;
   std::shared_ptr<model::Net> net_;
-  std::vector<std::pair<size_t, model::Statistic>> statistics_;  // with their place in the arena
+  std::vector<std::pair<size_t, torch::Tensor>>
+      statistics_;  // place in the arena, the lane's latest
   std::vector<float> scratch_;
 };
 

@@ -13,7 +13,8 @@ Session::Session(config::Job job, const Registries& registries)
 
 Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries& registries) {
   if (job.device != "cpu") {
-    return Error(ErrorKind::kMachine, "device '{}' is not supported yet; use device: cpu", job.device);
+    return Error(ErrorKind::kMachine, "device '{}' is not supported yet; use device: cpu",
+                 job.device);
   }
   std::unique_ptr<Session> session(new Session(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->open_data());
@@ -32,7 +33,8 @@ Status Session::open_data() {
 
   const auto batch = static_cast<double>(job_.batch);
   double samples = std::numeric_limits<double>::infinity();
-  if (job_.passes > 0) samples = std::min(samples, job_.passes * static_cast<double>(train_->size()));
+  if (job_.passes > 0)
+    samples = std::min(samples, job_.passes * static_cast<double>(train_->size()));
   if (job_.steps > 0) samples = std::min(samples, static_cast<double>(job_.steps) * batch);
   if (std::isfinite(samples)) {
     total_samples_ = static_cast<uint64_t>(std::llround(samples));
@@ -75,8 +77,8 @@ Status Session::start_loader() {
   plan.augment = job_.data.augment;
   plan.threads = static_cast<int>(job_.data.loader.threads);
   plan.ahead = static_cast<int>(job_.data.loader.ahead);
-  MUSTER_TRY(loader_, data::Loader::create(*train_, plan,
-                                           static_cast<uint64_t>(arena_->counters().step)));
+  MUSTER_TRY(loader_,
+             data::Loader::create(*train_, plan, static_cast<uint64_t>(arena_->counters().step)));
   stepper_ = std::make_unique<Stepper>(
       job_,
       StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), optimizer_.get()},
@@ -99,9 +101,10 @@ Result<const data::Dataset*> Session::test_data() {
     const auto& theirs = test_->schema();
     if (theirs.input_shape != ours.input_shape || theirs.input != ours.input ||
         theirs.target_shape != ours.target_shape || theirs.target != ours.target) {
-      return Error(ErrorKind::kData,
-                   "data.test has samples of another shape than data.train; both must come from the "
-                   "same kind of source");
+      return Error(
+          ErrorKind::kData,
+          "data.test has samples of another shape than data.train; both must come from the "
+          "same kind of source");
     }
   }
   return test_.get();

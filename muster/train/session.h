@@ -1,5 +1,6 @@
-// A job made ready to compute: data opened, model built, threads started. It knows nothing of disks,
-// run directories or screens; trainer.h puts those around it, benchmarks and tests use it alone.
+// A job made ready to compute: data opened, model built, threads started. It knows nothing of
+// disks, run directories or screens; trainer.h puts those around it, benchmarks and tests use it
+// alone.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@
 
 namespace muster::train {
 
-// Models, losses and data formats that a job may name: the built-in ones and those of the program that
-// links this library.
+// Models, losses and data formats that a job may name: the built-in ones and those of the program
+// that links this library.
 struct Registries {
   model::Registry models = model::Registry::builtin();
   data::Registry data = data::Registry::builtin();
@@ -45,8 +46,8 @@ class Session {
   double steps_per_pass() const;
   bool has_test() const { return job_.data.test.format != ""; }
 
-  // Computes and commits the arena's next step. The first call fixes where the loader starts: set the
-  // arena's state before.
+  // Computes and commits the arena's next step. The first call fixes where the loader starts: set
+  // the arena's state before.
   Result<StepReport> step();
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "muster/exact/block_sum.h"
+#include "muster/exact/fixed_point.h"
 
 namespace muster::train {
 
@@ -35,20 +35,25 @@ Result<StepReport> Stepper::run() {
   if (exact && counters.step == 0) {
     // Nobody knows the size of the first gradients: compute them once just to look.
     MUSTER_TRY(const auto outcome, run_lanes(GradientSum::Mode::kDry, exponents_));
-    if (!outcome.not_finite) widen_exponents();
+    if (!outcome.not_finite) {
+      exponents_ = exact::first_exponents(arena.layout(), parts_.sum->seen());
+    }
   }
   const auto mode = exact ? GradientSum::Mode::kExact : GradientSum::Mode::kNative;
   MUSTER_TRY(auto outcome, run_lanes(mode, exponents_));
   if (outcome.overflow && !outcome.not_finite) {
     // The exponents seen are exact, so the second time everything fits.
-    widen_exponents();
+    for (size_t b = 0; b < exponents_.size(); ++b) {
+      exponents_[b] = exact::redo_exponent(exponents_[b], parts_.sum->seen()[b]);
+    }
     report.redone = true;
     MUSTER_TRY(outcome, run_lanes(mode, exponents_));
     MUSTER_CHECK(!outcome.overflow, "a step overflowed with scales made from its own exponents");
   }
   for (const auto& lane : lane_results_) report.samples += lane.samples;
   for (const auto& lane : lane_results_) {
-    report.loss += lane.loss * static_cast<double>(lane.samples) / static_cast<double>(report.samples);
+    report.loss +=
+        lane.loss * static_cast<double>(lane.samples) / static_cast<double>(report.samples);
   }
   if (outcome.not_finite) {
     if (job_.not_finite != "skip") return not_finite_error(*outcome.not_finite);
@@ -106,13 +111,9 @@ Status Stepper::run_lane(int member, int lane) {
   if (batch->count == 0) return {};  // the last step of a job may be short
   const auto total = static_cast<float>(parts_.loader->samples_in(static_cast<uint64_t>(step)));
   const float weight = static_cast<float>(batch->count) / total;
-  MUSTER_TRY(result.loss, parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
+  MUSTER_TRY(result.loss,
+             parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
   return {};
-}
-
-void Stepper::widen_exponents() {
-  const auto seen = parts_.sum->seen();
-  for (size_t b = 0; b < exponents_.size(); ++b) exponents_[b] = std::max(exponents_[b], seen[b]);
 }
 
 Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
@@ -121,15 +122,15 @@ Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
   const double loss = lane_results_[static_cast<size_t>(where.lane)].loss;
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
-  return Error(
-      ErrorKind::kNumerics,
-      "step {}, lane {}: the gradient of '{}' is not finite ({}); samples {}{}. Look at these samples, "
-      "lower optimizer.lr, clip gradients (optimizer.clip.norm), or set not_finite: skip",
-      step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
-      std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "so is the loss",
-      fmt::join(batch->samples.begin(), batch->samples.begin() + static_cast<std::ptrdiff_t>(shown),
-                ", "),
-      shown < batch->samples.size() ? ", ..." : "");
+  return Error(ErrorKind::kNumerics,
+               "step {}, lane {}: the gradient of '{}' is not finite ({}); samples {}{}. Look at "
+               "these samples, "
+               "lower optimizer.lr, clip gradients (optimizer.clip.norm), or set not_finite: skip",
+               step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
+               std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "so is the loss",
+               fmt::join(batch->samples.begin(),
+                         batch->samples.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+               shown < batch->samples.size() ? ", ..." : "");
 }
 
 const optim::TensorInfo& Stepper::info_of(size_t block) const {
@@ -147,7 +148,8 @@ optim::BlockView Stepper::view_block(size_t block, std::span<float> scratch) {
   return view;
 }
 
-void Stepper::for_each_block(const std::function<void(size_t block, std::span<float> scratch)>& body) {
+void Stepper::for_each_block(
+    const std::function<void(size_t block, std::span<float> scratch)>& body) {
   const size_t count = parts_.arena->layout().blocks().size();
   constexpr size_t kGrain = 16;  // 64 Ki elements: long enough not to fight over the counter
   std::atomic<size_t> next{0};

@@ -2,13 +2,14 @@
 //
 //   lanes     the team takes lanes one by one, forward and backward, gradients into the GradientSum
 //   commit    did a scale overflow (then the lanes run once more), is everything finite
-//   norms     only if the job clips by norm or the optimizer needs them: sums of squares, in double,
+//   norms     only if the job clips by norm or the optimizer needs them: sums of squares, in
+//   double,
 //             block by block, added up in the order of blocks
 //   update    the team takes blocks one by one: sum -> float -> optimizer -> weights
 //
-// Between the phases the team is at a barrier (Team::run returns), which is what lets lanes read the
-// weights and blocks change them without any lock. A step has no effect at all unless it is committed:
-// everything up to the commit only reads the arena.
+// Between the phases the team is at a barrier (Team::run returns), which is what lets lanes read
+// the weights and blocks change them without any lock. A step has no effect at all unless it is
+// committed: everything up to the commit only reads the arena.
 #pragma once
 
 #include <cstdint>
@@ -61,10 +62,9 @@ class Stepper {
     uint64_t samples = 0;
   };
 
-  Result<GradientSum::Outcome> run_lanes(GradientSum::Mode mode, std::span<const uint8_t> exponents);
+  Result<GradientSum::Outcome> run_lanes(GradientSum::Mode mode,
+                                         std::span<const uint8_t> exponents);
   Status run_lane(int member, int lane);
-  // Makes every block's scale fit what was seen.
-  void widen_exponents();
   Error not_finite_error(const GradientSum::NotFinite& where);
   // Calls body for every block, spread over the team; scratch has room for one block.
   void for_each_block(const std::function<void(size_t block, std::span<float> scratch)>& body);
@@ -78,12 +78,12 @@ class Stepper {
   StepParts parts_;
   const int64_t total_steps_;
   const int lanes_;
-  std::vector<LaneResult> lane_results_;          // by lane, written by whoever has the lane
-  std::vector<uint8_t> exponents_;                // of the step being computed
-  std::vector<double> squares_;                   // by block
+  std::vector<LaneResult> lane_results_;               // by lane, written by whoever has the lane
+  std::vector<uint8_t> exponents_;                     // of the step being computed
+  std::vector<double> squares_;                        // by block
   std::vector<optim::Optimizer::Norms> block_norms_;   // by block
   std::vector<optim::Optimizer::Norms> tensor_norms_;  // by tensor
-  std::vector<std::vector<float>> scratch_;       // by member, one block each
+  std::vector<std::vector<float>> scratch_;            // by member, one block each
 };
 
 }  // namespace muster::train

@@ -1,7 +1,7 @@
 // The lane threads: a fixed team that runs one function at a time, each member with its number.
 //
-// The caller of run() is member 0 and works along, so that a team of one costs nothing. Between runs
-// the others sleep; they never spin, because the machine may be shared.
+// The caller of run() is member 0 and works along, so that a team of one costs nothing. Between
+// runs the others sleep; they never spin, because the machine may be shared.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace muster::train {
 
 class Team {
  public:
-  // `prepare` runs once on every member, on its own thread, before its first work; on member 0 at once.
+  // `prepare` runs once on every member, on its own thread, before its first work; on member 0 at
+  // once.
   Team(int members, std::function<void(int member)> prepare);
   ~Team();
   Team(const Team&) = delete;
@@ -27,7 +28,8 @@ class Team {
   // visible to the caller. The body must not throw.
   void run(const std::function<void(int member)>& body);
 
-  // Calls body(i) once for each i in [0, count), each on whichever member is free, in runs of `grain`.
+  // Calls body(i) once for each i in [0, count), each on whichever member is free, in runs of
+  // `grain`.
   void for_each(size_t count, size_t grain, const std::function<void(size_t i)>& body);
 
  private:
