@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <numeric>
 #include <optional>
 
 #include "muster/base/check.h"
@@ -29,11 +28,9 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   std::optional<Error> error;  // guarded by mutex
   team.run([&](int member) {
     data::Batch buffer;
-    std::vector<uint64_t> indices;
+
     for (size_t i = next++; i < parts.size(); i = next++) {
-      indices.resize(std::min(size, count - i * size));
-      std::iota(indices.begin(), indices.end(), i * size);
-      data::read_samples(dataset, indices, buffer);
+      data::read_range(dataset, i * size, std::min(size, count - i * size), buffer);
       auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
       if (part.ok()) {
         parts[i] = *std::move(part);
@@ -52,8 +49,8 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
     sum.samples += part.samples;
     sum.loss += part.loss;
     for (size_t m = 0; m < sum.metrics.size(); ++m) {
-      sum.metrics[m].first += part.metrics[m].first;
-      sum.metrics[m].second += part.metrics[m].second;
+      sum.metrics[m].sum += part.metrics[m].sum;
+      sum.metrics[m].count += part.metrics[m].count;
     }
   }
   EvalReport report;
@@ -61,7 +58,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   report.values.emplace_back("loss", sum.loss / std::max(1.0, sum.samples));
   for (size_t m = 0; m < sum.metrics.size(); ++m) {
     report.values.emplace_back(plan.loss.metrics[m].name,
-                               sum.metrics[m].first / std::max(1.0, sum.metrics[m].second));
+                               sum.metrics[m].sum / std::max(1.0, sum.metrics[m].count));
   }
   return report;
 }

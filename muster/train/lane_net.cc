@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "muster/model/init.h"
+
 namespace muster::train {
 namespace {
 
@@ -224,7 +226,7 @@ Result<LaneNet::Evaluation> LaneNet::evaluate(const data::Batch& batch) {
     result.samples = static_cast<double>(batch.count);
     result.loss = plan_.loss.compute(output, target).item<float>() * result.samples;
     for (const auto& metric : plan_.loss.metrics) {
-      result.metrics.push_back(metric.compute(output, target));
+      result.metrics.push_back(metric.measure(output, target));
     }
     return result;
   });

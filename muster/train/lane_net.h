@@ -16,7 +16,7 @@
 
 #include "muster/config/job.h"
 #include "muster/data/loader.h"
-#include "muster/model/model.h"
+#include "muster/model/registry.h"
 #include "muster/train/arena.h"
 #include "muster/train/gradient_sum.h"
 
@@ -63,7 +63,7 @@ class LaneNet {
   struct Evaluation {
     double samples = 0;
     double loss = 0;
-    std::vector<std::pair<double, double>> metrics;  // sum and count, as the loss names them
+    std::vector<model::Measured> metrics;  // as the loss names them
   };
   Result<Evaluation> evaluate(const data::Batch& batch);
 

@@ -11,7 +11,7 @@
 #include "muster/config/job.h"
 #include "muster/data/dataset.h"
 #include "muster/data/loader.h"
-#include "muster/model/model.h"
+#include "muster/model/registry.h"
 #include "muster/optim/optimizer.h"
 #include "muster/train/arena.h"
 #include "muster/train/evaluate.h"
@@ -56,7 +56,7 @@ class Session {
   Session(config::Job job, const Registries& registries);
   Status open_data();
   Status build_nets();
-  Status start_loader();
+  void start_loader();
   Result<const data::Dataset*> test_data();
 
   config::Job job_;
@@ -65,7 +65,7 @@ class Session {
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   int64_t total_steps_ = 0;
-  uint64_t total_samples_ = 0;
+  data::LoaderPlan loading_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<GradientSum> sum_;

@@ -109,8 +109,8 @@ Status Stepper::run_lane(int member, int lane) {
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), lane);
   result = {0, batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
-  const auto total = static_cast<float>(parts_.loader->samples_in(static_cast<uint64_t>(step)));
-  const float weight = static_cast<float>(batch->count) / total;
+  const auto total = data::step_slice(*parts_.batches, static_cast<uint64_t>(step)).count;
+  const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
   MUSTER_TRY(result.loss,
              parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
   return {};

@@ -45,6 +45,7 @@ struct StepParts {
   Team* team;
   std::span<const std::unique_ptr<LaneNet>> nets;  // one per member of the team
   data::Loader* loader;
+  const data::BatchPlan* batches;
   const optim::Optimizer* optimizer;
 };
 
