@@ -68,12 +68,12 @@ class LaneNet {
   Result<Evaluation> evaluate(const data::Batch& batch);
 
   // The model's output for a batch, without gradients.
-  Result<torch::Tensor> predict(const data::Batch& batch);
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema& schema);
 
  private:
   LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum);
   Status attach(bool copy_into_arena);
-  torch::Tensor forward(const data::Batch& batch);
+  torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
 
   class GradientHook;

@@ -1,13 +1,13 @@
 #include "muster/train/probe.h"
 
-#include <torch/torch.h>
-#include <torch/version.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <vector>
+
+#include <torch/torch.h>
+#include <torch/version.h>
 
 #include "muster/base/clock.h"
 #include "muster/base/thread.h"
@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kSide = 512;
 
-// Multiplications per second of `members` threads that each multiply their own matrices, in GFLOP/s:
-// the median of several short rounds, since a shared machine has bad moments.
+// Multiplications per second of `members` threads that each multiply their own matrices, in
+// GFLOP/s: the median of several short rounds, since a shared machine has bad moments.
 double measure_gflops(int members) {
   Team team(members, [](int) { at::set_num_threads(1); });
   std::vector<double> rounds;
@@ -49,14 +49,10 @@ nlohmann::json probe(int threads) {
   nlohmann::json kernels;
   for (const auto& [name, hash] : print.kernels) kernels[name] = hash.hex();
   const char* cbwr = std::getenv("MKL_CBWR");
-  return {{"torch_version", TORCH_VERSION},
-          {"capability", kernel_capability()},
-          {"fingerprint", print.combined().hex()},
-          {"kernels", kernels},
-          {"mkl_cbwr", cbwr == nullptr ? "" : cbwr},
-          {"lane_threads", threads},
-          {"gflops_one_lane", measure_gflops(1)},
-          {"gflops_all_lanes", measure_gflops(threads)}};
+  return {{"torch_version", TORCH_VERSION},          {"capability", kernel_capability()},
+          {"fingerprint", print.combined().hex()},   {"kernels", kernels},
+          {"mkl_cbwr", cbwr == nullptr ? "" : cbwr}, {"lane_threads", threads},
+          {"gflops_one_lane", measure_gflops(1)},    {"gflops_all_lanes", measure_gflops(threads)}};
 }
 
 }  // namespace muster::train

@@ -110,4 +110,16 @@ Result<EvalReport> Session::evaluate() {
   return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples);
 }
 
+Status Session::try_forward() {
+  data::Batch batch;
+  data::read_range(*train_, 0, 1, batch);
+  MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
+  (void)evaluation;
+  return {};
+}
+
+Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {
+  return nets_[0]->predict(batch, schema != nullptr ? *schema : plan_.schema);
+}
+
 }  // namespace muster::train

@@ -51,13 +51,19 @@ class Session {
   Result<StepReport> step();
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
+  // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
+  // Runs the model on one sample, so that shapes that do not fit are found before training starts.
+  Status try_forward();
+  // Opened when first asked for.
+  Result<const data::Dataset*> test_data();
+  const data::Dataset& train_data() const { return *train_; }
 
  private:
   Session(config::Job job, const Registries& registries);
   Status open_data();
   Status build_nets();
   void start_loader();
-  Result<const data::Dataset*> test_data();
 
   config::Job job_;
   const Registries& registries_;

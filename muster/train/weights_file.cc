@@ -34,7 +34,8 @@ Result<ckpt::SafetensorsFile> open_weights(FileSystem& files, const std::string&
     return std::move(snapshot.model);
   }
   return Error(ErrorKind::kCheckpoint,
-               "'{}' is neither a .safetensors file nor a run: `muster runs list` shows the runs", from);
+               "'{}' is neither a .safetensors file nor a run: `muster runs list` shows the runs",
+               from);
 }
 
 }  // namespace muster::train
