@@ -1,6 +1,7 @@
 #include "muster/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -101,7 +102,9 @@ Status Trainer::open_outputs() {
   metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
   MUSTER_RETURN_IF_ERROR(metrics_->truncate_after(step));
   if (session_.job().track.tensorboard) {
-    MUSTER_TRY(events_, track::EventWriter::create(*env_.files, run_.path(), *env_.clock));
+    MUSTER_TRY(auto events, track::EventFileWriter::create(*env_.files, run_.path(), *env_.clock));
+    events_ = std::make_unique<track::EventFileWriter>(std::move(events));
+    if (step > 0) MUSTER_RETURN_IF_ERROR(events_->resume_after(step));
   }
   return {};
 }
@@ -194,8 +197,9 @@ Status Trainer::record_step(const StepReport& report, double seconds) {
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   MUSTER_RETURN_IF_ERROR(metrics_->write(line));
   if (events_ == nullptr) return {};
-  MUSTER_RETURN_IF_ERROR(events_->scalar("train/loss", counters.step, report.loss));
-  return events_->scalar("train/lr", counters.step, report.lr);
+  const std::array<track::Scalar, 2> scalars = {{{"train/loss", static_cast<float>(report.loss)},
+                                                 {"train/lr", static_cast<float>(report.lr)}}};
+  return events_->add(counters.step, scalars);
 }
 
 double Trainer::pass() const {
@@ -222,10 +226,13 @@ Status Trainer::evaluate() {
   MUSTER_RETURN_IF_ERROR(
       metrics_->write({{"step", counters.step}, {"test", to_json(last_eval_.values)}}));
   if (events_ == nullptr) return {};
-  for (const auto& [name, v] : last_eval_.values) {
-    MUSTER_RETURN_IF_ERROR(events_->scalar("test/" + name, counters.step, v));
+  std::vector<std::string> tags;
+  for (const auto& [name, v] : last_eval_.values) tags.push_back("test/" + name);
+  std::vector<track::Scalar> scalars;
+  for (size_t i = 0; i < tags.size(); ++i) {
+    scalars.push_back({tags[i], static_cast<float>(last_eval_.values[i].second)});
   }
-  return {};
+  return events_->add(counters.step, scalars);
 }
 
 Status Trainer::save(bool best) {

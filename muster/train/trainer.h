@@ -77,7 +77,7 @@ class Trainer {
   ckpt::SnapshotStore store_;
   ckpt::SnapshotWriter writer_;
   std::unique_ptr<track::MetricsWriter> metrics_;
-  std::unique_ptr<track::EventWriter> events_;
+  std::unique_ptr<track::EventFileWriter> events_;
   std::string best_by_;  // the metric that decides
   bool higher_is_better_ = false;
   EvalReport last_eval_;
