@@ -1,6 +1,7 @@
 #include "muster/base/file_system.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,9 +64,11 @@ class PosixWritableFile final : public WritableFile {
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return file_error(errno, "create", path);
-    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+    return open_to_write(path, O_TRUNC);
+  }
+
+  Result<std::unique_ptr<WritableFile>> open_to_append(const std::string& path) override {
+    return open_to_write(path, O_APPEND);
   }
 
   Result<std::string> read(const std::string& path) override {
@@ -113,6 +116,17 @@ class PosixFileSystem final : public FileSystem {
     return {};
   }
 
+  Result<bool> create_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) == 0) return true;
+    if (errno == EEXIST) return false;
+    return file_error(errno, "create the directory", path);
+  }
+
+  Status create_symlink(const std::string& target, const std::string& path) override {
+    if (::symlink(target.c_str(), path.c_str()) != 0) return file_error(errno, "create", path);
+    return {};
+  }
+
   Status remove_all(const std::string& path) override {
     std::error_code ec;
     stdfs::remove_all(path, ec);
@@ -137,7 +151,23 @@ class PosixFileSystem final : public FileSystem {
     std::error_code ec;
     return stdfs::exists(path, ec);
   }
+
+ private:
+  static Result<std::unique_ptr<WritableFile>> open_to_write(const std::string& path, int how) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
+    if (fd < 0) return file_error(errno, "create", path);
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+  }
 };
+
+Status write_and_rename(FileSystem& fs, const std::string& aside, const std::string& path,
+                        std::string_view contents) {
+  MUSTER_TRY(auto file, fs.create(aside));
+  MUSTER_RETURN_IF_ERROR(file->append(contents));
+  MUSTER_RETURN_IF_ERROR(file->sync());
+  MUSTER_RETURN_IF_ERROR(file->close());
+  return fs.rename(aside, path);
+}
 
 }  // namespace
 
@@ -145,11 +175,10 @@ std::unique_ptr<FileSystem> posix_file_system() { return std::make_unique<PosixF
 
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents) {
   const std::string aside = path + ".tmp";
-  MUSTER_TRY(auto file, fs.create(aside));
-  MUSTER_RETURN_IF_ERROR(file->append(contents));
-  MUSTER_RETURN_IF_ERROR(file->sync());
-  MUSTER_RETURN_IF_ERROR(file->close());
-  MUSTER_RETURN_IF_ERROR(fs.rename(aside, path));
+  if (Status written = write_and_rename(fs, aside, path, contents); !written.ok()) {
+    (void)fs.remove_all(aside);  // the first error is the one to tell
+    return written;
+  }
   const auto parent = stdfs::path(path).parent_path().string();
   return fs.sync_directory(parent.empty() ? "." : parent);
 }
