@@ -74,13 +74,15 @@ class PosixFileSystem final : public FileSystem {
   Result<std::string> read(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return file_error(errno, "open", path);
-    std::string contents;
-    const auto size = ::lseek(fd, 0, SEEK_END);
-    ::lseek(fd, 0, SEEK_SET);
-    if (size > 0) contents.reserve(static_cast<size_t>(size));
-    char buffer[1 << 16];
+    // Straight into the result: snapshots are large. The size is only a guess (a directory's is
+    // nonsense, /proc says 0); one byte more lets a right guess see the end without growing.
+    struct stat info = {};
+    const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
+    std::string contents(known ? static_cast<size_t>(info.st_size) + 1 : 1 << 16, '\0');
+    size_t filled = 0;
     while (true) {
-      const ssize_t got = ::read(fd, buffer, sizeof(buffer));
+      if (filled == contents.size()) contents.resize(2 * filled);
+      const ssize_t got = ::read(fd, contents.data() + filled, contents.size() - filled);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
         const int why = errno;
@@ -88,9 +90,10 @@ class PosixFileSystem final : public FileSystem {
         return file_error(why, "read", path);
       }
       if (got == 0) break;
-      contents.append(buffer, static_cast<size_t>(got));
+      filled += static_cast<size_t>(got);
     }
     ::close(fd);
+    contents.resize(filled);
     return contents;
   }
 

@@ -40,6 +40,19 @@ TEST_F(PosixFileSystemTest, AppendsToWhatIsThereAndCreatesWhatIsNot) {
   EXPECT_EQ(*fs_->read(path("a")), "one two");
 }
 
+TEST_F(PosixFileSystemTest, ReadsAnySizeAndSaysThatADirectoryIsNoFile) {
+  for (const size_t size : {0, 1, 65535, 65536, 65537, 300000}) {
+    std::string text(size, 'x');
+    if (size > 0) text.back() = '!';
+    ASSERT_TRUE(write_file_atomically(*fs_, path("f"), text).ok());
+    EXPECT_EQ(*fs_->read(path("f")), text);
+  }
+  EXPECT_FALSE(fs_->read("/proc/self/status")->empty());  // a file whose size is given as 0
+  const auto directory = fs_->read(dir_);
+  ASSERT_FALSE(directory.ok());
+  EXPECT_THAT(directory.error().message(), HasSubstr("Is a directory"));
+}
+
 TEST_F(PosixFileSystemTest, OnlyTheFirstToCreateADirectoryIsToldSo) {
   EXPECT_TRUE(*fs_->create_directory(path("d")));
   EXPECT_FALSE(*fs_->create_directory(path("d")));
