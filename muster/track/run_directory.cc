@@ -113,7 +113,7 @@ Result<RunLock> RunLock::acquire(const std::string& lock_file, const std::string
 }
 
 bool RunLock::is_held(const std::string& lock_file) {
-  const int fd = ::open(lock_file.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = ::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC);  // also of runs that are not ours
   if (fd < 0) return false;
   struct flock lock = whole_file(F_WRLCK);
   const bool held = ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
