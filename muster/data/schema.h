@@ -19,8 +19,8 @@ struct Schema {
   std::vector<int64_t> input_shape;  // of one sample: {1, 28, 28}, {64}
   DType target = DType::kInt64;
   std::vector<int64_t> target_shape;  // of one sample: {} for a class, {64} for next tokens
-  // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of the
-  // next token. 0 for real-valued targets.
+  // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of
+  // the next token. 0 for real-valued targets.
   int64_t classes = 0;
   // Text: what token i stands for, as UTF-8. Empty otherwise.
   std::vector<std::string> vocabulary;
