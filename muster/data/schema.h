@@ -22,8 +22,11 @@ struct Schema {
   // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of
   // the next token. 0 for real-valued targets.
   int64_t classes = 0;
-  // Text: what token i stands for, as UTF-8. Empty otherwise.
+  // Text: what token i stands for, as UTF-8. Empty otherwise, and also for text read as bytes,
+  // where token i is byte i.
   std::vector<std::string> vocabulary;
+  // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
+  float padding = 0;
 
   static size_t count(const std::vector<int64_t>& shape) {
     return static_cast<size_t>(
