@@ -20,6 +20,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Registry Registry::builtin() {
   Registry registry;
   registry.add("idx", open_idx);
+  registry.add("csv", open_csv);
+  registry.add("text", open_text);
   return registry;
 }
 

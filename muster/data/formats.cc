@@ -16,6 +16,9 @@ Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size
                  "`part` must be two fractions such as [0, 0.9], the first below the second");
   }
   if (options.limit < 0) return Error(ErrorKind::kJob, "`limit` must not be negative");
+  if (size == 0) {
+    return Error(ErrorKind::kData, "'{}' holds nothing; use a file that has samples", file);
+  }
   const auto cut = [&](double fraction) {
     // The end must be exact whatever the rounding: 1.0 is all of it.
     if (fraction >= 1) return size;
