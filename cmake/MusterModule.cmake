@@ -13,21 +13,22 @@
 #
 # The target unit_tests builds the test programs of all modules.
 
-# muster_use_torch(TARGET): links libtorch and compiles with the one precompiled torch/torch.h, which
-# takes 25 s to make and saves as much in each file that uses it.
-function(muster_use_torch target)
-  if(NOT TARGET muster_torch_pch)
-    set(source ${PROJECT_BINARY_DIR}/CMakeFiles/torch_pch.cc)
-    file(CONFIGURE OUTPUT ${source} CONTENT "// Nothing: the target exists for its precompiled header.\n")
-    add_library(muster_torch_pch OBJECT ${source})
-    # muster_base: so that macros set by its libraries are the same here as in those who reuse this.
-    target_link_libraries(muster_torch_pch PRIVATE muster_base Libtorch::Libtorch muster_flags)
-    target_precompile_headers(muster_torch_pch PRIVATE <torch/torch.h>)
-    if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-      # Otherwise the time of compilation is in the file, and ccache never hits behind it.
-      target_compile_options(muster_torch_pch PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
-    endif()
+# The one precompiled torch/torch.h: it takes 25 s to make, and saves as much in each file that uses it.
+function(muster_add_torch_pch)
+  set(source ${PROJECT_BINARY_DIR}/CMakeFiles/torch_pch.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Nothing: the target exists for its precompiled header.\n")
+  add_library(muster_torch_pch OBJECT EXCLUDE_FROM_ALL ${source})
+  # muster_base: so that macros set by its libraries are the same here as in those who reuse this.
+  target_link_libraries(muster_torch_pch PRIVATE muster_base Libtorch::Libtorch muster_flags)
+  target_precompile_headers(muster_torch_pch PRIVATE <torch/torch.h>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    # Otherwise the time of compilation is in the file, and ccache never hits behind it.
+    target_compile_options(muster_torch_pch PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
   endif()
+endfunction()
+
+# muster_use_torch(TARGET): links libtorch and compiles with the precompiled header.
+function(muster_use_torch target)
   # A precompiled header serves only files compiled with the same -fPIC; CMake would give programs
   # -fPIE instead.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
