@@ -49,8 +49,8 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
     sum.samples += part.samples;
     sum.loss += part.loss;
     for (size_t m = 0; m < sum.metrics.size(); ++m) {
-      sum.metrics[m].sum += part.metrics[m].sum;
-      sum.metrics[m].count += part.metrics[m].count;
+      sum.metrics[m].first += part.metrics[m].first;
+      sum.metrics[m].second += part.metrics[m].second;
     }
   }
   EvalReport report;
@@ -58,7 +58,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   report.values.emplace_back("loss", sum.loss / std::max(1.0, sum.samples));
   for (size_t m = 0; m < sum.metrics.size(); ++m) {
     report.values.emplace_back(plan.loss.metrics[m].name,
-                               sum.metrics[m].sum / std::max(1.0, sum.metrics[m].count));
+                               sum.metrics[m].first / std::max(1.0, sum.metrics[m].second));
   }
   return report;
 }

@@ -63,7 +63,7 @@ class LaneNet {
   struct Evaluation {
     double samples = 0;
     double loss = 0;
-    std::vector<model::Measured> metrics;  // as the loss names them
+    std::vector<std::pair<double, double>> metrics;  // sum and count, as the loss names them
   };
   Result<Evaluation> evaluate(const data::Batch& batch);
 
