@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "muster/exact/fixed_point.h"
+#include "muster/optim/norm.h"
+#include "muster/optim/schedule.h"
 
 namespace muster::train {
 
@@ -165,7 +167,8 @@ void Stepper::for_each_block(
 double Stepper::gradient_norm() {
   for_each_block([&](size_t b, std::span<float> scratch) {
     const bool counts = info_of(b).role == Role::kWeight;
-    squares_[b] = counts ? optim::sum_of_squares(parts_.sum->read(b, scratch)) : 0;
+    squares_[b] =
+        counts ? optim::sum_of_squares(parts_.sum->read(b, scratch), job_.optimizer.clip.value) : 0;
   });
   double squares = 0;
   for (const double s : squares_) squares += s;
@@ -181,24 +184,15 @@ void Stepper::measure_norms(const optim::StepScalars& scalars) {
   const auto blocks = parts_.arena->layout().blocks();
   for (auto& n : tensor_norms_) n = {};
   for (size_t b = 0; b < blocks.size(); ++b) {
-    tensor_norms_[blocks[b].tensor].weights += block_norms_[b].weights;
-    tensor_norms_[blocks[b].tensor].update += block_norms_[b].update;
+    tensor_norms_[blocks[b].tensor] += block_norms_[b];
   }
 }
 
 void Stepper::update(const optim::StepScalars& scalars) {
   for_each_block([&](size_t b, std::span<float> scratch) {
-    const auto& info = info_of(b);
-    if (info.role == Role::kFrozen) return;
+    if (info_of(b).role == Role::kFrozen) return;
     const auto view = view_block(b, scratch);
-    if (info.role == Role::kWeight) {
-      parts_.optimizer->update(view, info, scalars, tensor_norms_[view.tensor]);
-      return;
-    }
-    const auto momentum = static_cast<float>(info.momentum);
-    for (size_t i = 0; i < view.weights.size(); ++i) {
-      view.weights[i] = (1.0F - momentum) * view.weights[i] + momentum * view.gradient[i];
-    }
+    parts_.optimizer->update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
   });
 }
 
