@@ -88,7 +88,7 @@ void expect_same_bits(const std::string& text, const std::vector<std::string>& m
   const auto expected = with({"threads=1"});
   EXPECT_EQ(with({"threads=1"}), expected) << "again";
   EXPECT_EQ(with({"threads=2"}), expected);
-  EXPECT_EQ(with({"threads=3", "sync.bucket=1", "data.loader.threads=0"}), expected);
+  EXPECT_EQ(with({"threads=3", "sync.bucket=4096", "data.loader.threads=0"}), expected);
   EXPECT_EQ(with({"threads=8", "sync.bucket=50000", "data.loader.ahead=5"}), expected);
 }
 
