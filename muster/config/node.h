@@ -20,7 +20,7 @@ namespace muster::config {
 struct Mark {
   std::string source;  // the file's name as given, or "-s", "environment"
   int line = 0;        // from 1; 0: not from a file
-  int column = 0;      // from 1
+  int column = 0;      // from 1, in bytes
   // "job.yaml:12:9", or the source alone.
   std::string text() const;
 };
@@ -30,6 +30,9 @@ class Node {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Node() = default;
+  static Node null(Mark mark);
+  // `quoted` is kept only where it matters: "7" is a string and 7 a number, but "seven" and seven
+  // are the same.
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node list(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<std::pair<std::string, Node>> entries, Mark mark = {});
@@ -40,6 +43,9 @@ class Node {
   bool is_list() const { return kind_ == Kind::kList; }
   bool is_map() const { return kind_ == Kind::kMap; }
   const Mark& mark() const { return mark_; }
+  // For an entry of a map: where its key stands, which is where a wrong key is reported. Otherwise
+  // the same as mark().
+  Mark key_mark() const;
 
   // Contents; empty when the kind is another.
   const std::string& text() const { return text_; }
@@ -57,24 +63,47 @@ class Node {
     return Error(ErrorKind::kJob, "{}{}{}", place, place.empty() ? "" : ": ", what);
   }
 
+  // The same for its key.
+  template <typename... Args>
+  Error key_error(fmt::format_string<Args...> format, Args&&... args) const {
+    const std::string place = key_mark().text();
+    const std::string what = fmt::format(format, std::forward<Args>(args)...);
+    return Error(ErrorKind::kJob, "{}{}{}", place, place.empty() ? "" : ": ", what);
+  }
+
   // The scalar as a type, or an error that says what was expected and what is there. `what` names
-  // it: "lr must be a number, not 'fast'".
+  // it: "lr must be a number, not 'fast'". A whole number may be written 1e5; a number is finite; a
+  // string is any scalar, so that a column may be called 7.
   Result<int64_t> as_int(std::string_view what) const;
   Result<double> as_number(std::string_view what) const;
   Result<bool> as_bool(std::string_view what) const;
   Result<std::string> as_string(std::string_view what) const;
   Result<std::vector<int64_t>> as_ints(std::string_view what) const;
 
-  // YAML text of this node, in flow style where it is short; parsing it gives the same node.
+  // YAML text of this node, without a newline at the end; parsing it gives an equal node. A map or
+  // a list is written line by line, each indented by `indent`, and what is inside it in flow style
+  // ({ a: 1, b: 2 }) where that fits on its line.
   std::string to_yaml(int indent = 0) const;
 
+  // The same contents in the same order; where they were written does not matter.
+  bool operator==(const Node& other) const;
+
  private:
+  // What is there instead of what was expected: "'fast'", "a list".
+  std::string described() const;
+  // Appends the node in flow style; false, having appended part of it, past `most` characters.
+  bool append_flow(std::string& out, size_t most) const;
+
   Kind kind_ = Kind::kNull;
-  bool quoted_ = false;  // written in quotes: "7" is a string, 7 is a number
+  bool quoted_ = false;  // must be written in quotes to mean the same
   std::string text_;
   std::vector<Node> items_;
   std::vector<std::pair<std::string, Node>> entries_;
   Mark mark_;
+  int key_line_ = 0;  // 0: not an entry of a map
+  int key_column_ = 0;
+
+  friend class TreeBuilder;
 };
 
 // Reads the keys of one map and refuses those nobody asked for, with a suggestion. The way a later
@@ -84,6 +113,8 @@ class Node {
 //   MUSTER_TRY(auto out, args.get_int("out"));              // must be there
 //   MUSTER_TRY(auto bias, args.get_bool("bias", true));     // has a default
 //   MUSTER_RETURN_IF_ERROR(args.finish());                  // nothing else may be there
+//
+// A node that is null counts as an empty map. The node must outlive the reader.
 class ArgReader {
  public:
   ArgReader(const Node& map, std::string what) : map_(map), what_(std::move(what)) {}
@@ -106,8 +137,14 @@ class ArgReader {
   std::vector<std::string> asked_;
 };
 
-// Parses one YAML document. Errors carry file, line and column. Refuses duplicate keys, anchors and
-// aliases, and nesting deeper than 64.
+// What parse_yaml reads at most: a job file describes data, it does not hold it.
+inline constexpr size_t kMostYamlBytes = 1 << 20;
+inline constexpr int kMostYamlDepth = 64;
+
+// Parses one YAML document; empty text is a null node. Errors carry file, line and column. Besides
+// what is not YAML it refuses what a job file is better without: duplicate keys, anchors, aliases
+// and tags, keys that are not plain text, tabs as indentation, bytes that are not UTF-8 text,
+// nesting deeper than kMostYamlDepth. Whatever the bytes, it returns.
 Result<Node> parse_yaml(std::string_view text, const std::string& source);
 
 }  // namespace muster::config

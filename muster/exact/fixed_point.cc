@@ -1,0 +1,140 @@
+#include "muster/exact/fixed_point.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "muster/base/check.h"
+
+namespace muster::exact {
+namespace {
+
+// 2^e as a float; -126 <= e <= 127.
+constexpr float power_of_two(int e) { return std::bit_cast<float>((e + 127) << 23); }
+
+// The bits of |x|. As integers they are ordered as the magnitudes are, infinity and NaN on top.
+MUSTER_ALWAYS_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
+
+// Clamps before it converts: a float beyond int32 has no conversion in C++. Written so that NaN
+// fails the first comparison and becomes `bound`, and so that each line is one vector instruction.
+MUSTER_ALWAYS_INLINE int32_t quantize(float g, float scale, float bound) {
+  float x = g * scale;
+  x = x < bound ? x : bound;
+  x = x > -bound ? x : -bound;
+  return static_cast<int32_t>(__builtin_rintf(x));
+}
+
+template <bool kAdd>
+struct Accumulate {
+  // Returns the largest magnitude.
+  MUSTER_ALWAYS_INLINE int32_t operator()(const float* __restrict g, size_t n, float scale,
+                                          float bound, int32_t* __restrict sum) const {
+    int32_t largest = 0;
+    for (size_t i = 0; i < n; ++i) {
+      largest = std::max(largest, magnitude(g[i]));
+      const auto q = static_cast<uint32_t>(quantize(g[i], scale, bound));
+      // Unsigned: what is already in `sum` is not ours to trust.
+      sum[i] = static_cast<int32_t>(kAdd ? static_cast<uint32_t>(sum[i]) + q : q);
+    }
+    return largest;
+  }
+};
+
+struct Largest {
+  MUSTER_ALWAYS_INLINE int32_t operator()(const float* g, size_t n) const {
+    int32_t largest = 0;
+    for (size_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(g[i]));
+    return largest;
+  }
+};
+
+struct ToFloat {
+  // The conversion rounds once. The product is exact: it is zero or at least 2^-126, since the sum
+  // is an integer and s <= 126.
+  MUSTER_ALWAYS_INLINE void operator()(const int32_t* __restrict sum, size_t n, float scale,
+                                       float* __restrict out) const {
+    for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(sum[i]) * scale;
+  }
+};
+
+uint8_t exponent_byte(int32_t magnitude) { return static_cast<uint8_t>(magnitude >> 23); }
+
+void check_scale(int s) {
+  MUSTER_CHECK(-kMaxScale <= s && s <= kMaxScale, "a scale comes from scale_for");
+}
+
+template <bool kAdd>
+Added accumulate(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+  check_scale(s);
+  const float bound = power_of_two(lane_bits(lanes));
+  const int32_t largest =
+      run_for(isa, Accumulate<kAdd>{}, g.data(), g.size(), power_of_two(s), bound, sum);
+  const uint8_t exponent = exponent_byte(largest);
+  return {exponent, exponent > largest_exponent(s, lanes)};
+}
+
+}  // namespace
+
+int lane_bits(int lanes) {
+  MUSTER_CHECK(1 <= lanes && lanes <= kMaxLanes, "lanes must be from 1 to 65536");
+  return std::bit_width(static_cast<uint32_t>(0x7fffffff / lanes)) - 1;
+}
+
+int64_t lane_bound(int lanes) { return int64_t{1} << lane_bits(lanes); }
+
+// A float with exponent byte e is below 2^(e-126); 8 times that, scaled, is to be at most 2^k.
+int scale_for(uint8_t exponent, int lanes) {
+  MUSTER_CHECK(exponent != kNotFinite, "no scale fits a gradient that is not finite");
+  return std::clamp(lane_bits(lanes) - kSpareBits + 126 - exponent, -kMaxScale, kMaxScale);
+}
+
+// Exponent byte e fits if 2^(e-126) * 2^s <= 2^k; if not, even the smallest with this exponent,
+// 2^(e-127), scales to 2^k or more. Subnormals have byte 0 and are below 2^-126.
+uint8_t largest_exponent(int s, int lanes) {
+  check_scale(s);
+  return static_cast<uint8_t>(std::clamp(lane_bits(lanes) + 126 - s, 0, 254));
+}
+
+uint8_t exponent_of(std::span<const float> g, Isa isa) {
+  return exponent_byte(run_for(isa, Largest{}, g.data(), g.size()));
+}
+
+Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+  return accumulate<false>(g, s, lanes, sum, isa);
+}
+
+Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+  return accumulate<true>(g, s, lanes, sum, isa);
+}
+
+void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa) {
+  check_scale(s);
+  run_for(isa, ToFloat{}, sum.data(), sum.size(), power_of_two(-s), out);
+}
+
+std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen) {
+  MUSTER_CHECK(seen.size() == layout.blocks().size(), "one exponent for each block");
+  std::vector<uint8_t> exponents(seen.begin(), seen.end());
+  const uint8_t largest_of_all =
+      seen.empty() ? kNothing : *std::max_element(seen.begin(), seen.end());
+  for (size_t t = 0; t < layout.tensors(); ++t) {
+    const auto begin = exponents.begin() + static_cast<ptrdiff_t>(layout.first_block(t));
+    const auto end = exponents.begin() + static_cast<ptrdiff_t>(layout.first_block(t + 1));
+    if (begin == end) continue;
+    const uint8_t largest = *std::max_element(begin, end);
+    std::replace(begin, end, kNothing, largest == kNothing ? largest_of_all : largest);
+  }
+  return exponents;
+}
+
+uint8_t next_exponent(uint8_t used, uint8_t seen) {
+  if (seen == kNothing || seen == kNotFinite) return used;
+  return std::max<uint8_t>(seen, used == 0 ? 0 : used - 1);
+}
+
+uint8_t redo_exponent(uint8_t used, uint8_t seen) {
+  MUSTER_CHECK(seen != kNotFinite, "redoing the step would give the same infinity or NaN");
+  return std::max(used, seen);
+}
+
+}  // namespace muster::exact

@@ -1,0 +1,106 @@
+// Sums that do not care about order.
+//
+// Floating-point addition rounds, so the sum of the lanes' gradients would depend on who adds what
+// first: on the number of workers, the bucket size, the ring. Here each lane turns its gradient
+// into int32 fixed point and integers are added. Integer addition is associative and commutative:
+// any order and grouping of lanes gives the same bits.
+//
+// One block (block_layout.h) has one scale, 2^s. A lane contributes q(g) = rint(g * 2^s), ties to
+// even. Let k = lane_bits(lanes) = floor(log2((2^31 - 1) / lanes)).
+//
+// A lane FITS if each |g| * 2^s < 2^k; otherwise, or if some g is not finite, the block has
+// overflowed and its sum must not be used. Since 2^(k-s) is a power of two, whether a lane fits
+// depends on the exponent of its largest |g| alone: exponent <= largest_exponent(s, lanes). So the
+// one exponent byte per block that travels in a step's commit tells every worker the same thing.
+//
+// No sum wraps. A lane that fits has |g * 2^s| < 2^k, so |q(g)| <= 2^k (rounding is monotone and
+// 2^k is an integer). At most `lanes` lanes are added, so every partial sum is at most
+// lanes * 2^k <= lanes * ((2^31 - 1) / lanes) = 2^31 - 1 in magnitude. A lane that does not fit is
+// clamped to +-2^k (NaN: +2^k), so this holds for it as well.
+//
+// q(g) is the integer nearest to the real number g * 2^s. Multiplying a float by 2^s is exact,
+// unless the product is below 2^-126 (then it is rounded, but to something whose rint is 0, as is
+// that of the true product) or above the largest float (then the lane does not fit).
+//
+// Error. Each lane is off by at most 1/2 unit of 2^-s, so for lanes that fit
+//     |sum * 2^-s - (real sum of the g)| <= lanes/2 * 2^-s                           (1)
+// for each element, whatever its size. With s = scale_for(e, lanes), e the exponent byte of the
+// block's largest |g| over all lanes, M, and s not clamped: 2^-s = 2^(e-123-k), M >= 2^(e-127) and
+// 2^-k < 2 * lanes / (2^31 - 1), so (1) is at most
+//     lanes * 2^(3-k) * M  <  lanes^2 * 2^-26.9999 * M                               (2)
+// (lanes^2 * 2^-27 * M for a power of two): at 8 lanes 2^-21 of the largest element in the worst
+// case, where every lane errs the same way. If the scale was made for an exponent d higher than
+// what came, (2) grows by 2^d. to_float adds one rounding to float, 2^-24 of the result.
+//
+// Scales are clamped to +-kMaxScale so that 2^s and 2^-s are both normal floats. Below, this never
+// happens (lanes <= kMaxLanes); above, it happens to blocks whose largest |g| is under 2^-100 or
+// so: for these (1) still holds, and says that the error is at most lanes * 2^-127, half the
+// smallest normal float per lane.
+//
+// These functions assume that the thread rounds to nearest and does not flush subnormals (both are
+// the default of C++; do not set FTZ or DAZ in a lane's thread: it would be a different number
+// format). All of them are pure or touch only the memory passed in: safe for concurrent use.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "muster/base/isa.h"
+#include "muster/exact/block_layout.h"
+
+namespace muster::exact {
+
+inline constexpr int kMaxLanes = 1 << 16;
+inline constexpr int kMaxScale = 126;
+inline constexpr int kSpareBits = 3;
+// Exponent byte: the 8 exponent bits of the largest |g| of a block, as a float has them.
+inline constexpr uint8_t kNothing = 0;      // all zero (or subnormal)
+inline constexpr uint8_t kNotFinite = 255;  // an infinity or a NaN
+
+// floor(log2((2^31 - 1) / lanes)); 1 <= lanes <= kMaxLanes.
+int lane_bits(int lanes);
+// What a lane may add, 2^lane_bits(lanes): (2^31 - 1) / lanes, rounded down to a power of two.
+int64_t lane_bound(int lanes);
+// The largest s in [-kMaxScale, kMaxScale] at which every value up to 8 times (kSpareBits) the
+// largest with this exponent byte fits. Not for kNotFinite.
+int scale_for(uint8_t exponent, int lanes);
+// A block fits scale s if and only if its exponent byte is at most this, 0 to 254.
+uint8_t largest_exponent(int s, int lanes);
+
+// The exponent byte of a block: for the dry pass before the first step.
+uint8_t exponent_of(std::span<const float> g, Isa isa = best_isa());
+
+struct Added {
+  uint8_t exponent;  // of this lane's g
+  bool overflow;     // exponent > largest_exponent(s, lanes); so also if it is kNotFinite
+};
+// The first lane of a block: sum = q(g). `sum` has g.size() elements, and may not overlap g.
+Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+// Each further lane: sum += q(g).
+Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+// out = sum * 2^-s, correctly rounded. Infinite only where the sum is beyond the largest float.
+void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_isa());
+
+// Which scales a step uses is decided before it begins, by exponents kept for each block ("used")
+// and replaced after each step by what the commit has shown ("seen": the largest over all lanes).
+//
+// The first step. `seen` comes from a dry pass. A block that has shown nothing but zeros (rows of
+// an embedding that the first batch does not hit, layers behind a gate initialised to zero) takes
+// the largest exponent of its tensor, or else of the whole model: with a scale made for zeros, its
+// first gradient would surely overflow and cost a step.
+std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen);
+// After a step that fitted: max(seen, used - 1). Scales follow growth at once and decline by one
+// bit a step. Gradients jump about from batch to batch; following every dip would have the next
+// ordinary batch overflow the spare bits and cost a redone step, while a bit too much costs one bit
+// of 25. A block of zeros says nothing about the next gradient and keeps its exponent (else rare
+// rows of an embedding would overflow whenever they are hit), and so does one that was not finite,
+// if the job skips such steps.
+uint8_t next_exponent(uint8_t used, uint8_t seen);
+// After a step in which some block overflowed (none not finite): exponents to redo it with. Blocks
+// keep theirs or rise to what was seen. The redone step fits: exponents are taken from the
+// gradients themselves, not from their clamped sums, and these come out the same again, with
+// kSpareBits to go.
+uint8_t redo_exponent(uint8_t used, uint8_t seen);
+
+}  // namespace muster::exact

@@ -1,0 +1,376 @@
+#include "muster/exact/fixed_point.h"
+
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "muster/base/random.h"
+
+namespace muster::exact {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+const int kLaneCounts[] = {1, 2, 3, 7, 8, 13, 64, 100, 1000, 4096, 65536};
+
+float with_exponent(uint32_t byte, uint32_t mantissa, bool negative) {
+  return std::bit_cast<float>((negative ? 0x80000000u : 0u) | byte << 23 | (mantissa & 0x7fffff));
+}
+
+// Magnitudes spread over `spread` binades below exponent byte `top`, with zeros, both signs, and
+// subnormals where that reaches them.
+std::vector<float> random_block(RandomStream& random, size_t n, int top, int spread) {
+  std::vector<float> block(n);
+  for (float& x : block) {
+    const auto below = static_cast<int>(random.below(static_cast<uint64_t>(spread)));
+    const uint32_t bits = random.next_u32();
+    if (bits % 16 == 0) {
+      x = bits % 32 == 0 ? 0.0f : -0.0f;
+    } else {
+      x = with_exponent(static_cast<uint32_t>(std::max(0, top - below)), random.next_u32(),
+                        bits >> 31 != 0);
+    }
+  }
+  return block;
+}
+
+// The definition, in arithmetic that has room for everything: a float times a power of two is exact
+// in long double, and nearbyint rounds ties to even.
+int64_t defined_q(float g, int s, int lanes) {
+  const auto bound = static_cast<long double>(lane_bound(lanes));
+  const long double x = std::ldexp(static_cast<long double>(g), s);
+  if (!(x < bound)) return lane_bound(lanes);
+  if (!(x > -bound)) return -lane_bound(lanes);
+  return static_cast<int64_t>(std::nearbyint(x));
+}
+bool defined_fits(float g, int s, int lanes) {
+  return std::isfinite(g) && std::abs(std::ldexp(static_cast<long double>(g), s)) <
+                                 static_cast<long double>(lane_bound(lanes));
+}
+uint8_t defined_exponent(const std::vector<float>& block) {
+  uint32_t largest = 0;
+  for (const float x : block) largest = std::max(largest, std::bit_cast<uint32_t>(x) << 1 >> 24);
+  return static_cast<uint8_t>(largest);
+}
+
+TEST(Scale, LaneBoundIsTheLargestPowerOfTwoThatCannotWrap) {
+  for (int lanes = 1; lanes <= kMaxLanes; ++lanes) {
+    ASSERT_LE(lane_bound(lanes) * lanes, int64_t{INT32_MAX}) << lanes;
+    ASSERT_GT(2 * lane_bound(lanes) * lanes, int64_t{INT32_MAX}) << lanes;
+  }
+}
+
+TEST(Scale, LeavesThreeBitsAndNotMore) {
+  for (const int lanes : kLaneCounts) {
+    for (int e = 0; e < 255; ++e) {
+      const int s = scale_for(static_cast<uint8_t>(e), lanes);
+      ASSERT_LE(std::abs(s), kMaxScale);
+      const long double largest = with_exponent(static_cast<uint32_t>(e), 0x7fffff, false);
+      const auto bound = static_cast<long double>(lane_bound(lanes));
+      ASSERT_LT(std::ldexp(8 * largest, s), bound) << e << " " << lanes;
+      if (s < kMaxScale) {
+        ASSERT_GE(std::ldexp(8 * largest, s + 1), bound) << e << " " << lanes;
+        ASSERT_EQ(largest_exponent(s, lanes), std::min(254, e + kSpareBits));
+      } else {
+        ASSERT_GE(largest_exponent(s, lanes), e + kSpareBits);
+      }
+    }
+  }
+}
+
+TEST(Scale, LargestExponentIsExactlyWhatFits) {
+  for (const int lanes : kLaneCounts) {
+    for (int s = -kMaxScale; s <= kMaxScale; ++s) {
+      const uint32_t e = largest_exponent(s, lanes);
+      ASSERT_TRUE(defined_fits(with_exponent(e, 0x7fffff, false), s, lanes)) << s << " " << lanes;
+      if (e < 254) {
+        ASSERT_FALSE(defined_fits(with_exponent(e + 1, 0, false), s, lanes)) << s << " " << lanes;
+      }
+    }
+  }
+}
+
+class EveryIsa : public ::testing::TestWithParam<Isa> {};
+INSTANTIATE_TEST_SUITE_P(FixedPoint, EveryIsa, ::testing::ValuesIn(usable_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+// Vector and scalar paths are held to the same definition, so they equal each other bit for bit.
+// Sizes take in every remainder of a vector; the offset puts data off any alignment.
+TEST_P(EveryIsa, StoreAndAddMatchTheDefinition) {
+  RandomStream random(2, Purpose::kUser);
+  std::vector<size_t> sizes(140);
+  std::iota(sizes.begin(), sizes.end(), size_t{0});
+  for (const size_t n : {500, 1000, 1023, 2047, 4095, 4096}) sizes.push_back(n);
+  for (const size_t n : sizes) {
+    for (int round = 0; round < 4; ++round) {
+      const int lanes = kLaneCounts[random.below(std::size(kLaneCounts))];
+      const auto top = static_cast<int>(random.below(255));
+      const size_t offset = random.below(4);
+      const std::vector<float> padded = random_block(random, n + offset, top, 1 + round * 20);
+      const std::vector<float> block(padded.begin() + static_cast<ptrdiff_t>(offset), padded.end());
+      const std::span<const float> g = std::span(padded).subspan(offset);
+      // Mostly a scale that fits, sometimes one that is far off either way.
+      const int s = round == 3 ? static_cast<int>(random.below(2 * kMaxScale + 1)) - kMaxScale
+                               : scale_for(static_cast<uint8_t>(std::max(0, top - 3)), lanes);
+      const bool overflow =
+          !std::all_of(g.begin(), g.end(), [&](float x) { return defined_fits(x, s, lanes); });
+
+      std::vector<int32_t> sum(n + 1, 12345);
+      const Added stored = store_block(g, s, lanes, sum.data(), GetParam());
+      ASSERT_EQ(stored.exponent, defined_exponent(block));
+      ASSERT_EQ(stored.overflow, overflow) << "s " << s << " top " << top << " lanes " << lanes;
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(sum[i], defined_q(g[i], s, lanes)) << g[i] << " s " << s << " lanes " << lanes;
+      }
+      if (lanes > 1) {
+        const Added added = add_block(g, s, lanes, sum.data(), GetParam());
+        ASSERT_EQ(added.exponent, stored.exponent);
+        ASSERT_EQ(added.overflow, overflow);
+        for (size_t i = 0; i < n; ++i) ASSERT_EQ(sum[i], 2 * defined_q(g[i], s, lanes));
+      }
+      ASSERT_EQ(sum[n], 12345) << "wrote past the end";
+      ASSERT_EQ(exponent_of(g, GetParam()), stored.exponent);
+    }
+  }
+}
+
+TEST_P(EveryIsa, TiesGoToEven) {
+  const std::vector<float> g = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0.49999997f, 8388607.5f};
+  const std::vector<int32_t> expected = {0, 2, 2, 0, -2, -2, 0, 8388608};
+  std::vector<int32_t> sum(g.size());
+  EXPECT_FALSE(store_block(g, 0, 1, sum.data(), GetParam()).overflow);
+  EXPECT_EQ(sum, expected);
+}
+
+TEST_P(EveryIsa, NotFiniteIsSeenWhereverItStands) {
+  const std::vector<float> bad = {kInfinity,
+                                  -kInfinity,
+                                  kNan,
+                                  -kNan,
+                                  std::bit_cast<float>(0x7f800001u),   // a signalling NaN
+                                  std::bit_cast<float>(0xffffffffu)};  // the largest payload
+  for (const size_t n : {1, 7, 8, 16, 33, 4096}) {
+    for (const size_t at : {size_t{0}, n / 2, n - 1}) {
+      for (const float x : bad) {
+        std::vector<float> g(n, -1.5f);
+        g[at] = x;
+        std::vector<int32_t> sum(n, 0);
+        const Added stored = store_block(g, 3, 8, sum.data(), GetParam());
+        ASSERT_EQ(stored.exponent, kNotFinite);
+        ASSERT_TRUE(stored.overflow);
+        const Added added = add_block(g, -kMaxScale, 8, sum.data(), GetParam());
+        ASSERT_EQ(added.exponent, kNotFinite);
+        ASSERT_TRUE(added.overflow);
+        ASSERT_EQ(exponent_of(g, GetParam()), kNotFinite);
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, OverflowExactlyAtTheBound) {
+  for (const int lanes : kLaneCounts) {
+    for (int s = -90; s <= kMaxScale; s += 3) {
+      const float limit = std::ldexp(1.0f, lane_bits(lanes) - s);  // the smallest that does not fit
+      int32_t q = 0;
+      for (const float sign : {1.0f, -1.0f}) {
+        const float below = sign * std::nextafter(limit, 0.0f);
+        const float at = sign * limit;
+        ASSERT_FALSE(store_block({&below, 1}, s, lanes, &q, GetParam()).overflow) << s;
+        ASSERT_TRUE(store_block({&at, 1}, s, lanes, &q, GetParam()).overflow) << s;
+        ASSERT_EQ(q, sign * static_cast<float>(lane_bound(lanes)));  // clamped
+      }
+    }
+  }
+}
+
+// The worst case: every lane at its bound with the same sign, or far beyond it.
+TEST_P(EveryIsa, NoSumWraps) {
+  for (const int lanes : kLaneCounts) {
+    const int s = scale_for(127, lanes);
+    const float most = std::nextafter(std::ldexp(1.0f, lane_bits(lanes) - s), 0.0f);
+    for (const float g : {most, -most, FLT_MAX, -FLT_MAX, kInfinity, -kInfinity, kNan}) {
+      int32_t sum = 0;
+      store_block({&g, 1}, s, lanes, &sum, GetParam());
+      int64_t expected = sum;
+      for (int lane = 1; lane < lanes; ++lane) {
+        expected += defined_q(g, s, lanes);
+        add_block({&g, 1}, s, lanes, &sum, GetParam());
+        ASSERT_EQ(sum, expected) << "lane " << lane << " of " << lanes << ", g " << g;
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, ToFloatRoundsOnce) {
+  RandomStream random(3, Purpose::kUser);
+  for (int s = -kMaxScale; s <= kMaxScale; ++s) {
+    std::vector<int32_t> sum(203);
+    for (int32_t& x : sum) x = static_cast<int32_t>(random.next_u32()) >> random.below(32);
+    sum[0] = INT32_MAX;
+    sum[1] = -INT32_MAX;
+    sum[2] = 0;
+    sum[3] = 1;
+    std::vector<float> out(sum.size());
+    to_float(sum, s, out.data(), GetParam());
+    for (size_t i = 0; i < sum.size(); ++i) {
+      // Exact in double; the cast is the one rounding.
+      const double exact = std::ldexp(static_cast<double>(sum[i]), -s);
+      ASSERT_EQ(out[i], exact > FLT_MAX    ? kInfinity
+                        : exact < -FLT_MAX ? -kInfinity
+                                           : static_cast<float>(exact))
+          << sum[i] << " " << s;
+    }
+  }
+}
+
+// Lanes in any order, gathered in any grouping: on one thread, on several workers each with its own
+// partial sum, summed by a ring or a tree.
+TEST(Sum, AnyOrderAndGroupingGivesTheSameBits) {
+  RandomStream random(4, Purpose::kUser);
+  const std::vector<Isa> isas = usable_isas();
+  for (int round = 0; round < 60; ++round) {
+    const int lanes = 1 + static_cast<int>(random.below(40));
+    const size_t n = 1 + random.below(300);
+    const int top = 4 + static_cast<int>(random.below(250));
+    std::vector<std::vector<float>> g;
+    for (int lane = 0; lane < lanes; ++lane) g.push_back(random_block(random, n, top, 30));
+    const int s = scale_for(static_cast<uint8_t>(top), lanes);
+
+    std::vector<int32_t> expected(n);
+    store_block(g[0], s, lanes, expected.data());
+    for (int lane = 1; lane < lanes; ++lane) {
+      add_block(g[static_cast<size_t>(lane)], s, lanes, expected.data());
+    }
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      std::vector<size_t> order(static_cast<size_t>(lanes));
+      std::iota(order.begin(), order.end(), size_t{0});
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+      // Each worker sums its lanes; each may have another processor.
+      std::vector<std::vector<int32_t>> partial;
+      for (size_t next = 0; next < order.size();) {
+        const size_t count = 1 + random.below(order.size() - next);
+        const Isa isa = isas[random.below(isas.size())];
+        partial.emplace_back(n);
+        store_block(g[order[next]], s, lanes, partial.back().data(), isa);
+        for (size_t i = 1; i < count; ++i) {
+          add_block(g[order[next + i]], s, lanes, partial.back().data(), isa);
+        }
+        next += count;
+      }
+      while (partial.size() > 1) {
+        std::swap(partial[random.below(partial.size())], partial.back());
+        const std::vector<int32_t> last = std::move(partial.back());
+        partial.pop_back();
+        std::vector<int32_t>& other = partial[random.below(partial.size())];
+        for (size_t i = 0; i < n; ++i) other[i] += last[i];  // signed: UBSan sees a wrap
+      }
+      ASSERT_EQ(partial[0], expected) << "lanes " << lanes << " n " << n;
+    }
+  }
+}
+
+// Inequalities (1) and (2) of fixed_point.h, against sums in long double (64 bits of mantissa).
+TEST(Sum, ErrorIsBelowTheStatedBound) {
+  RandomStream random(5, Purpose::kUser);
+  double nearest = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int lanes = kLaneCounts[random.below(8)];
+    const size_t n = 1 + random.below(64);
+    const auto top = static_cast<int>(random.below(255));
+    const int spread = 1 + static_cast<int>(random.below(20));
+    std::vector<int32_t> sum(n, 0);
+    std::vector<long double> exact(n, 0);
+    std::vector<std::vector<float>> g;
+    uint8_t e = 0;
+    float largest = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+      g.push_back(random_block(random, n, top, spread));
+      e = std::max(e, exponent_of(g.back()));
+      for (const float x : g.back()) largest = std::max(largest, std::abs(x));
+    }
+    const int s = scale_for(e, lanes);
+    for (const auto& lane : g) {
+      ASSERT_FALSE(add_block(lane, s, lanes, sum.data()).overflow);
+      for (size_t i = 0; i < n; ++i) exact[i] += static_cast<long double>(lane[i]);
+    }
+    std::vector<float> out(n);
+    to_float(sum, s, out.data());
+    const long double bound = std::ldexp(lanes / 2.0L, -s);
+    for (size_t i = 0; i < n; ++i) {
+      const long double value = std::ldexp(static_cast<long double>(sum[i]), -s);
+      const long double error = std::abs(value - exact[i]);
+      ASSERT_LE(error, bound) << "lanes " << lanes << " s " << s;
+      nearest = std::max(nearest, static_cast<double>(error / bound));
+      if (s < kMaxScale) {
+        const long double relative = std::pow(2.0L, -26.9999L) * lanes * lanes;
+        ASSERT_LE(error, relative * static_cast<long double>(largest)) << lanes;
+      } else {
+        ASSERT_LE(error, std::ldexp(static_cast<long double>(lanes), -127));
+      }
+      if (std::isfinite(out[i])) {
+        ASSERT_LE(std::abs(static_cast<long double>(out[i]) - value),
+                  std::ldexp(std::abs(value), -24));
+      }
+    }
+  }
+  EXPECT_GT(nearest, 0.5) << "the bound is so loose that this test could not fail";
+}
+
+TEST(Exponents, FollowGrowthAtOnceAndDeclineByOneBit) {
+  EXPECT_EQ(next_exponent(120, 123), 123);
+  EXPECT_EQ(next_exponent(120, 120), 120);
+  EXPECT_EQ(next_exponent(120, 119), 119);
+  EXPECT_EQ(next_exponent(120, 60), 119);
+  EXPECT_EQ(next_exponent(1, 1), 1);
+  EXPECT_EQ(next_exponent(0, 77), 77);
+  EXPECT_EQ(next_exponent(120, kNothing), 120);
+  EXPECT_EQ(next_exponent(120, kNotFinite), 120);
+  EXPECT_EQ(redo_exponent(120, 130), 130);
+  EXPECT_EQ(redo_exponent(120, 60), 120);
+}
+
+TEST(Exponents, BlocksNeverSeenBorrowFromTheirTensorThenFromTheModel) {
+  const std::vector<size_t> sizes = {3 * kBlockSize, 10, 0, kBlockSize + 1};
+  const BlockLayout layout(sizes);
+  const std::vector<uint8_t> seen = {0, 110, 105, 0, 120, 0};
+  EXPECT_EQ(first_exponents(layout, seen), (std::vector<uint8_t>{110, 110, 105, 120, 120, 120}));
+  EXPECT_EQ(first_exponents(layout, std::vector<uint8_t>(6, 0)), std::vector<uint8_t>(6, 0));
+}
+
+// A life of a block: gradients that wander, spike, vanish and come back. A redone step always fits.
+TEST(Exponents, ARedoneStepAlwaysFits) {
+  RandomStream random(6, Purpose::kUser);
+  int redone = 0;
+  const int lanes = 8;
+  double exponent = 110;
+  uint8_t used = 110;
+  for (int step = 0; step < 5000; ++step) {
+    exponent = std::clamp(exponent + random.normal(), 1.0, 250.0);
+    const bool zero = random.below(10) == 0;
+    const bool spike = random.below(100) == 0;
+    const int top = zero ? 0 : std::min(254, static_cast<int>(exponent) + (spike ? 20 : 0));
+    const std::vector<float> g = {
+        zero ? 0.0f : with_exponent(static_cast<uint32_t>(top), 0x7fffff, step % 2 == 0)};
+    int32_t sum = 0;
+    Added added = store_block(g, scale_for(used, lanes), lanes, &sum);
+    if (added.overflow) {
+      ++redone;
+      used = redo_exponent(used, added.exponent);
+      added = store_block(g, scale_for(used, lanes), lanes, &sum);
+      ASSERT_FALSE(added.overflow) << "step " << step;
+    }
+    used = next_exponent(used, added.exponent);
+  }
+  EXPECT_GT(redone, 10) << "nothing was tested";
+  EXPECT_LT(redone, 150);
+}
+
+}  // namespace
+}  // namespace muster::exact

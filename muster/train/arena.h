@@ -1,0 +1,94 @@
+// Everything that a job's numbers are, in one flat piece of memory.
+//
+//   weights      float   all parameters, then all running statistics, as exact::BlockLayout says
+//   slots        float   the optimizer's buffers, each laid out like the weights
+//   exponents    uint8   one per block: what the next step's fixed-point scale is made from
+//   counters     Counters
+//
+// It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one
+// hash. Modules alias their parameters into it (lane_net.h); optimizers update it block by block.
+// Memory is touched by several threads, each on blocks of its own; who may do what when is said in
+// step.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/base/hash.h"
+#include "muster/ckpt/safetensors.h"
+#include "muster/exact/block_layout.h"
+#include "muster/optim/optimizer.h"
+
+namespace muster::train {
+
+// One tensor of the model as the arena holds it.
+struct TensorSpec {
+  optim::TensorInfo info;
+  std::vector<int64_t> shape;
+  size_t size() const;
+};
+
+struct Counters {
+  int64_t step = 0;         // committed steps
+  uint64_t samples = 0;     // samples in them
+  uint64_t redone = 0;      // steps computed again because a scale was too small
+  uint64_t skipped = 0;     // steps without an update because something was not finite
+  double best = 0;          // the best test metric so far
+  int64_t best_step = -1;   // where; -1: no evaluation yet
+  int64_t stale_evals = 0;  // evaluations since then
+};
+
+class Arena {
+ public:
+  Arena(std::vector<TensorSpec> tensors, std::vector<std::string> slot_names);
+
+  const exact::BlockLayout& layout() const { return layout_; }
+  std::span<const TensorSpec> tensors() const { return tensors_; }
+  // nullptr if there is none of that name.
+  const TensorSpec* find(const std::string& name, size_t* index = nullptr) const;
+
+  std::span<float> weights() { return floats(0); }
+  std::span<const float> weights() const { return const_cast<Arena*>(this)->floats(0); }
+  std::span<float> tensor(size_t t);
+  size_t slots() const { return slot_names_.size(); }
+  std::span<float> slot(size_t i) { return floats(1 + i); }
+  std::span<uint8_t> exponents();
+  Counters& counters() { return *counters_; }
+  const Counters& counters() const { return *counters_; }
+
+  // All of it.
+  std::span<const std::byte> bytes() const { return {memory_.get(), size_}; }
+  std::span<std::byte> bytes() { return {memory_.get(), size_}; }
+
+  // The hash that the promise is about: names, shapes and values of all weights and statistics.
+  Hash128 weights_hash() const;
+
+  // The contents of an arena's bytes (this one's, or a copy of them) as named tensors: the model as
+  // Python would name it, and the rest of the state.
+  std::vector<ckpt::TensorView> model_views(std::span<const std::byte> bytes) const;
+  std::vector<ckpt::TensorView> state_views(std::span<const std::byte> bytes) const;
+  // The reverse. `load_model` wants every tensor, with its shape; `load_matching` takes those that
+  // fit and returns how many did.
+  Status load_model(const ckpt::SafetensorsFile& file);
+  size_t load_matching(const ckpt::SafetensorsFile& file);
+  Status load_state(const ckpt::SafetensorsFile& file);
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::span<float> floats(size_t buffer);
+
+  std::vector<TensorSpec> tensors_;
+  std::vector<std::string> slot_names_;
+  exact::BlockLayout layout_;
+  size_t size_;
+  std::unique_ptr<std::byte, Free> memory_;
+  Counters* counters_;
+};
+
+}  // namespace muster::train

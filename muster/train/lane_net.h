@@ -1,0 +1,90 @@
+// A model as one lane thread sees it: a module of its own whose parameters are the arena's memory.
+//
+// All lane threads of a worker share one copy of the weights: each has a LaneNet, and every
+// parameter of every LaneNet is a view of the same arena. Backward hands each parameter's gradient
+// to the GradientSum as soon as it is there, while it is still in cache, and frees it at once: no
+// second copy of the gradients ever exists.
+//
+// One thread at a time uses a LaneNet. Weights must not change while any of them computes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "muster/config/job.h"
+#include "muster/data/loader.h"
+#include "muster/model/registry.h"
+#include "muster/train/arena.h"
+#include "muster/train/gradient_sum.h"
+
+namespace muster::train {
+
+// What is needed to make any number of equal nets. Must outlive them.
+struct NetPlan {
+  const model::Registry* models = nullptr;
+  config::ModelOptions options;
+  data::Schema schema;
+  model::Loss loss;
+  uint64_t seed = 0;
+  bool bf16 = false;
+};
+
+// The arena's description of the model: its parameters in the model's order, then its statistics.
+// Names that match one of `freeze` (with * for any letters) are kept as they are by training; a
+// pattern that matches nothing is an error.
+Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std::string>& freeze);
+
+// Builds the model once, with its initial weights, and returns it with its description.
+struct FirstNet {
+  std::shared_ptr<model::Net> net;
+  std::shared_ptr<model::LaneContext> context;
+  std::vector<TensorSpec> tensors;
+};
+Result<FirstNet> build_first_net(const NetPlan& plan);
+
+class LaneNet {
+ public:
+  // `first`: an already built net to use, whose values are copied into the arena; without it
+  // another one is built and takes the arena's values.
+  static Result<std::unique_ptr<LaneNet>> create(const NetPlan& plan, Arena& arena,
+                                                 GradientSum* sum, FirstNet* first = nullptr);
+  ~LaneNet();
+  LaneNet(const LaneNet&) = delete;
+  LaneNet& operator=(const LaneNet&) = delete;
+
+  // Forward and backward of one lane of one step. The gradient of weight * mean loss, and the
+  // lane's statistics times weight, go to the GradientSum. Returns the mean loss.
+  Result<double> train(int64_t step, int lane, const data::Batch& batch, float weight);
+
+  // Sums over the batch's samples, without gradients, with running statistics.
+  struct Evaluation {
+    double samples = 0;
+    double loss = 0;
+    std::vector<std::pair<double, double>> metrics;  // sum and count, as the loss names them
+  };
+  Result<Evaluation> evaluate(const data::Batch& batch);
+
+  // The model's output for a batch, without gradients.
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema& schema);
+
+ private:
+  LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum);
+  Status attach(bool copy_into_arena);
+  torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
+  void take_gradient(size_t tensor, const torch::Tensor& parameter);
+
+  class GradientHook;
+  const NetPlan& plan_;
+  Arena& arena_;
+  GradientSum* sum_;
+  std::shared_ptr<model::LaneContext> context_;
+  std::shared_ptr<model::Net> net_;
+  std::vector<std::pair<size_t, torch::Tensor>>
+      statistics_;  // place in the arena, the lane's latest
+  std::vector<float> scratch_;
+};
+
+}  // namespace muster::train

@@ -1,0 +1,125 @@
+#include "muster/train/session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "muster/base/thread.h"
+
+namespace muster::train {
+
+Session::Session(config::Job job, const Registries& registries)
+    : job_(std::move(job)), registries_(registries) {}
+
+Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries& registries) {
+  if (job.device != "cpu") {
+    return Error(ErrorKind::kMachine, "device '{}' is not supported yet; use device: cpu",
+                 job.device);
+  }
+  std::unique_ptr<Session> session(new Session(std::move(job), registries));
+  MUSTER_RETURN_IF_ERROR(session->open_data());
+  MUSTER_RETURN_IF_ERROR(session->build_nets());
+  return session;
+}
+
+Status Session::open_data() {
+  auto opened = registries_.data.open(job_.data.train);
+  if (!opened.ok()) return std::move(opened).error().context("data.train");
+  train_ = *std::move(opened);
+  plan_.models = &registries_.models;
+  plan_.options = job_.model;
+  plan_.schema = train_->schema();
+  plan_.seed = job_.seed;
+  plan_.bf16 = job_.precision == "bf16";
+  MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
+
+  const auto batch = static_cast<double>(job_.batch);
+  double samples = std::numeric_limits<double>::infinity();
+  if (job_.passes > 0)
+    samples = std::min(samples, job_.passes * static_cast<double>(train_->size()));
+  if (job_.steps > 0) samples = std::min(samples, static_cast<double>(job_.steps) * batch);
+  loading_.seed = job_.seed;
+  loading_.batches.batch = static_cast<uint64_t>(job_.batch);
+  loading_.batches.lanes = static_cast<uint64_t>(job_.lanes);
+  if (std::isfinite(samples)) {
+    loading_.batches.total = static_cast<uint64_t>(std::llround(samples));
+    total_steps_ = static_cast<int64_t>(loading_.batches.steps());
+  }
+  loading_.threads = static_cast<int>(job_.data.loader.threads);
+  loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
+  MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
+  return {};
+}
+
+Status Session::build_nets() {
+  MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
+  MUSTER_TRY(auto first, build_first_net(plan_));
+
+  arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
+  sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
+                                       static_cast<size_t>(job_.sync.bucket));
+  const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
+  const int threads = std::clamp(wanted, 1, static_cast<int>(job_.lanes));
+  // Bits depend on the order of sums inside an operation: one thread computes each lane, alone.
+  team_ = std::make_unique<Team>(threads, [](int) { at::set_num_threads(1); });
+  for (int member = 0; member < threads; ++member) {
+    MUSTER_TRY(auto net,
+               LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
+    nets_.push_back(std::move(net));
+  }
+  return {};
+}
+
+double Session::steps_per_pass() const {
+  return static_cast<double>(train_->size()) / static_cast<double>(job_.batch);
+}
+
+void Session::start_loader() {
+  std::vector<int> lanes(static_cast<size_t>(job_.lanes));
+  std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
+  loader_ = std::make_unique<data::Loader>(*train_, loading_, std::move(lanes),
+                                           static_cast<uint64_t>(arena_->counters().step));
+  stepper_ =
+      std::make_unique<Stepper>(job_,
+                                StepParts{arena_.get(), sum_.get(), team_.get(), nets_,
+                                          loader_.get(), &loading_.batches, optimizer_.get()},
+                                total_steps_);
+}
+
+Result<StepReport> Session::step() {
+  if (stepper_ == nullptr) start_loader();
+  return stepper_->run();
+}
+
+Result<const data::Dataset*> Session::test_data() {
+  if (test_ == nullptr) {
+    auto source = job_.data.test;
+    // Labels of a test set may not use every class; the model has as many as the training data.
+    if (source.classes == 0) source.classes = plan_.schema.classes;
+    auto opened = registries_.data.open(source);
+    if (!opened.ok()) return std::move(opened).error().context("data.test");
+    MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, (*opened)->schema()));
+    test_ = *std::move(opened);
+  }
+  return test_.get();
+}
+
+Result<EvalReport> Session::evaluate() {
+  MUSTER_TRY(const auto* test, test_data());
+  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples);
+}
+
+Status Session::try_forward() {
+  data::Batch batch;
+  data::read_range(*train_, 0, 1, batch);
+  MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
+  (void)evaluation;
+  return {};
+}
+
+Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {
+  return nets_[0]->predict(batch, schema != nullptr ? *schema : plan_.schema);
+}
+
+}  // namespace muster::train

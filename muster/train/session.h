@@ -1,0 +1,84 @@
+// A job made ready to compute: data opened, model built, threads started. It knows nothing of
+// disks, run directories or screens; trainer.h puts those around it, benchmarks and tests use it
+// alone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "muster/config/job.h"
+#include "muster/data/dataset.h"
+#include "muster/data/loader.h"
+#include "muster/model/registry.h"
+#include "muster/optim/optimizer.h"
+#include "muster/train/arena.h"
+#include "muster/train/evaluate.h"
+#include "muster/train/gradient_sum.h"
+#include "muster/train/lane_net.h"
+#include "muster/train/stepper.h"
+#include "muster/train/team.h"
+
+namespace muster::train {
+
+// Models, losses and data formats that a job may name: the built-in ones and those of the program
+// that links this library.
+struct Registries {
+  model::Registry models = model::Registry::builtin();
+  data::Registry data = data::Registry::builtin();
+};
+
+class Session {
+ public:
+  // Builds everything that does not depend on where training starts. `registries` must outlive it.
+  static Result<std::unique_ptr<Session>> open(config::Job job, const Registries& registries);
+
+  const config::Job& job() const { return job_; }
+  const data::Schema& schema() const { return plan_.schema; }
+  const NetPlan& plan() const { return plan_; }
+  Arena& arena() { return *arena_; }
+  int threads() const { return team_->size(); }
+  uint64_t train_samples() const { return train_->size(); }
+  // Steps that passes and steps allow; 0 if only time limits the job.
+  int64_t total_steps() const { return total_steps_; }
+  // Committed steps per pass, as a real number.
+  double steps_per_pass() const;
+  bool has_test() const { return job_.data.test.format != ""; }
+
+  // Computes and commits the arena's next step. The first call fixes where the loader starts: set
+  // the arena's state before.
+  Result<StepReport> step();
+  // On the test data; has_test() must be true.
+  Result<EvalReport> evaluate();
+  // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
+  // Runs the model on one sample, so that shapes that do not fit are found before training starts.
+  Status try_forward();
+  // Opened when first asked for.
+  Result<const data::Dataset*> test_data();
+  const data::Dataset& train_data() const { return *train_; }
+
+ private:
+  Session(config::Job job, const Registries& registries);
+  Status open_data();
+  Status build_nets();
+  void start_loader();
+
+  config::Job job_;
+  const Registries& registries_;
+  NetPlan plan_;
+  std::unique_ptr<data::Dataset> train_;
+  std::unique_ptr<data::Dataset> test_;  // opened when first needed
+  int64_t total_steps_ = 0;
+  data::LoaderPlan loading_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<GradientSum> sum_;
+  std::vector<std::unique_ptr<LaneNet>> nets_;
+  std::unique_ptr<Team> team_;
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<Stepper> stepper_;
+};
+
+}  // namespace muster::train
