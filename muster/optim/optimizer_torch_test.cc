@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 
 #include "muster/optim/flat_model_testing.h"
 #include "muster/optim/norm.h"
-#include "muster/optim/schedule.h"
 
 namespace muster::optim {
 namespace {
@@ -26,6 +26,10 @@ struct Case {
   std::function<TorchOptimizer(const Parameters&)> torch;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // NOLINT: GoogleTest's name
+
+// eps is large where weight decay is part of a gradient that is divided by its own size: where the
+// two cancel, rounding decides the direction, and no two programs would agree.
 std::vector<Case> all_cases() {
   namespace to = torch::optim;
   std::vector<Case> cases;
@@ -59,10 +63,11 @@ std::vector<Case> all_cases() {
       "adam", "adam", [](auto&) {},
       [](const Parameters& p) { return std::make_unique<to::Adam>(p, to::AdamOptions(0.02)); });
   add(
-      "adam_decay", "adam", [](auto& o) { o.weight_decay = 0.1, o.beta1 = 0.8, o.beta2 = 0.95; },
+      "adam_decay", "adam",
+      [](auto& o) { o.weight_decay = 0.1, o.beta1 = 0.8, o.beta2 = 0.95, o.eps = 1e-3; },
       [](const Parameters& p) {
         return std::make_unique<to::Adam>(
-            p, to::AdamOptions(0.02).weight_decay(0.1).betas({0.8, 0.95}));
+            p, to::AdamOptions(0.02).weight_decay(0.1).betas({0.8, 0.95}).eps(1e-3));
       });
   add(
       "adamw", "adamw", [](auto& o) { o.weight_decay = 0.1; },
@@ -75,9 +80,10 @@ std::vector<Case> all_cases() {
         return std::make_unique<to::Adagrad>(p, to::AdagradOptions(0.02).weight_decay(0.1));
       });
   add(
-      "rmsprop", "rmsprop", [](auto& o) { o.weight_decay = 0.1; },
+      "rmsprop", "rmsprop", [](auto& o) { o.weight_decay = 0.1, o.eps = 1e-3; },
       [](const Parameters& p) {
-        return std::make_unique<to::RMSprop>(p, to::RMSpropOptions(0.02).weight_decay(0.1));
+        return std::make_unique<to::RMSprop>(p,
+                                             to::RMSpropOptions(0.02).weight_decay(0.1).eps(1e-3));
       });
   add(
       "rmsprop_momentum", "rmsprop", [](auto& o) { o.momentum = 0.9; },
@@ -109,9 +115,11 @@ torch::Tensor tensor_of(const FlatModel& model, const std::vector<float>& flat, 
   return tensor;
 }
 
-// A step adds at most a few roundings, of the weight or of a part of the update; torch fuses some
-// of them and we do not. They do not grow: the last step is held to the tolerance of the first.
+// Torch fuses multiplications with additions where we do not, and divides where we multiply by the
+// inverse: a few roundings in each step, of numbers no larger than the weight has been or the step
+// it has taken. In that unit the two may drift apart by a few a step, and not more.
 TEST_P(AgainstTorch, TwentyStepsAgree) {
+  constexpr double kUnitsPerStep = 4;
   auto made = make_optimizer(GetParam().options);
   ASSERT_TRUE(made.ok()) << made.error().message();
   const Optimizer& ours = **made;
@@ -122,8 +130,9 @@ TEST_P(AgainstTorch, TwentyStepsAgree) {
   }
   const TorchOptimizer theirs = GetParam().torch(parameters);
 
-  double worst = 0;  // in units of the last place of max(|w|, lr)
+  double worst = 0;
   double moved = 0;
+  std::vector<float> largest(model.weights.size(), 0);
   for (int64_t step = 0; step < 20; ++step) {
     model.draw_gradient(22, step);
     for (size_t t = 0; t < kSizes.size(); ++t) {
@@ -136,16 +145,18 @@ TEST_P(AgainstTorch, TwentyStepsAgree) {
       const float* w = parameters[t].data_ptr<float>();
       for (size_t i = 0; i < kSizes[t]; ++i) {
         const size_t at = model.layout.tensor_begin(t) + i;
-        const float size = std::max({std::abs(w[i]), std::abs(before[at]), 0.02f});
-        const float unit = std::nextafter(size, std::numeric_limits<float>::infinity()) - size;
-        worst = std::max(worst, static_cast<double>(std::abs(model.weights[at] - w[i]) / unit));
-        moved = std::max(moved, static_cast<double>(std::abs(model.weights[at] - before[at])));
+        const float change = std::abs(model.weights[at] - before[at]);
+        largest[at] = std::max({largest[at], std::abs(before[at]), change});
+        const float unit = largest[at] * std::numeric_limits<float>::epsilon();
+        const double drift = static_cast<double>(std::abs(model.weights[at] - w[i]) / unit);
+        worst = std::max(worst, drift / static_cast<double>(step + 1));
+        moved = std::max(moved, static_cast<double>(change));
       }
     }
-    ASSERT_LE(worst, 8) << "after step " << step;
+    ASSERT_LE(worst, kUnitsPerStep) << "after step " << step;
   }
   EXPECT_GT(moved, 1e-3);
-  RecordProperty("worst_units_in_the_last_place", std::to_string(worst));
+  RecordProperty("worst_units_per_step", std::to_string(worst));
 }
 
 TEST(Clipping, ByValueAndNormAsTorchDoes) {
