@@ -31,6 +31,7 @@ struct ModelOptions {
   std::string loss = "cross_entropy";  // cross_entropy, mse, or a registered one
   std::vector<std::string> freeze;
   std::string init_from;
+  bool operator==(const ModelOptions&) const = default;
 };
 
 struct SourceOptions {
@@ -50,17 +51,20 @@ struct SourceOptions {
   double deviation = 1;
   int64_t limit = 0;  // 0: all samples
   Node args;          // for a registered format
+  bool operator==(const SourceOptions&) const = default;
 };
 
 struct AugmentOptions {
   int64_t shift = 0;  // pixels, each way
   bool flip = false;  // left to right
   int64_t crop = 0;   // padding around the image before a crop of the old size
+  bool operator==(const AugmentOptions&) const = default;
 };
 
 struct LoaderOptions {
   int64_t threads = 1;  // 0: the lanes read for themselves
   int64_t ahead = 2;    // steps
+  bool operator==(const LoaderOptions&) const = default;
 };
 
 struct DataOptions {
@@ -68,6 +72,7 @@ struct DataOptions {
   SourceOptions test;
   AugmentOptions augment;
   LoaderOptions loader;
+  bool operator==(const DataOptions&) const = default;
 };
 
 struct ScheduleOptions {
@@ -77,11 +82,13 @@ struct ScheduleOptions {
   double factor = 0.1;            // step: what a drop multiplies by
   double final = 0;               // linear, cosine: lr at the end, as a fraction of lr
   int64_t steps = 0;              // linear, cosine: length; 0: the job's
+  bool operator==(const ScheduleOptions&) const = default;
 };
 
 struct ClipOptions {
   double value = 0;  // 0: off
   double norm = 0;   // 0: off
+  bool operator==(const ClipOptions&) const = default;
 };
 
 struct OptimizerOptions {
@@ -99,34 +106,40 @@ struct OptimizerOptions {
   double trust = 0.001;          // lars
   ScheduleOptions schedule;
   ClipOptions clip;
+  bool operator==(const OptimizerOptions&) const = default;
 };
 
 struct SyncOptions {
   std::string strategy = "lockstep";
   std::string reduction = "exact";  // exact, native
   int64_t bucket = 1 << 20;         // bytes
+  bool operator==(const SyncOptions&) const = default;
 };
 
 struct CheckpointOptions {
   Every every = {1, Every::Unit::kPasses};
   int64_t keep = 3;
   bool best = true;
+  bool operator==(const CheckpointOptions&) const = default;
 };
 
 struct EvalOptions {
   Every every = {1, Every::Unit::kPasses};
   int64_t batch = 256;
   int64_t samples = 0;  // 0: the whole test set
+  bool operator==(const EvalOptions&) const = default;
 };
 
 struct EarlyStopOptions {
   int64_t patience = 0;  // evaluations without progress; 0: off
   double least = 0;      // what counts as progress
+  bool operator==(const EarlyStopOptions&) const = default;
 };
 
 struct TrackOptions {
   Every every = {10, Every::Unit::kSteps};
   bool tensorboard = true;
+  bool operator==(const TrackOptions&) const = default;
 };
 
 struct Job {
@@ -153,6 +166,7 @@ struct Job {
   std::string not_finite = "stop";  // stop, skip
   int64_t threads = 0;              // lane threads; 0: one per core. No effect on bits
   std::string runs = "runs";        // where run directories go
+  bool operator==(const Job&) const = default;
 };
 
 }  // namespace muster::config

@@ -145,13 +145,16 @@ bool Node::append_flow(std::string& out, size_t most) const {
   return out.size() <= most;
 }
 
+std::string Node::to_line() const {
+  std::string out;
+  append_flow(out, std::string::npos);
+  return out;
+}
+
 std::string Node::to_yaml(int indent) const {
   const std::string pad(static_cast<size_t>(indent), ' ');
+  if (items_.empty() && entries_.empty()) return pad + to_line();
   std::string out;
-  if (items_.empty() && entries_.empty()) {
-    append_flow(out, std::string::npos);
-    return pad + out;
-  }
   const auto add = [&](const std::string& head, const Node& value) {
     if (!out.empty()) out += '\n';
     std::string line = pad + head + ' ';

@@ -71,6 +71,9 @@ class Node {
     return Error(ErrorKind::kJob, "{}{}{}", place, place.empty() ? "" : ": ", what);
   }
 
+  // What is there, for an error about it: "'fast'", "'7' in quotes", "a list", "empty".
+  std::string described() const;
+
   // The scalar as a type, or an error that says what was expected and what is there. `what` names
   // it: "lr must be a number, not 'fast'". A whole number may be written 1e5; a number is finite; a
   // string is any scalar, so that a column may be called 7.
@@ -84,13 +87,13 @@ class Node {
   // a list is written line by line, each indented by `indent`, and what is inside it in flow style
   // ({ a: 1, b: 2 }) where that fits on its line.
   std::string to_yaml(int indent = 0) const;
+  // The same on one line, however long.
+  std::string to_line() const;
 
   // The same contents in the same order; where they were written does not matter.
   bool operator==(const Node& other) const;
 
  private:
-  // What is there instead of what was expected: "'fast'", "a list".
-  std::string described() const;
   // Appends the node in flow style; false, having appended part of it, past `most` characters.
   bool append_flow(std::string& out, size_t most) const;
 
@@ -140,11 +143,16 @@ class ArgReader {
 // What parse_yaml reads at most: a job file describes data, it does not hold it.
 inline constexpr size_t kMostYamlBytes = 1 << 20;
 inline constexpr int kMostYamlDepth = 64;
+inline constexpr int kMostValueDepth = 32;  // of parse_value, which becomes part of something
 
 // Parses one YAML document; empty text is a null node. Errors carry file, line and column. Besides
 // what is not YAML it refuses what a job file is better without: duplicate keys, anchors, aliases
 // and tags, keys that are not plain text, tabs as indentation, bytes that are not UTF-8 text,
 // nesting deeper than kMostYamlDepth. Whatever the bytes, it returns.
 Result<Node> parse_yaml(std::string_view text, const std::string& source);
+
+// The same for a value on the command line or in the environment: errors and marks have `source`
+// alone, for there is no file to have lines.
+Result<Node> parse_value(std::string_view text, const std::string& source);
 
 }  // namespace muster::config

@@ -85,10 +85,9 @@ TEST(ParseYaml, SaysWhereTheYamlIsBroken) {
 }
 
 TEST(ParseYaml, RefusesBytesThatAreNotText) {
-  EXPECT_EQ(parse_error("a: 1\nb: \xff\n"),
-            "job.yaml:2:4: byte 0xff is not UTF-8 text; is this a job file?");
+  EXPECT_EQ(parse_error("a: 1\nb: \xff\n"), "job.yaml:2:4: byte 0xff is not UTF-8 text");
   EXPECT_EQ(parse_error(std::string_view("\0\0\0a", 4)),
-            "job.yaml:1:1: byte 0x00 is not UTF-8 text; is this a job file?");
+            "job.yaml:1:1: byte 0x00 is not UTF-8 text");
   EXPECT_THAT(parse_error("a: \x04 1"), HasSubstr("byte 0x04"));
   EXPECT_THAT(parse_error("a: \xC0\xAF"), HasSubstr("byte 0xc0"));      // overlong
   EXPECT_THAT(parse_error("a: \xED\xA0\x80"), HasSubstr("byte 0xed"));  // surrogate

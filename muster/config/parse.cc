@@ -22,7 +22,7 @@ struct Refused {
 // that is being read.
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(const std::string& source) : source_(source) {}
+  TreeBuilder(const std::string& source, bool lines) : source_(source), lines_(lines) {}
 
   Node take() { return std::move(root_); }
 
@@ -67,7 +67,9 @@ class TreeBuilder final : public YAML::EventHandler {
     std::set<std::string> keys;
   };
 
-  Mark place(const YAML::Mark& mark) const { return {source_, mark.line + 1, mark.column + 1}; }
+  Mark place(const YAML::Mark& mark) const {
+    return lines_ ? Mark{source_, mark.line + 1, mark.column + 1} : Mark{source_, 0, 0};
+  }
 
   [[noreturn]] void refuse(const Mark& mark, std::string_view why) const {
     throw Refused{Error(ErrorKind::kJob, "{}: {}", mark.text(), why)};
@@ -92,8 +94,9 @@ class TreeBuilder final : public YAML::EventHandler {
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, Node node) {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
-    if (open_.size() == static_cast<size_t>(kMostYamlDepth)) {
-      refuse(mark, fmt::format("lists and maps are nested more than {} deep", kMostYamlDepth));
+    const int most = lines_ ? kMostYamlDepth : kMostValueDepth;
+    if (open_.size() == static_cast<size_t>(most)) {
+      refuse(mark, fmt::format("lists and maps are nested more than {} deep", most));
     }
     if (!open_.empty() && open_.back().node.is_map() && !open_.back().has_key) {
       refuse(mark, "a key must be plain text, not a list or a map");
@@ -139,6 +142,7 @@ class TreeBuilder final : public YAML::EventHandler {
   static constexpr size_t kMostKeyBytes = 256;
 
   const std::string& source_;
+  const bool lines_;  // a file, so that marks have lines and columns
   Node root_;
   std::vector<Open> open_;
 };
@@ -167,8 +171,9 @@ size_t utf8_length(std::string_view text) {
 
 // What the library would misread in silence (a stray byte becomes U+FFFD, 0x04 ends the file, a
 // zero byte makes it guess UTF-16) or explain badly (tabs).
-Status check_text(std::string_view text, const std::string& source) {
+Status check_text(std::string_view text, const std::string& source, bool lines) {
   Mark mark{source, 1, 1};
+  const auto place = [&] { return lines ? mark.text() : source; };
   bool indenting = true;  // only blanks so far on this line
   size_t tab = 0;         // the column of the first tab among them
   for (size_t at = 0; at < text.size();) {
@@ -176,8 +181,8 @@ Status check_text(std::string_view text, const std::string& source) {
     const size_t length = utf8_length(text.substr(at));
     const bool control = (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
     if (length == 0 || control) {
-      return Error(ErrorKind::kJob, "{}: byte 0x{:02x} is not UTF-8 text; is this a job file?",
-                   mark.text(), static_cast<unsigned char>(c));
+      return Error(ErrorKind::kJob, "{}: byte 0x{:02x} is not UTF-8 text", place(),
+                   static_cast<unsigned char>(c));
     }
     if (c == '\n') {
       mark = {source, mark.line + 1, 0};
@@ -189,7 +194,7 @@ Status check_text(std::string_view text, const std::string& source) {
       indenting = false;
       if (tab != 0 && c != '#') {
         mark.column = static_cast<int>(tab);
-        return Error(ErrorKind::kJob, "{}: a tab cannot indent; use spaces", mark.text());
+        return Error(ErrorKind::kJob, "{}: a tab cannot indent; use spaces", place());
       }
     }
     mark.column += static_cast<int>(length);
@@ -198,36 +203,44 @@ Status check_text(std::string_view text, const std::string& source) {
   return {};
 }
 
-}  // namespace
-
-Result<Node> parse_yaml(std::string_view text, const std::string& source) {
+Result<Node> parse(std::string_view text, const std::string& source, bool lines) {
   if (text.size() > kMostYamlBytes) {
     return Error(ErrorKind::kJob, "{}: {} bytes are too many for a job file; at most {} are read",
                  source, text.size(), kMostYamlBytes);
   }
-  MUSTER_RETURN_IF_ERROR(check_text(text, source));
+  MUSTER_RETURN_IF_ERROR(check_text(text, source, lines));
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
-    TreeBuilder builder(source);
-    if (!parser.HandleNextDocument(builder)) return Node::null({source, 1, 1});
-    Node root = builder.take();
-    TreeBuilder second(source);
+    TreeBuilder builder(source, lines);
+    if (!parser.HandleNextDocument(builder)) {
+      return Node::null(lines ? Mark{source, 1, 1} : Mark{source, 0, 0});
+    }
+    TreeBuilder second(source, lines);
     if (parser.HandleNextDocument(second)) {
       return Error(ErrorKind::kJob,
-                   "{}: there is a second document in it (after '---'); a job "
-                   "file has one",
+                   "{}: there is a second document in it (after '---'); a job file has one",
                    source);
     }
-    return root;
+    return builder.take();
   } catch (Refused& refused) {
     return std::move(refused.error);
   } catch (const YAML::Exception& e) {
-    const Mark mark{source, e.mark.line + 1, e.mark.column + 1};
+    const Mark mark = lines ? Mark{source, e.mark.line + 1, e.mark.column + 1} : Mark{source, 0, 0};
     return Error(ErrorKind::kJob, "{}: not valid YAML: {}", mark.text(), e.msg);
   } catch (const std::exception& e) {
     return Error(ErrorKind::kJob, "{}: not valid YAML: {}", source, e.what());
   }
+}
+
+}  // namespace
+
+Result<Node> parse_yaml(std::string_view text, const std::string& source) {
+  return parse(text, source, true);
+}
+
+Result<Node> parse_value(std::string_view text, const std::string& source) {
+  return parse(text, source, false);
 }
 
 }  // namespace muster::config

@@ -34,6 +34,14 @@ std::optional<int64_t> parse_int(std::string_view text) {
   return static_cast<int64_t>(*number);
 }
 
+std::optional<uint64_t> parse_uint(std::string_view text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
 std::optional<double> parse_number(std::string_view text) {
   text = without_plus(text);
   double value = 0;

@@ -11,6 +11,8 @@ namespace muster::config {
 
 // The whole text as a decimal whole number ("12", "-3", also "1e5"), or nothing.
 std::optional<int64_t> parse_int(std::string_view text);
+// The same for 0 to 2^64 - 1, digits only.
+std::optional<uint64_t> parse_uint(std::string_view text);
 // The whole text as a finite decimal number, or nothing. Nothing too for what a double cannot hold.
 std::optional<double> parse_number(std::string_view text);
 // true or false, as YAML's core schema writes them.

@@ -1,0 +1,335 @@
+// The list of options. Adding one: a field with its default in job.h, a line here, and, if it only
+// makes sense together with others, a rule in validate.cc. Then run the tests with
+// MUSTER_UPDATE_DOCS=1 to regenerate the reference page and the schema.
+#include "muster/config/table.h"
+
+namespace muster::config {
+namespace {
+
+// A struct of Job under its key: add() takes pointers to its members.
+template <typename S>
+class Section {
+ public:
+  Section(Table& table, std::string key, std::string doc, Access<S> access)
+      : table_(table), key_(std::move(key)), access_(std::move(access)) {
+    table_.sections.push_back({key_, std::move(doc)});
+  }
+
+  template <typename T>
+  Option& add(const std::string& name, T S::* member, std::string doc) {
+    Option& option = table_.options.emplace_back();
+    option.key = key_.empty() ? name : key_ + "." + name;
+    option.field =
+        Access<T>([access = access_, member](Job& job) -> T& { return access(job).*member; });
+    option.doc = std::move(doc);
+    return option;
+  }
+
+  template <typename T>
+  Section<T> section(const std::string& name, T S::* member, std::string doc) const {
+    return Section<T>(table_, key_.empty() ? name : key_ + "." + name, std::move(doc),
+                      [access = access_, member](Job& job) -> T& { return access(job).*member; });
+  }
+
+  std::string key(const std::string& name) const { return key_ + "." + name; }
+
+ private:
+  Table& table_;
+  std::string key_;
+  Access<S> access_;
+};
+
+void add_model(Section<ModelOptions> s) {
+  s.add("zoo", &ModelOptions::zoo,
+        "A model that comes with Muster. Exactly one of zoo, use and layers is set.")
+      .one_of({"gpt", "lenet", "mlp", "resnet"})
+      .like("lenet");
+  s.add("use", &ModelOptions::use, "A model registered in C++, by its name.").like("my_model");
+  s.add("layers", &ModelOptions::layers, "The model as a list of layers.")
+      .as(Form::kList)
+      .like("[flatten, { linear: { out: 10 } }]");
+  s.add("args", &ModelOptions::args,
+        "Arguments of the model named by zoo or use; what they are, the model says.")
+      .as(Form::kMap)
+      .like("{ width: 64 }");
+  s.add("loss", &ModelOptions::loss, "What is minimised.")
+      .one_of({"cross_entropy", "mse"})
+      .or_registered();
+  s.add("freeze", &ModelOptions::freeze,
+        "Parameters that are not trained, by name; * stands for any part of a name.")
+      .like("[conv1.*]");
+  s.add("init_from", &ModelOptions::init_from,
+        "Start from the weights of another run: its name, or a path to its directory or to a "
+        "safetensors file.")
+      .as(Form::kPathOrRun)
+      .like("lenet-mnist-20260301-123005");
+}
+
+void add_source(Section<SourceOptions> s) {
+  const std::string format = s.key("format");
+  s.add("format", &SourceOptions::format, "How the data is stored. Empty: there is no such data.")
+      .one_of({"idx", "csv", "text"})
+      .or_registered()
+      .like("idx");
+  s.add("images", &SourceOptions::images, "The file of images, as it is or gzipped.")
+      .as(Form::kPath)
+      .only_with(format, {"idx"})
+      .like("train-images-idx3-ubyte.gz");
+  s.add("labels", &SourceOptions::labels, "The file of labels, as it is or gzipped.")
+      .as(Form::kPath)
+      .only_with(format, {"idx"})
+      .like("train-labels-idx1-ubyte.gz");
+  s.add("path", &SourceOptions::path, "The file.")
+      .as(Form::kPath)
+      .only_with(format, {"csv", "text"})
+      .like("table.csv");
+  s.add("label", &SourceOptions::label,
+        "The column of the label, by name or by number from 0. Empty: the last one.")
+      .only_with(format, {"csv"})
+      .like("species");
+  s.add("header", &SourceOptions::header, "Whether the first line holds the columns' names.")
+      .only_with(format, {"csv"});
+  s.add("separator", &SourceOptions::separator, "The character between two values.")
+      .only_with(format, {"csv"})
+      .like(";");
+  s.add("target", &SourceOptions::target,
+        "Whether the label is a class or a value to be approximated.")
+      .one_of({"class", "value"})
+      .only_with(format, {"csv"});
+  s.add("unit", &SourceOptions::unit, "What a token is.")
+      .one_of({"characters", "bytes"})
+      .only_with(format, {"text"});
+  s.add("context", &SourceOptions::context, "The length of a sample.")
+      .at_least(1)
+      .in("tokens")
+      .only_with(format, {"text"});
+  s.add("part", &SourceOptions::part,
+        "Which part of the file is used: from and to, as fractions of it.")
+      .at_least(0)
+      .at_most(1)
+      .like("[0, 0.9]");
+  s.add("classes", &SourceOptions::classes,
+        "How many classes there are. 0: as many as the labels say.")
+      .at_least(0)
+      .only_with(format, {"idx", "csv"});
+  s.add("mean", &SourceOptions::mean, "Subtracted from each input.")
+      .only_with(format, {"idx", "csv"});
+  s.add("deviation", &SourceOptions::deviation, "What each input is then divided by.")
+      .more_than(0)
+      .only_with(format, {"idx", "csv"});
+  s.add("limit", &SourceOptions::limit, "Use only so many samples, the first ones. 0: all.")
+      .at_least(0)
+      .in("samples");
+  s.add("args", &SourceOptions::args, "Arguments of a format registered in C++.")
+      .as(Form::kMap)
+      .only_with(format, {})
+      .like("{ fold: 3 }");
+}
+
+void add_data(Section<DataOptions> s) {
+  add_source(s.section("train", &DataOptions::train, "The data to learn from."));
+  add_source(s.section("test", &DataOptions::test,
+                       "The data to evaluate on. Without it nothing is evaluated."));
+  auto augment = s.section("augment", &DataOptions::augment,
+                           "Random changes of the training images, drawn anew in each pass.");
+  augment.add("shift", &AugmentOptions::shift, "Move the image by up to so much, each way.")
+      .at_least(0)
+      .in("pixels")
+      .only_with("data.train.format", {"idx"});
+  augment.add("flip", &AugmentOptions::flip, "Mirror every other image, left to right.")
+      .only_with("data.train.format", {"idx"});
+  augment
+      .add("crop", &AugmentOptions::crop,
+           "Put a border of so much around the image and cut out its old size at random.")
+      .at_least(0)
+      .in("pixels")
+      .only_with("data.train.format", {"idx"});
+  auto loader = s.section("loader", &DataOptions::loader,
+                          "How batches are prepared. No effect on the result.");
+  loader
+      .add("threads", &LoaderOptions::threads,
+           "Threads that prepare batches. 0: each lane prepares its own.")
+      .at_least(0)
+      .at_most(1024);
+  loader.add("ahead", &LoaderOptions::ahead, "How far the threads work ahead.")
+      .at_least(1)
+      .at_most(1024)
+      .in("steps");
+}
+
+void add_schedule(Section<ScheduleOptions> s) {
+  const std::string kind = s.key("kind");
+  s.add("kind", &ScheduleOptions::kind, "How the learning rate changes after the warm-up.")
+      .one_of({"constant", "step", "linear", "cosine"});
+  s.add("warmup", &ScheduleOptions::warmup,
+        "Over so many steps the learning rate first rises from 0 to optimizer.lr.")
+      .at_least(0)
+      .in("steps");
+  s.add("every", &ScheduleOptions::every, "How often the learning rate drops.")
+      .at_least(0)
+      .in("steps")
+      .only_with(kind, {"step"})
+      .like("1000");
+  s.add("factor", &ScheduleOptions::factor, "What a drop multiplies the learning rate by.")
+      .more_than(0)
+      .only_with(kind, {"step"});
+  s.add("final", &ScheduleOptions::final,
+        "The learning rate at the end, as a fraction of optimizer.lr.")
+      .at_least(0)
+      .only_with(kind, {"linear", "cosine"})
+      .like("0.1");
+  s.add("steps", &ScheduleOptions::steps, "When the end is reached. 0: at the end of the job.")
+      .at_least(0)
+      .in("steps")
+      .only_with(kind, {"linear", "cosine"});
+}
+
+void add_optimizer(Section<OptimizerOptions> s) {
+  const std::string kind = s.key("kind");
+  s.add("kind", &OptimizerOptions::kind, "How gradients become updates.")
+      .one_of({"sgd", "adam", "adamw", "adagrad", "rmsprop", "lars", "lamb"});
+  s.add("lr", &OptimizerOptions::lr, "The learning rate.").at_least(0);
+  s.add("momentum", &OptimizerOptions::momentum, "How much of the last update goes into this one.")
+      .at_least(0)
+      .less_than(1)
+      .only_with(kind, {"sgd", "rmsprop", "lars"})
+      .like("0.9");
+  s.add("nesterov", &OptimizerOptions::nesterov,
+        "Take the gradient where the momentum leads (Nesterov).")
+      .only_with(kind, {"sgd"});
+  s.add("dampening", &OptimizerOptions::dampening,
+        "How much less of the gradient goes into the momentum.")
+      .at_least(0)
+      .less_than(1)
+      .only_with(kind, {"sgd"});
+  s.add("beta1", &OptimizerOptions::beta1, "Decay of the mean of gradients.")
+      .at_least(0)
+      .less_than(1)
+      .only_with(kind, {"adam", "adamw", "lamb"});
+  s.add("beta2", &OptimizerOptions::beta2, "Decay of the mean of squared gradients.")
+      .at_least(0)
+      .less_than(1)
+      .only_with(kind, {"adam", "adamw", "lamb"});
+  s.add("alpha", &OptimizerOptions::alpha, "Decay of the mean of squared gradients.")
+      .at_least(0)
+      .less_than(1)
+      .only_with(kind, {"rmsprop"});
+  s.add("eps", &OptimizerOptions::eps, "Added to a divisor so that it is never 0.")
+      .at_least(0)
+      .only_with(kind, {"adam", "adamw", "adagrad", "rmsprop", "lamb"});
+  s.add("weight_decay", &OptimizerOptions::weight_decay,
+        "How strongly weights are pulled towards 0: as part of the gradient, with adamw and lamb "
+        "apart from it.")
+      .at_least(0)
+      .like("0.0005");
+  s.add("decay_on", &OptimizerOptions::decay_on,
+        "Which weights decay: all, or only those of matrices and kernels (two or more dimensions), "
+        "which leaves out biases and norms. lars and lamb adapt the rate of just these.")
+      .one_of({"all", "matrices"});
+  s.add("trust", &OptimizerOptions::trust, "The trust coefficient.")
+      .more_than(0)
+      .only_with(kind, {"lars"});
+  add_schedule(s.section("schedule", &OptimizerOptions::schedule, "The learning rate over time."));
+  auto clip = s.section("clip", &OptimizerOptions::clip, "Limits on the gradient.");
+  clip.add("value", &ClipOptions::value, "The most that each element may be. 0: no limit.")
+      .at_least(0);
+  clip.add("norm", &ClipOptions::norm,
+           "The most that the norm of the whole gradient may be. 0: no limit.")
+      .at_least(0)
+      .like("1");
+}
+
+void add_sync(Section<SyncOptions> s) {
+  s.add("strategy", &SyncOptions::strategy,
+        "When lanes put their gradients together: in every step.")
+      .one_of({"lockstep"});
+  s.add("reduction", &SyncOptions::reduction,
+        "How gradients are added: exact gives the same bits in any order, native is plain floating "
+        "point.")
+      .one_of({"exact", "native"});
+  s.add("bucket", &SyncOptions::bucket,
+        "How much of the gradient is added in one piece. With exact no effect on the result.")
+      .as(Form::kBytes)
+      .at_least(4096)
+      .at_most(0x1p40);
+}
+
+void add_around_training(const Section<Job>& job) {
+  auto checkpoint = job.section("checkpoint", &Job::checkpoint, "What is saved while training.");
+  checkpoint.add("every", &CheckpointOptions::every, "How often.").like("500 steps");
+  checkpoint.add("keep", &CheckpointOptions::keep, "How many are kept, the newest ones.")
+      .at_least(1);
+  checkpoint.add("best", &CheckpointOptions::best, "Also keep the best one, as best_by says.");
+  auto eval = job.section("eval", &Job::eval, "Evaluation on data.test while training.");
+  eval.add("every", &EvalOptions::every, "How often; always at the end too.").like("500 steps");
+  eval.add("batch", &EvalOptions::batch, "Samples at a time.").at_least(1);
+  eval.add("samples", &EvalOptions::samples,
+           "How many samples, the first ones. 0: all of data.test.")
+      .at_least(0);
+  auto early = job.section("early_stop", &Job::early_stop, "Ending when nothing gets better.");
+  early
+      .add("patience", &EarlyStopOptions::patience,
+           "End after so many evaluations without progress in best_by. 0: never.")
+      .at_least(0)
+      .in("evaluations");
+  early.add("least", &EarlyStopOptions::least, "How much better counts as progress.").at_least(0);
+  auto track = job.section("track", &Job::track, "What is recorded in the run directory.");
+  track.add("every", &TrackOptions::every, "How often loss and speed are recorded.")
+      .like("10 steps");
+  track.add("tensorboard", &TrackOptions::tensorboard, "Also write TensorBoard event files.");
+}
+
+Table make_table() {
+  Table table;
+  Section<Job> job(table, "", "", [](Job& j) -> Job& { return j; });
+  job.add("muster", &Job::format, "The version of this format.").at_least(1).at_most(1);
+  job.add("name", &Job::name, "What the run directory's name starts with.").like("lenet-mnist");
+  job.add("seed", &Job::seed,
+          "All random numbers come from it: first weights, order of samples, dropout.");
+  add_model(job.section("model", &Job::model, "What is trained."));
+  add_data(job.section("data", &Job::data, "What it is trained and evaluated on."));
+  job.add("batch", &Job::batch, "Samples in each step, all lanes together.")
+      .at_least(1)
+      .at_most(0x1p30);
+  job.add("lanes", &Job::lanes,
+          "Into how many slices each batch is cut. Part of the result: the bits depend on it, not "
+          "on how many threads or machines compute the lanes.")
+      .at_least(1)
+      .at_most(65536);
+  job.add("passes", &Job::passes,
+          "How often to go through the training data. Of passes, steps and time the first reached "
+          "ends the job; one must be set.")
+      .at_least(0)
+      .like("3");
+  job.add("steps", &Job::steps, "How many updates to make. 0: no limit.").at_least(0).like("2000");
+  job.add("time", &Job::time, "How long to train. 0: no limit.").as(Form::kDuration).like("30m");
+  add_optimizer(job.section("optimizer", &Job::optimizer, "How weights are updated."));
+  add_sync(job.section("sync", &Job::sync, "How lanes work together."));
+  add_around_training(job);
+  job.add("best_by", &Job::best_by,
+          "The metric that says which weights are best: loss, accuracy. Empty: the model's first.")
+      .like("accuracy");
+  job.add("precision", &Job::precision,
+          "The arithmetic of the model: bf16 is faster where the machine has it. Weights and sums "
+          "stay fp32.")
+      .one_of({"fp32", "bf16"});
+  job.add("device", &Job::device, "What computes.").one_of({"cpu"});
+  job.add("not_finite", &Job::not_finite,
+          "What to do when a loss or gradient is not finite: stop, or skip the step.")
+      .one_of({"stop", "skip"});
+  job.add("threads", &Job::threads,
+          "Threads that compute lanes. 0: one for each core. No effect on the result.")
+      .at_least(0)
+      .at_most(4096);
+  job.add("runs", &Job::runs, "Where run directories are made; relative to the current directory.");
+  return table;
+}
+
+}  // namespace
+
+const Table& option_table() {
+  static const Table table = make_table();
+  return table;
+}
+
+}  // namespace muster::config

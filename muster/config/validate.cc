@@ -1,0 +1,219 @@
+#include "muster/config/validate.h"
+
+#include <algorithm>
+
+#include "muster/base/text.h"
+
+namespace muster::config {
+namespace {
+
+// Job and places together, so that a rule is one line.
+class Rules {
+ public:
+  Rules(const Job& job, const Places& places) : job_(job), places_(places) {}
+
+  Status check() const {
+    MUSTER_RETURN_IF_ERROR(without_effect());
+    MUSTER_RETURN_IF_ERROR(model());
+    MUSTER_RETURN_IF_ERROR(source("data.train", job_.data.train));
+    MUSTER_RETURN_IF_ERROR(source("data.test", job_.data.test));
+    MUSTER_RETURN_IF_ERROR(length());
+    MUSTER_RETURN_IF_ERROR(optimizer());
+    MUSTER_RETURN_IF_ERROR(schedule());
+    return evaluation();
+  }
+
+ private:
+  // An error at the option, or at the section around it, or at the file.
+  template <typename... Args>
+  Error at(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
+    const std::string what = fmt::format(format, std::forward<Args>(args)...);
+    while (true) {
+      const auto place = places_.find(key);
+      if (place != places_.end()) {
+        return Error(ErrorKind::kJob, "{}: {}", place->second.text(), what);
+      }
+      if (key.empty()) return Error(ErrorKind::kJob, "{}", what);
+      const size_t dot = key.rfind('.');
+      key = dot == std::string_view::npos ? std::string_view() : key.substr(0, dot);
+    }
+  }
+
+  bool changed(const Option& option) const { return !(option.get(job_) == option.get(defaults_)); }
+  bool changed(std::string_view key) const { return changed(*option_table().find(key)); }
+
+  // What the table says: an option for other kinds than the one chosen.
+  Status without_effect() const {
+    const Table& table = option_table();
+    for (const auto& option : table.options) {
+      if (!option.only || !changed(option)) continue;
+      const Option& other = *table.find(option.only->key);
+      const std::string chosen = other.get(job_).text();
+      // A name that is registered in C++ may use any option.
+      if (std::ranges::find(other.choices, chosen) == other.choices.end()) continue;
+      const auto& values = option.only->values;
+      if (std::ranges::find(values, chosen) != values.end()) continue;
+      return at(option.key, "{} has no effect with {} {}; it is for {}; remove it", option.key,
+                other.key, chosen, values.empty() ? "one registered in C++" : join_words(values));
+    }
+    return {};
+  }
+
+  Status model() const {
+    const auto& m = job_.model;
+    std::vector<std::string> named;
+    if (!m.zoo.empty()) named.emplace_back("model.zoo");
+    if (!m.use.empty()) named.emplace_back("model.use");
+    if (!m.layers.is_null()) named.emplace_back("model.layers");
+    if (named.empty()) {
+      return at("model", "the job has no model; set model.zoo, model.use or model.layers");
+    }
+    if (named.size() > 1) {
+      return at(named.back(), "{} are both set; keep one", join_words(named));
+    }
+    if (m.layers.is_list() && m.layers.items().empty()) {
+      return at("model.layers", "model.layers is empty; list at least one layer");
+    }
+    if (!m.args.is_null() && !m.layers.is_null()) {
+      return at("model.args", "model.args has no effect with model.layers; each layer has its own");
+    }
+    const bool value = job_.data.train.format == "csv" && job_.data.train.target == "value";
+    if (value && m.loss == "cross_entropy") {
+      return at("model.loss",
+                "model.loss cross_entropy needs classes, but data.train.target is "
+                "value; set model.loss to mse");
+    }
+    return {};
+  }
+
+  Status source(const std::string& key, const SourceOptions& s) const {
+    const auto name = [&](const char* option) { return key + "." + option; };
+    if (s.format.empty()) {
+      if (s == SourceOptions{} && key == "data.test") return {};
+      return at(name("format"),
+                "{}.format is missing; set it to idx, csv, text or a format of yours", key);
+    }
+    const auto needs = [&](const char* option, const std::string& value) -> Status {
+      if (!value.empty()) return {};
+      return at(name(option), "{} is missing; format {} needs it", name(option), s.format);
+    };
+    if (s.format == "idx") {
+      MUSTER_RETURN_IF_ERROR(needs("images", s.images));
+      MUSTER_RETURN_IF_ERROR(needs("labels", s.labels));
+    }
+    if (s.format == "csv" || s.format == "text") MUSTER_RETURN_IF_ERROR(needs("path", s.path));
+    if (s.separator.size() != 1) {
+      return at(name("separator"), "{} must be one character, not '{}'", name("separator"),
+                s.separator);
+    }
+    if (s.part.size() != 2 || !(s.part[0] < s.part[1])) {
+      return at(name("part"), "{} must be two increasing fractions like [0, 0.9], not {}",
+                name("part"), option_table().find(name("part"))->get(job_).to_line());
+    }
+    return {};
+  }
+
+  Status length() const {
+    const auto letter = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '_' || c == '-' || c == '.';
+    };
+    const std::string& n = job_.name;
+    if (n.empty() || n.size() > 100 || n[0] == '.' || n[0] == '-' ||
+        !std::ranges::all_of(n, letter)) {
+      return at("name",
+                "name '{}' cannot begin a directory's name; use letters, digits, '-', '_' "
+                "and '.'",
+                n);
+    }
+    if (job_.runs.empty()) return at("runs", "runs is empty; name a directory");
+    if (job_.batch < job_.lanes) {
+      return at(places_.contains("batch") ? "batch" : "lanes",
+                "batch {} is smaller than lanes {}; each lane needs a sample: raise batch or lower "
+                "lanes",
+                job_.batch, job_.lanes);
+    }
+    if (job_.passes == 0 && job_.steps == 0 && job_.time == 0) {
+      return at("passes", "the job has no end; set passes, steps or time");
+    }
+    if (job_.data.loader.threads == 0 && changed("data.loader.ahead")) {
+      return at("data.loader.ahead",
+                "data.loader.ahead has no effect with data.loader.threads 0; remove it");
+    }
+    return {};
+  }
+
+  Status optimizer() const {
+    const auto& o = job_.optimizer;
+    if (o.nesterov && o.momentum == 0) {
+      return at("optimizer.nesterov",
+                "optimizer.nesterov needs momentum; set optimizer.momentum, for example to 0.9");
+    }
+    if (o.nesterov && o.dampening != 0) {
+      return at("optimizer.dampening",
+                "optimizer.dampening must be 0 with optimizer.nesterov; remove one");
+    }
+    if (o.dampening != 0 && o.momentum == 0) {
+      return at("optimizer.dampening",
+                "optimizer.dampening has no effect without optimizer.momentum; remove it");
+    }
+    const bool adapts = o.kind == "lars" || o.kind == "lamb";  // their rates heed decay_on too
+    if (changed("optimizer.decay_on") && o.weight_decay == 0 && !adapts) {
+      return at("optimizer.decay_on",
+                "optimizer.decay_on has no effect without optimizer.weight_decay; remove it");
+    }
+    return {};
+  }
+
+  Status schedule() const {
+    const auto& s = job_.optimizer.schedule;
+    if (s.kind == "step" && s.every == 0) {
+      return at("optimizer.schedule.every",
+                "optimizer.schedule.every is missing; schedule step needs it");
+    }
+    const bool has_end = s.kind == "linear" || s.kind == "cosine";
+    if (has_end && s.steps == 0 && job_.passes == 0 && job_.steps == 0) {
+      return at("optimizer.schedule.steps",
+                "optimizer.schedule.steps is missing; schedule {} needs it when only time ends the "
+                "job",
+                s.kind);
+    }
+    if (has_end && s.steps > 0 && s.warmup >= s.steps) {
+      return at("optimizer.schedule.warmup",
+                "optimizer.schedule.warmup {} must be less than optimizer.schedule.steps {}",
+                s.warmup, s.steps);
+    }
+    return {};
+  }
+
+  Status evaluation() const {
+    const auto& early = job_.early_stop;
+    if (early.least != 0 && early.patience == 0) {
+      return at("early_stop.least",
+                "early_stop.least has no effect without early_stop.patience; remove it");
+    }
+    if (!job_.data.test.format.empty()) {
+      if (early.patience > 0 && job_.eval.every.value == 0) {
+        return at("early_stop.patience",
+                  "early_stop.patience needs evaluations, but eval.every is never");
+      }
+      return {};
+    }
+    for (const char* key :
+         {"early_stop.patience", "eval.every", "eval.batch", "eval.samples", "best_by"}) {
+      if (changed(key))
+        return at(key, "{} has no effect without data.test; remove it or name test data", key);
+    }
+    return {};
+  }
+
+  const Job& job_;
+  const Places& places_;
+  const Job defaults_;
+};
+
+}  // namespace
+
+Status validate(const Job& job, const Places& places) { return Rules(job, places).check(); }
+
+}  // namespace muster::config

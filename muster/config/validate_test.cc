@@ -1,0 +1,196 @@
+#include "muster/config/validate.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::config {
+namespace {
+
+SourceOptions source(const std::string& format, const std::string& path) {
+  SourceOptions options;
+  options.format = format;
+  options.path = path;
+  return options;
+}
+
+// A job that is fine.
+Job good() {
+  Job job;
+  job.model.zoo = "lenet";
+  job.data.train.format = "idx";
+  job.data.train.images = "/i";
+  job.data.train.labels = "/l";
+  job.data.test = job.data.train;
+  job.passes = 1;
+  return job;
+}
+
+std::string said(const Job& job, const Places& places = {}) {
+  const Status status = validate(job, places);
+  EXPECT_FALSE(status.ok()) << "nothing was found wrong";
+  return status.ok() ? "" : status.error().message();
+}
+
+TEST(Validate, AcceptsAGoodJob) {
+  EXPECT_TRUE(validate(good()).ok());
+  Job text = good();
+  text.data.train = source("text", "/t");
+  text.data.train.part = {0, 0.9};
+  text.data.test = source("text", "/t");
+  text.data.test.part = {0.9, 1};
+  EXPECT_TRUE(validate(text).ok());
+  Job mine = good();  // what is registered in C++ may use any option
+  mine.data.train = source("mine", "/t");
+  mine.data.train.args = Node::map({});
+  EXPECT_TRUE(validate(mine).ok());
+}
+
+TEST(Validate, NamesThePlaceOrTheNearestSectionOrTheFile) {
+  Job job = good();
+  job.data.train.labels = "";
+  EXPECT_EQ(said(job), "data.train.labels is missing; format idx needs it");
+  Places places = {{"", {"job.yaml", 0, 0}}};
+  EXPECT_EQ(said(job, places), "job.yaml: data.train.labels is missing; format idx needs it");
+  places["data"] = {"job.yaml", 3, 1};
+  places["data.train"] = {"job.yaml", 4, 3};
+  EXPECT_EQ(said(job, places), "job.yaml:4:3: data.train.labels is missing; format idx needs it");
+}
+
+TEST(Validate, OptionWithoutEffect) {
+  Job job = good();
+  job.optimizer.kind = "adam";
+  job.optimizer.momentum = 0.9;
+  EXPECT_EQ(said(job),
+            "optimizer.momentum has no effect with optimizer.kind adam; it is for sgd, "
+            "rmsprop and lars; remove it");
+  job = good();
+  job.data.train.args = Node::map({});
+  EXPECT_EQ(said(job),
+            "data.train.args has no effect with data.train.format idx; it is for one "
+            "registered in C++; remove it");
+  job = good();
+  job.data.train = source("csv", "/t");
+  job.data.augment.flip = true;
+  EXPECT_EQ(said(job),
+            "data.augment.flip has no effect with data.train.format csv; it is for idx; remove it");
+  job = good();
+  job.data.loader = {.threads = 0, .ahead = 3};
+  EXPECT_EQ(said(job), "data.loader.ahead has no effect with data.loader.threads 0; remove it");
+  job = good();
+  job.optimizer.decay_on = "matrices";
+  EXPECT_EQ(said(job),
+            "optimizer.decay_on has no effect without optimizer.weight_decay; remove it");
+  job.optimizer.kind = "lars";
+  EXPECT_TRUE(validate(job).ok());
+}
+
+TEST(Validate, Model) {
+  Job job = good();
+  job.model.zoo = "";
+  EXPECT_EQ(said(job), "the job has no model; set model.zoo, model.use or model.layers");
+  job = good();
+  job.model.layers = Node::list({Node::scalar("relu")});
+  EXPECT_EQ(said(job), "model.zoo and model.layers are both set; keep one");
+  job.model.zoo = "";
+  job.model.args = Node::map({});
+  EXPECT_EQ(said(job), "model.args has no effect with model.layers; each layer has its own");
+  job.model = ModelOptions{};
+  job.model.layers = Node::list({});
+  EXPECT_EQ(said(job), "model.layers is empty; list at least one layer");
+  job = good();
+  job.data.train = source("csv", "/t");
+  job.data.train.target = "value";
+  EXPECT_EQ(said(job),
+            "model.loss cross_entropy needs classes, but data.train.target is value; set "
+            "model.loss to mse");
+}
+
+TEST(Validate, Data) {
+  Job job = good();
+  job.data.train = {};
+  EXPECT_EQ(said(job),
+            "data.train.format is missing; set it to idx, csv, text or a format of yours");
+  job = good();
+  job.data.test.format = "";
+  EXPECT_EQ(said(job),
+            "data.test.format is missing; set it to idx, csv, text or a format of yours");
+  job = good();
+  job.data.test = source("csv", "");
+  EXPECT_EQ(said(job), "data.test.path is missing; format csv needs it");
+  job.data.test = source("csv", "/t");
+  job.data.test.separator = "::";
+  EXPECT_EQ(said(job), "data.test.separator must be one character, not '::'");
+  job = good();
+  job.data.train.part = {0.9, 0.1};
+  EXPECT_EQ(said(job),
+            "data.train.part must be two increasing fractions like [0, 0.9], not [0.9, 0.1]");
+  job.data.train.part = {0.5};
+  EXPECT_EQ(said(job), "data.train.part must be two increasing fractions like [0, 0.9], not [0.5]");
+}
+
+TEST(Validate, LengthAndSize) {
+  Job job = good();
+  job.batch = 4;
+  EXPECT_EQ(said(job),
+            "batch 4 is smaller than lanes 8; each lane needs a sample: raise batch or "
+            "lower lanes");
+  job = good();
+  job.passes = 0;
+  EXPECT_EQ(said(job), "the job has no end; set passes, steps or time");
+  job.time = 5;
+  EXPECT_TRUE(validate(job).ok());
+  job = good();
+  job.name = "../x";
+  EXPECT_EQ(said(job),
+            "name '../x' cannot begin a directory's name; use letters, digits, '-', '_' and '.'");
+  job = good();
+  job.runs = "";
+  EXPECT_EQ(said(job), "runs is empty; name a directory");
+}
+
+TEST(Validate, Optimizer) {
+  Job job = good();
+  job.optimizer.nesterov = true;
+  EXPECT_EQ(said(job),
+            "optimizer.nesterov needs momentum; set optimizer.momentum, for example to 0.9");
+  job.optimizer.momentum = 0.9;
+  EXPECT_TRUE(validate(job).ok());
+  job.optimizer.dampening = 0.1;
+  EXPECT_EQ(said(job), "optimizer.dampening must be 0 with optimizer.nesterov; remove one");
+  job.optimizer.nesterov = false;
+  EXPECT_TRUE(validate(job).ok());
+  job.optimizer.momentum = 0;
+  EXPECT_EQ(said(job), "optimizer.dampening has no effect without optimizer.momentum; remove it");
+}
+
+TEST(Validate, Schedule) {
+  Job job = good();
+  job.optimizer.schedule.kind = "step";
+  EXPECT_EQ(said(job), "optimizer.schedule.every is missing; schedule step needs it");
+  job.optimizer.schedule.kind = "cosine";
+  EXPECT_TRUE(validate(job).ok());
+  job.passes = 0;
+  job.time = 60;
+  EXPECT_EQ(said(job),
+            "optimizer.schedule.steps is missing; schedule cosine needs it when only time "
+            "ends the job");
+  job.optimizer.schedule.steps = 100;
+  job.optimizer.schedule.warmup = 100;
+  EXPECT_EQ(said(job),
+            "optimizer.schedule.warmup 100 must be less than optimizer.schedule.steps 100");
+}
+
+TEST(Validate, Evaluation) {
+  Job job = good();
+  job.early_stop.least = 0.1;
+  EXPECT_EQ(said(job), "early_stop.least has no effect without early_stop.patience; remove it");
+  job.early_stop.patience = 3;
+  EXPECT_TRUE(validate(job).ok());
+  job.eval.every = {};
+  EXPECT_EQ(said(job), "early_stop.patience needs evaluations, but eval.every is never");
+  job.data.test = {};
+  EXPECT_EQ(said(job),
+            "early_stop.patience has no effect without data.test; remove it or name test data");
+}
+
+}  // namespace
+}  // namespace muster::config
