@@ -1,6 +1,7 @@
 #include "muster/base/file_system.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,21 +64,25 @@ class PosixWritableFile final : public WritableFile {
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return file_error(errno, "create", path);
-    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+    return open_to_write(path, O_TRUNC);
+  }
+
+  Result<std::unique_ptr<WritableFile>> open_to_append(const std::string& path) override {
+    return open_to_write(path, O_APPEND);
   }
 
   Result<std::string> read(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return file_error(errno, "open", path);
-    std::string contents;
-    const auto size = ::lseek(fd, 0, SEEK_END);
-    ::lseek(fd, 0, SEEK_SET);
-    if (size > 0) contents.reserve(static_cast<size_t>(size));
-    char buffer[1 << 16];
+    // Straight into the result: snapshots are large. The size is only a guess (a directory's is
+    // nonsense, /proc says 0); one byte more lets a right guess see the end without growing.
+    struct stat info = {};
+    const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
+    std::string contents(known ? static_cast<size_t>(info.st_size) + 1 : 1 << 16, '\0');
+    size_t filled = 0;
     while (true) {
-      const ssize_t got = ::read(fd, buffer, sizeof(buffer));
+      if (filled == contents.size()) contents.resize(2 * filled);
+      const ssize_t got = ::read(fd, contents.data() + filled, contents.size() - filled);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
         const int why = errno;
@@ -85,9 +90,10 @@ class PosixFileSystem final : public FileSystem {
         return file_error(why, "read", path);
       }
       if (got == 0) break;
-      contents.append(buffer, static_cast<size_t>(got));
+      filled += static_cast<size_t>(got);
     }
     ::close(fd);
+    contents.resize(filled);
     return contents;
   }
 
@@ -110,6 +116,17 @@ class PosixFileSystem final : public FileSystem {
     std::error_code ec;
     stdfs::create_directories(path, ec);
     if (ec) return file_error(ec.value(), "create the directory", path);
+    return {};
+  }
+
+  Result<bool> create_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) == 0) return true;
+    if (errno == EEXIST) return false;
+    return file_error(errno, "create the directory", path);
+  }
+
+  Status create_symlink(const std::string& target, const std::string& path) override {
+    if (::symlink(target.c_str(), path.c_str()) != 0) return file_error(errno, "create", path);
     return {};
   }
 
@@ -137,7 +154,23 @@ class PosixFileSystem final : public FileSystem {
     std::error_code ec;
     return stdfs::exists(path, ec);
   }
+
+ private:
+  static Result<std::unique_ptr<WritableFile>> open_to_write(const std::string& path, int how) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
+    if (fd < 0) return file_error(errno, "create", path);
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+  }
 };
+
+Status write_and_rename(FileSystem& fs, const std::string& aside, const std::string& path,
+                        std::string_view contents) {
+  MUSTER_TRY(auto file, fs.create(aside));
+  MUSTER_RETURN_IF_ERROR(file->append(contents));
+  MUSTER_RETURN_IF_ERROR(file->sync());
+  MUSTER_RETURN_IF_ERROR(file->close());
+  return fs.rename(aside, path);
+}
 
 }  // namespace
 
@@ -145,11 +178,10 @@ std::unique_ptr<FileSystem> posix_file_system() { return std::make_unique<PosixF
 
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents) {
   const std::string aside = path + ".tmp";
-  MUSTER_TRY(auto file, fs.create(aside));
-  MUSTER_RETURN_IF_ERROR(file->append(contents));
-  MUSTER_RETURN_IF_ERROR(file->sync());
-  MUSTER_RETURN_IF_ERROR(file->close());
-  MUSTER_RETURN_IF_ERROR(fs.rename(aside, path));
+  if (Status written = write_and_rename(fs, aside, path, contents); !written.ok()) {
+    (void)fs.remove_all(aside);  // the first error is the one to tell
+    return written;
+  }
   const auto parent = stdfs::path(path).parent_path().string();
   return fs.sync_directory(parent.empty() ? "." : parent);
 }

@@ -35,6 +35,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
   // Creates or truncates.
   virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
+  // Creates, or goes on at the end of what is there.
+  virtual Result<std::unique_ptr<WritableFile>> open_to_append(const std::string& path) = 0;
   virtual Result<std::string> read(const std::string& path) = 0;
   // Replaces `to` if it is there; atomic, also for a crash, once sync_directory(parent) has
   // returned.
@@ -42,6 +44,11 @@ class FileSystem {
   virtual Status sync_directory(const std::string& path) = 0;
   // Also the parents; fine if it is there.
   virtual Status create_directories(const std::string& path) = 0;
+  // One directory whose parent is there. False if something of that name was there already: of
+  // several callers that race for a name, one gets true.
+  virtual Result<bool> create_directory(const std::string& path) = 0;
+  // A symbolic link at `path`, where nothing may be yet, to `target`, taken as it is written.
+  virtual Status create_symlink(const std::string& target, const std::string& path) = 0;
   // A file or a whole directory; fine if there is none.
   virtual Status remove_all(const std::string& path) = 0;
   // Names, not paths, sorted. Empty if there is no such directory.
@@ -53,6 +60,7 @@ class FileSystem {
 std::unique_ptr<FileSystem> posix_file_system();
 
 // Writes `contents` so that a reader, or a crash, sees either the old file or the whole new one.
+// It is written aside as `path`.tmp, which an error takes away again and a crash may leave behind.
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents);
 
 }  // namespace muster

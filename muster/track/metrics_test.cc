@@ -1,0 +1,116 @@
+#include "muster/track/metrics.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/fault_injection_testing.h"
+
+namespace muster::track {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kPath = "metrics.jsonl";
+
+void write_steps(MetricsWriter& writer, int64_t first, int64_t last) {
+  for (int64_t step = first; step <= last; ++step) {
+    ASSERT_TRUE(writer.write({{"step", step}, {"loss", 1.0 / static_cast<double>(step)}}).ok());
+  }
+}
+
+TEST(Metrics, OneLineEachReadBackExactly) {
+  FaultInjectionFileSystem fs;
+  auto writer = MetricsWriter::open(fs, kPath);
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->write({{"step", 10}, {"loss", 0.1}, {"note", "a\nb\xff"}}).ok());
+  ASSERT_TRUE(writer->write({{"step", 20}, {"loss", NAN}}).ok());
+  EXPECT_EQ(*fs.read(kPath),
+            "{\"loss\":0.1,\"note\":\"a\\nb\ufffd\",\"step\":10}\n{\"loss\":null,\"step\":20}\n");
+  const auto metrics = read_metrics(fs, kPath);
+  ASSERT_EQ(metrics->records.size(), 2u);
+  EXPECT_EQ(metrics->records[0]["loss"].get<double>(), 0.1);
+  EXPECT_EQ(metrics->skipped, 0);
+}
+
+TEST(Metrics, NoFileIsNoRecords) {
+  FaultInjectionFileSystem fs;
+  EXPECT_TRUE(read_metrics(fs, kPath)->records.empty());
+}
+
+TEST(Metrics, AResumedRunsFileEqualsTheUndisturbedOnes) {
+  FaultInjectionFileSystem undisturbed;
+  {
+    auto writer = MetricsWriter::open(undisturbed, kPath);
+    write_steps(*writer, 1, 50);
+  }
+  FaultInjectionFileSystem fs;
+  {
+    auto writer = MetricsWriter::open(fs, kPath);
+    write_steps(*writer, 1, 37);
+  }
+  fs.contents(kPath) += "{\"step\": 38, \"lo";  // killed in the middle of a line
+  {
+    auto writer = MetricsWriter::open(fs, kPath);
+    ASSERT_TRUE(writer->truncate_after(30).ok());
+    write_steps(*writer, 31, 50);
+  }
+  EXPECT_EQ(*fs.read(kPath), *undisturbed.read(kPath));
+}
+
+TEST(Metrics, GoingOnAfterATornLineDoesNotGlueTwoTogether) {
+  FaultInjectionFileSystem fs;
+  {
+    auto file = fs.create(kPath);
+    ASSERT_TRUE((*file)->append("{\"step\":1}\n{\"st").ok());
+  }
+  EXPECT_EQ(read_metrics(fs, kPath)->skipped, 1);
+  auto writer = MetricsWriter::open(fs, kPath);
+  write_steps(*writer, 2, 2);
+  EXPECT_EQ(*fs.read(kPath), "{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
+}
+
+TEST(Metrics, GarbageIsSkippedByTheReader) {
+  FaultInjectionFileSystem fs;
+  {
+    auto file = fs.create(kPath);
+    ASSERT_TRUE(
+        (*file)->append("\n[1]\n{\"loss\":1}\n{\"step\":\"x\"}\n{\"step\":4}\n\xff\n").ok());
+  }
+  const auto metrics = read_metrics(fs, kPath);
+  ASSERT_EQ(metrics->records.size(), 1u);
+  EXPECT_EQ(metrics->skipped, 5);
+}
+
+TEST(Metrics, ACrashWhileTruncatingLeavesTheOldOrTheNew) {
+  for (int64_t n = 0; n < 8; ++n) {
+    for (const auto loss : {CrashLoss::kNothing, CrashLoss::kUnsynced, CrashLoss::kSome}) {
+      FaultInjectionFileSystem fs;
+      auto writer = MetricsWriter::open(fs, kPath);
+      write_steps(*writer, 1, 10);
+      ASSERT_TRUE(writer->sync().ok());
+      ASSERT_TRUE(fs.sync_directory("").ok());
+      fs.restart(CrashLoss::kNothing);
+      fs.fail_at(n, Fault::kCrash);
+      (void)writer->truncate_after(5);
+      fs.restart(loss, static_cast<uint64_t>(n));
+      const auto metrics = read_metrics(fs, kPath);
+      ASSERT_TRUE(metrics.ok());
+      EXPECT_EQ(metrics->skipped, 0);
+      EXPECT_THAT(metrics->records.size(), testing::AnyOf(5u, 10u)) << "crash at operation " << n;
+    }
+  }
+}
+
+TEST(Metrics, AFullDiskIsAnError) {
+  FaultInjectionFileSystem fs;
+  auto writer = MetricsWriter::open(fs, kPath);
+  fs.fail_at(fs.operations(), Fault::kDiskFull);
+  const Status written = writer->write({{"step", 1}});
+  ASSERT_FALSE(written.ok());
+  EXPECT_THAT(written.error().message(), testing::HasSubstr(kPath));
+}
+
+}  // namespace
+}  // namespace muster::track
