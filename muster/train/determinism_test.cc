@@ -48,7 +48,7 @@ optimizer: { kind: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.
 const char* const kGpt = R"(
 model: { zoo: gpt, args: { layers: 2, heads: 4, width: 64, dropout: 0.2 } }
 data:
-  train: { format: text, path: tinyshakespeare/input.txt.gz, context: 32 }
+  train: { format: text, path: tinyshakespeare/input.txt, context: 32 }
 batch: 16
 lanes: 8
 steps: 6

@@ -115,8 +115,8 @@ optimizer: { kind: sgd, lr: 0.05, momentum: 0.9 }
 """
 TEXT = """
 data:
-  train: { format: text, path: %(d)s/tinyshakespeare/input.txt.gz, context: 32, part: [0, 0.9] }
-  test: { format: text, path: %(d)s/tinyshakespeare/input.txt.gz, context: 32, part: [0.9, 1] }
+  train: { format: text, path: %(d)s/tinyshakespeare/input.txt, context: 32, part: [0, 0.9] }
+  test: { format: text, path: %(d)s/tinyshakespeare/input.txt, context: 32, part: [0.9, 1] }
 batch: 16
 lanes: 4
 steps: 20
@@ -132,8 +132,7 @@ def images(folder, name, count):
 
 
 def tokens(path, start, count, context):
-    import gzip
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as f:
+    with open(path, encoding="utf-8", newline="") as f:
         text = f.read()
     number = {c: i for i, c in enumerate(sorted(set(text)))}
     first = int(len(text) * start)
@@ -177,7 +176,7 @@ def main():
               lambda: (Resnet8(), images(data, "fashion-mnist/t10k-images-idx3-ubyte.gz", 8)), args.bin, folder)
 
         def gpt():
-            text = os.path.join(data, "tinyshakespeare/input.txt.gz")
+            text = os.path.join(data, "tinyshakespeare/input.txt")
             vocabulary, inputs = tokens(text, 0.9, 8, 32)
             return Gpt(vocabulary), inputs
         check("gpt", "model: { zoo: gpt, args: { layers: 2, heads: 4, width: 64 } }" + TEXT % {"d": data}, gpt,
