@@ -27,7 +27,7 @@ data:
   test: { format: idx, images: %(d)s/mnist/t10k-images-idx3-ubyte.gz, labels: %(d)s/mnist/t10k-labels-idx1-ubyte.gz }
 batch: 64
 lanes: 4
-steps: 240
+steps: %(steps)d
 optimizer: { kind: sgd, lr: 0.02, momentum: 0.9, schedule: { kind: cosine, warmup: 10 } }
 checkpoint: { every: 4 steps, keep: 2 }
 eval: { every: 40 steps }
@@ -67,15 +67,17 @@ def worker_of(process):
 
 
 def writing(run):
-    folder = os.path.join(run, "checkpoints")
+    """What is being written aside now, or was when the run was killed."""
     try:
-        return [name for name in os.listdir(folder) if name.startswith(".tmp-")]
+        with os.scandir(os.path.join(run, "checkpoints")) as entries:
+            return {(e.name, e.inode()) for e in entries if e.name.startswith(".tmp-")}
     except OSError:
-        return []
+        return set()
 
 
 def kill_once(args, run, dice, number):
     """Starts or resumes the run, kills its worker at a random moment. True if it was still running."""
+    left_over = writing(run)
     process = start(args, ["resume", run])
     worker = worker_of(process)
     if worker is None:
@@ -87,9 +89,9 @@ def kill_once(args, run, dice, number):
         time.sleep(0.002)
     if inside:
         limit = time.monotonic() + 3
-        while not writing(run) and time.monotonic() < limit and process.poll() is None:
+        while not writing(run) - left_over and time.monotonic() < limit and process.poll() is None:
             pass
-    aside = writing(run)
+    aside = writing(run) - left_over
     try:
         os.kill(worker, signal.SIGKILL)
     except ProcessLookupError:
@@ -127,7 +129,7 @@ def main():
         if not job:
             job = os.path.join(folder, "job.yaml")
             with open(job, "w") as f:
-                f.write(JOB % {"d": os.path.join(SOURCE, "examples/data")})
+                f.write(JOB % {"d": os.path.join(SOURCE, "examples/data"), "steps": 60 + 24 * args.kills})
         sets = [word for s in args.sets for word in ("-s", s)]
         calm_dir, wild = os.path.join(folder, "calm"), os.path.join(folder, "wild")
         calm = finish(start(args, ["train", job, "--run-dir", calm_dir, *sets]))

@@ -4,7 +4,7 @@ gives the same outputs as Muster, to 1e-5.
 
     python_checkpoint.py [--bin build/release/bin]
 
-Needs a Python with torch and safetensors: this one, or the one named by MUSTER_TORCH_PYTHON. Without either it
+Needs a Python with torch and safetensors: this one, or the one named by TORCH_PYTHON. Without either it
 says so and exits with 77, which ctest counts as skipped.
 """
 import argparse
@@ -15,9 +15,9 @@ import sys
 import tempfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-OTHER = os.environ.get("MUSTER_TORCH_PYTHON")
-if OTHER and os.path.realpath(OTHER) != os.path.realpath(sys.executable) and "MUSTER_INNER" not in os.environ:
-    os.environ["MUSTER_INNER"] = "1"
+OTHER = os.environ.get("TORCH_PYTHON")
+if OTHER and OTHER != sys.executable and "TORCH_TEST_INNER" not in os.environ:
+    os.environ["TORCH_TEST_INNER"] = "1"
     os.execv(OTHER, [OTHER, *sys.argv])
 try:
     import torch
@@ -25,7 +25,7 @@ try:
     import torch.nn.functional as F
     from safetensors.torch import load_file
 except ImportError as missing:
-    print(f"skipped: {missing}; name a Python that has torch and safetensors in MUSTER_TORCH_PYTHON")
+    print(f"skipped: {missing}; name a Python that has torch and safetensors in TORCH_PYTHON")
     sys.exit(77)
 
 

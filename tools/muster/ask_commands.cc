@@ -59,6 +59,7 @@ Outcome run(const PredictArguments& arguments, Context& context) {
                                   context.files));
   add(words, "--samples", arguments.samples);
   add(words, "--from", arguments.from);
+  if (arguments.raw) words.emplace_back("--raw");
   if (arguments.prompt) {
     words.emplace_back("--prompt");
     words.push_back(*arguments.prompt);
