@@ -75,7 +75,8 @@ Result<StepReport> Stepper::run() {
     if (parts_.optimizer->needs_norms()) measure_norms(scalars);
     update(scalars);
     for (size_t b = 0; b < exponents_.size(); ++b) {
-      arena.exponents()[b] = exact::next_exponent(exponents_[b], parts_.sum->seen()[b], counters.step);
+      arena.exponents()[b] =
+          exact::next_exponent(exponents_[b], parts_.sum->seen()[b], counters.step);
     }
   }
   counters.step += 1;
