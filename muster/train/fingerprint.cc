@@ -4,10 +4,12 @@
 
 #include <cstdlib>
 
+#include <gloo/allreduce.h>
 #include <torch/torch.h>
 
 #include "muster/base/isa.h"
 #include "muster/base/random.h"
+#include "muster/base/symbol_origin.h"
 
 namespace muster::train {
 namespace {
@@ -100,6 +102,13 @@ void prepare_process() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+}
+
+Result<std::string> check_gloo() {
+  const void* address =
+      function_address(static_cast<void (*)(const gloo::AllreduceOptions&)>(&gloo::allreduce));
+  MUSTER_RETURN_IF_ERROR(check_symbol_origin("gloo::allreduce", address, "libgloo"));
+  return symbol_origin(address);
 }
 
 std::string kernel_capability() { return at::get_cpu_capability(); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "muster/base/hash.h"
+#include "muster/base/result.h"
 
 namespace muster::train {
 
@@ -28,6 +29,10 @@ Fingerprint take_fingerprint();
 // operation, the math library's reproducible code path, and a memory allocator that keeps what it
 // has. Call it first thing in main(); what the user has already chosen in the environment stays.
 void prepare_process();
+
+// The system's Gloo, not the private copy inside libtorch (base/symbol_origin.h says why). Returns
+// its path.
+Result<std::string> check_gloo();
 
 // "AVX512", and so on: what libtorch chose for this processor.
 std::string kernel_capability();

@@ -49,10 +49,16 @@ nlohmann::json probe(int threads) {
   nlohmann::json kernels;
   for (const auto& [name, hash] : print.kernels) kernels[name] = hash.hex();
   const char* cbwr = std::getenv("MKL_CBWR");
-  return {{"torch_version", TORCH_VERSION},          {"capability", kernel_capability()},
-          {"fingerprint", print.combined().hex()},   {"kernels", kernels},
-          {"mkl_cbwr", cbwr == nullptr ? "" : cbwr}, {"lane_threads", threads},
-          {"gflops_one_lane", measure_gflops(1)},    {"gflops_all_lanes", measure_gflops(threads)}};
+  const auto gloo = check_gloo();
+  return {{"torch_version", TORCH_VERSION},
+          {"gloo", gloo.ok() ? *gloo : gloo.error().message()},
+          {"capability", kernel_capability()},
+          {"fingerprint", print.combined().hex()},
+          {"kernels", kernels},
+          {"mkl_cbwr", cbwr == nullptr ? "" : cbwr},
+          {"lane_threads", threads},
+          {"gflops_one_lane", measure_gflops(1)},
+          {"gflops_all_lanes", measure_gflops(threads)}};
 }
 
 }  // namespace muster::train

@@ -287,6 +287,8 @@ int worker_main(int argc, char** argv, const Registries& registries) {
     return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::kUsage);
   }
   const auto run = [&]() -> Result<int> {
+    MUSTER_TRY(const auto gloo, check_gloo());
+    (void)gloo;
     if (app.got_subcommand("train")) return run_train(args, registries);
     if (app.got_subcommand("eval")) return run_eval(args, registries);
     if (app.got_subcommand("predict")) return run_predict(args, registries);
