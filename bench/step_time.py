@@ -42,7 +42,7 @@ IMAGES = """
                          labels: %s/examples/data/mnist/train-labels-idx1-ubyte.gz } }
 """
 TEXT = """
-        data: { train: { format: text, path: %s/examples/data/tinyshakespeare/input.txt.gz, context: 64 } }
+        data: { train: { format: text, path: %s/examples/data/tinyshakespeare/input.txt, context: 64 } }
 """
 
 

@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 
 COMMON = set("apt-get cat cd cmake cp ctest curl diff docker echo export git gunzip head kill ls mkdir mv "
-             "ninja pip python python3 rm sed sort source sudo tail tar tensorboard time unzip zcat".split())
+             "ninja pip pkill python python3 rm sed sort source sudo tail tar tensorboard time unzip zcat".split())
 OUR_PROGRAMS = ("muster", "./dev")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 FENCE = re.compile(r"^\s*(```+|~~~+)\s*([\w-]*)")
@@ -162,7 +162,7 @@ class Checker:
                 option = word.split("=")[0]
                 if option not in ("-", "--") and not re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", seen):
                     return f"the help of '{' '.join(path)}' does not know {option}"
-            elif help_text and re.search(r"commands?:?\s*$", help_text, re.I | re.M):
+            elif help_text and re.search(r"^(sub)?commands:\s*$", help_text, re.I | re.M):
                 if not re.match(r"[a-z][a-z-]*$", word):
                     return None  # a placeholder: nothing more can be said
                 if not re.search(rf"^\s+{re.escape(word)}\b", help_text, re.M):

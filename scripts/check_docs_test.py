@@ -10,7 +10,7 @@ from check_docs import Checker, slug
 MUSTER = """#!/bin/sh
 case "$*" in
   --help) printf 'usage: muster COMMAND\\n\\nCommands:\\n  train   trains\\n  config  shows\\n' ;;
-  "train --help") printf 'usage: muster train JOB\\n  --json  lines\\n  -s KEY=VALUE\\n' ;;
+  "train --help") printf 'usage: muster train JOB\\n  --help  explain this command\\n  --json  lines\\n  -s KEY=VALUE\\n' ;;
   "config --help") printf 'Commands:\\n  check  checks\\n' ;;
   "config check --help") printf 'usage: muster config check JOB\\n' ;;
   "train bad.yaml") echo "bad.yaml: no such file"; exit 3 ;;

@@ -1,22 +1,15 @@
 // The promise, on one machine: whatever the number of threads, the size of buckets and the way the
 // data is read, the same job gives the same bits. And the proof that this test can fail: with float
 // sums they differ.
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "muster/config/load.h"
-#include "muster/train/session.h"
+#include "muster/train/jobs_testing.h"
 
 namespace muster::train {
 namespace {
-
-std::string source_dir() {
-  const char* dir = std::getenv("MUSTER_SOURCE_DIR");
-  return dir == nullptr ? "." : dir;
-}
 
 const char* const kLenet = R"(
 model: { zoo: lenet }
@@ -48,29 +41,15 @@ optimizer: { kind: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.
 const char* const kGpt = R"(
 model: { zoo: gpt, args: { layers: 2, heads: 4, width: 64, dropout: 0.2 } }
 data:
-  train: { format: text, path: tinyshakespeare/input.txt.gz, context: 32 }
+  train: { format: text, path: tinyshakespeare/input.txt, context: 32 }
 batch: 16
 lanes: 8
 steps: 6
 optimizer: { kind: adamw, lr: 0.001, weight_decay: 0.1, clip: { norm: 1.0 } }
 )";
 
-std::unique_ptr<Session> open(const std::string& text, const std::vector<std::string>& sets) {
-  static const Registries registries;
-  config::Sources sources;
-  sources.file_text = "muster: 1\n" + text;
-  sources.file_name = "test.yaml";
-  sources.base_dir = source_dir() + "/examples/data";
-  sources.sets = sets;
-  auto loaded = config::load_job(sources);
-  EXPECT_TRUE(loaded.ok()) << loaded.error().message();
-  auto session = Session::open(std::move(loaded->job), registries);
-  EXPECT_TRUE(session.ok()) << session.error().message();
-  return *std::move(session);
-}
-
 std::string train(const std::string& text, const std::vector<std::string>& sets) {
-  const auto session = open(text, sets);
+  const auto session = open_session(text, sets);
   double last_loss = 0;
   for (int64_t i = 0; i < session->total_steps(); ++i) {
     const auto report = session->step();
@@ -114,7 +93,7 @@ TEST(Determinism, TheSeedMatters) {
 
 TEST(Determinism, EvaluationDoesNotDependOnThreads) {
   const auto report = [](const char* threads) {
-    auto session = open(kLenet, {threads, "eval.batch=7"});
+    auto session = open_session(kLenet, {threads, "eval.batch=7"});
     auto result = session->evaluate();
     EXPECT_TRUE(result.ok());
     return result->values;

@@ -49,7 +49,8 @@ int64_t draw(const torch::Tensor& scores, double temperature, RandomStream& rand
 }  // namespace
 
 Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data::Dataset& dataset,
-                                                    const std::vector<uint64_t>& samples) {
+                                                    const std::vector<uint64_t>& samples,
+                                                    bool raw) {
   const auto& schema = session.schema();
   for (const auto sample : samples) {
     if (sample >= dataset.size()) {
@@ -64,7 +65,11 @@ Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data
   for (size_t i = 0; i < samples.size(); ++i) {
     nlohmann::json result = {{"sample", samples[i]}};
     const auto row = output[static_cast<int64_t>(i)];
-    if (schema.classes > 0 && schema.target_elements() == 1) {
+    if (raw) {
+      const auto flat = row.flatten().contiguous();
+      const auto* values = flat.const_data_ptr<float>();
+      result["output"] = std::vector<float>(values, values + flat.numel());
+    } else if (schema.classes > 0 && schema.target_elements() == 1) {
       const auto* labels = reinterpret_cast<const int64_t*>(batch.targets.data());
       result.update(describe_class(row.flatten(), labels[i]));
     } else if (schema.target == data::DType::kFloat32) {

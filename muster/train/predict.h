@@ -13,9 +13,10 @@
 namespace muster::train {
 
 // One object per sample: {"sample", "class", "probability", "label"} for classes, {"sample",
-// "value", "target"} for values.
+// "value", "target"} for values; with `raw`, {"sample", "output"}: all that the model puts out,
+// flat.
 Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data::Dataset& dataset,
-                                                    const std::vector<uint64_t>& samples);
+                                                    const std::vector<uint64_t>& samples, bool raw);
 
 struct GenerateOptions {
   std::string prompt = "\n";

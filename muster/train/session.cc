@@ -80,11 +80,11 @@ void Session::start_loader() {
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
   loader_ = std::make_unique<data::Loader>(*train_, loading_, std::move(lanes),
                                            static_cast<uint64_t>(arena_->counters().step));
-  stepper_ =
-      std::make_unique<Stepper>(job_,
-                                StepParts{arena_.get(), sum_.get(), team_.get(), nets_,
-                                          loader_.get(), &loading_.batches, optimizer_.get()},
-                                total_steps_);
+  stepper_ = std::make_unique<Stepper>(
+      job_,
+      StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), &loading_.batches,
+                &plan_.schema, optimizer_.get()},
+      total_steps_);
 }
 
 Result<StepReport> Session::step() {

@@ -15,6 +15,22 @@ namespace muster::train {
 
 using optim::Role;
 
+namespace {
+
+// The first sample of the batch with an input that is not finite, if there is one.
+std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::Schema& schema) {
+  if (schema.input != data::DType::kFloat32) return std::nullopt;
+  const auto* values = reinterpret_cast<const float*>(batch.inputs.data());
+  for (uint64_t i = 0; i < batch.count; ++i) {
+    for (size_t j = 0; j < schema.input_elements(); ++j) {
+      if (!std::isfinite(*values++)) return batch.samples[i];
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
     : job_(job),
       parts_(parts),
@@ -75,7 +91,8 @@ Result<StepReport> Stepper::run() {
     if (parts_.optimizer->needs_norms()) measure_norms(scalars);
     update(scalars);
     for (size_t b = 0; b < exponents_.size(); ++b) {
-      arena.exponents()[b] = exact::next_exponent(exponents_[b], parts_.sum->seen()[b]);
+      arena.exponents()[b] =
+          exact::next_exponent(exponents_[b], parts_.sum->seen()[b], counters.step);
     }
   }
   counters.step += 1;
@@ -121,18 +138,26 @@ Status Stepper::run_lane(int member, int lane) {
 Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
   const int64_t step = parts_.arena->counters().step;
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), where.lane);
+  if (const auto sample = not_finite_input(*batch, *parts_.schema)) {
+    return Error(
+        ErrorKind::kNumerics,
+        "step {}, lane {}: sample {} of data.train holds a number that is not finite; mend the "
+        "data, or set not_finite: skip",
+        step, where.lane, *sample);
+  }
   const double loss = lane_results_[static_cast<size_t>(where.lane)].loss;
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
-  return Error(ErrorKind::kNumerics,
-               "step {}, lane {}: the gradient of '{}' is not finite ({}); samples {}{}. Look at "
-               "these samples, "
-               "lower optimizer.lr, clip gradients (optimizer.clip.norm), or set not_finite: skip",
-               step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
-               std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "so is the loss",
-               fmt::join(batch->samples.begin(),
-                         batch->samples.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-               shown < batch->samples.size() ? ", ..." : "");
+  const auto first = batch->samples.begin();
+  return Error(
+      ErrorKind::kNumerics,
+      "step {}, lane {}: the gradient of '{}' is not finite ({}); the lane had samples {}{}. "
+      "Lower optimizer.lr, clip gradients (optimizer.clip.norm), look at these samples, or set "
+      "not_finite: skip",
+      step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
+      std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "nor is the loss",
+      fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < batch->samples.size() ? ", ..." : "");
 }
 
 const optim::TensorInfo& Stepper::info_of(size_t block) const {

@@ -46,6 +46,7 @@ struct StepParts {
   std::span<const std::unique_ptr<LaneNet>> nets;  // one per member of the team
   data::Loader* loader;
   const data::BatchPlan* batches;
+  const data::Schema* schema;
   const optim::Optimizer* optimizer;
 };
 

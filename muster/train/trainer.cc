@@ -17,14 +17,6 @@ nlohmann::json to_json(const std::vector<std::pair<std::string, double>>& values
   return object;
 }
 
-std::vector<std::pair<std::string, double>> from_json(const nlohmann::json& object) {
-  std::vector<std::pair<std::string, double>> values;
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_number()) values.emplace_back(name, value.get<double>());
-  }
-  return values;
-}
-
 }  // namespace
 
 Trainer::Trainer(Session& session, track::RunDirectory& run, TrainerEnvironment environment)
@@ -90,7 +82,14 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
   saved_step_ = snapshot.step;
   if (snapshot.meta.contains("test")) {
-    last_eval_.values = from_json(snapshot.meta["test"]);
+    const auto& stored = snapshot.meta["test"];
+    const auto restore = [&](const std::string& name) {
+      // Not finite is stored as null.
+      const bool number = stored.contains(name) && stored[name].is_number();
+      last_eval_.values.emplace_back(name, number ? stored[name].get<double>() : std::nan(""));
+    };
+    restore("loss");
+    for (const auto& metric : session_.plan().loss.metrics) restore(metric.name);
     last_eval_step_ = snapshot.meta.value("test_step", int64_t{-1});
   }
   return {};

@@ -38,6 +38,7 @@ struct Arguments {
   std::string from = "test";
   int threads = 0;
   bool has_prompt = false;
+  bool raw = false;
   GenerateOptions generate;
 };
 
@@ -194,9 +195,9 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
   if (args.from == "test") {
     MUSTER_TRY(dataset, session->test_data());
   }
-  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples));
+  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.raw));
   for (const auto& row : rows) {
-    if (args.output == "json") {
+    if (args.output == "json" || args.raw) {
       std::puts(row.dump().c_str());
     } else if (row.contains("class")) {
       fmt::print("sample {:>6}: class {:>3} ({:5.1f} %), labelled {}{}\n",
@@ -249,6 +250,7 @@ void add_commands(CLI::App& app, Arguments& args) {
   trained(predict);
   predict->add_option("--samples", args.samples);
   predict->add_option("--from", args.from)->check(CLI::IsMember({"test", "train"}));
+  predict->add_flag("--raw", args.raw);
   predict->add_option("--prompt", args.generate.prompt)->each([&](const std::string&) {
     args.has_prompt = true;
   });

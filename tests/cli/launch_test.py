@@ -1,0 +1,323 @@
+"""How muster starts a worker and stands at its door: arguments, environment, exit codes, signals,
+Ctrl-Z. The worker here is a small script that writes down what happens to it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+
+from harness import INTERNAL, IO, MACHINE, MUSTER, USAGE, CommandTest, main
+
+# Notes every signal it can, and leaves when a file called `leave` appears.
+NOTES = """\
+    notes = open(os.environ["NOTES"], "a", buffering=1)
+    def note(number, frame):
+        print(signal.Signals(number).name, file=notes)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCONT):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, note)
+    print("ready", file=notes)
+    while not os.path.exists(os.environ["NOTES"] + ".leave"):
+        time.sleep(0.01)
+    sys.exit(77)
+    """
+
+
+def wait_until(condition, what):
+    """For something that will happen; the limit only ends a test that is broken."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"waited a minute for {what}")
+
+
+class Launch(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job()
+
+    def worker(self, body):
+        return self.write_program("worker", body)
+
+    def test_the_worker_gets_the_run_and_one_thread_per_operation(self):
+        worker = self.worker("""\
+            names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MUSTER_LAUNCHER_PID"]
+            print(json.dumps({"words": sys.argv[1:], "group": os.getpgrp() == os.getpid(),
+                              "parent": os.getppid(), **{n: os.environ.get(n) for n in names}}))
+            """)
+        outcome = self.assert_ok(self.muster("train", self.job, "--worker", worker))
+        run = self.only_run()
+        told = outcome.json
+        self.assertEqual(told["words"], ["train", "--run", f"runs/{run.name}", "--display", "normal"])
+        self.assertEqual((told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]), ("1", "1"))
+        self.assertEqual(int(told["MUSTER_LAUNCHER_PID"]), told["parent"])
+        self.assertTrue(told["group"], "the worker leads a process group of its own")
+        resolved = (run / "job.yaml").read_text()
+        self.assertIn(str(self.folder / "train-images"), resolved)
+        self.assertEqual(os.readlink(self.folder / "runs/latest"), run.name)
+
+    def test_threads_that_the_user_chose_stay(self):
+        worker = self.worker("print(os.environ['OMP_NUM_THREADS'])")
+        outcome = self.muster("train", self.job, "--worker", worker, env={"OMP_NUM_THREADS": "3"})
+        self.assertEqual(outcome.out.strip(), "3")
+
+    def test_display_and_settings(self):
+        worker = self.worker("print(sys.argv[-1])")
+        for flag, display in (("--quiet", "quiet"), ("--json", "json")):
+            run = self.folder / display
+            outcome = self.muster("train", self.job, flag, "--worker", worker, "--run-dir", run,
+                                  "-s", "optimizer.lr=0.25", "-s", "threads=1")
+            self.assertEqual(outcome.out.strip(), display)
+            job = (run / "job.yaml").read_text()
+            self.assertIn("lr: 0.25", job)
+            self.assertIn("threads: 1", job)
+
+    def test_the_exit_code_is_the_workers(self):
+        for code in (0, 3, 7, 130, 143):
+            worker = self.worker(f"sys.exit({code})")
+            outcome = self.muster("train", self.job, "--worker", worker)
+            self.assertEqual(outcome.code, code)
+            self.assertEqual(outcome.err, "", "the worker speaks for itself")
+
+    def test_a_killed_worker_is_explained(self):
+        for number, meaning in ((signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, "bug")):
+            worker = self.worker(f"os.kill(os.getpid(), {int(number)})")
+            outcome = self.muster("train", self.job, "--worker", worker)
+            run = os.readlink(self.folder / "runs/latest")
+            self.assert_mistake(outcome, INTERNAL, number.name, meaning, f"runs/{run}/log.txt",
+                                f"muster resume {run}")
+
+    def test_a_killed_worker_is_explained_to_programs(self):
+        worker = self.worker("os.kill(os.getpid(), signal.SIGKILL)")
+        outcome = self.muster("train", self.job, "--json", "--worker", worker)
+        self.assertIn("SIGKILL", outcome.last_json["error"]["message"])
+        self.assertEqual(outcome.last_json["error"]["kind"], "internal")
+
+    def test_a_worker_that_is_not_there(self):
+        outcome = self.muster("train", self.job, "--worker", "nowhere")
+        self.assert_mistake(outcome, USAGE, "--worker", "'nowhere'")
+        outcome = self.muster("train", self.job, env={"MUSTER_WORKER": "/nowhere"})
+        self.assert_mistake(outcome, USAGE, "MUSTER_WORKER", "/nowhere")
+        self.assertFalse((self.folder / "runs").exists(), "nothing is made on the disk before")
+
+    def test_the_worker_is_looked_for_in_this_order(self):
+        # A copy of muster, so that nothing is beside it.
+        lonely = self.folder / "lonely"
+        lonely.mkdir()
+        os.link(MUSTER, lonely / "muster") if os.stat(MUSTER).st_dev == os.stat(lonely).st_dev \
+            else __import__("shutil").copy(MUSTER, lonely / "muster")
+
+        def train(**env):
+            done = subprocess.run([lonely / "muster", "train", self.job], cwd=self.folder,
+                                  env={**self.env, **env}, capture_output=True, text=True)
+            return done.returncode, done.stdout, done.stderr
+
+        code, _, err = train(PATH="/nowhere")
+        self.assertEqual(code, MACHINE)
+        self.assertIn("MUSTER_WORKER", err)
+        for name in ("on-path", "beside", "named"):
+            folder = lonely if name == "beside" else self.folder / name
+            folder.mkdir(exist_ok=True)
+            self.write_program(folder / "muster-worker", f"print('{name}')")
+            env = {"PATH": str(self.folder / "on-path")}
+            if name == "named":
+                env["MUSTER_WORKER"] = str(folder / "muster-worker")
+            self.assertEqual(train(**env)[1].strip(), name)
+
+    def test_a_worker_for_another_machine(self):
+        worker = self.folder / "worker"
+        worker.write_bytes(b"\x7fELF" + bytes(60))
+        worker.chmod(0o755)
+        outcome = self.muster("train", self.job, "--worker", worker)
+        self.assertIn(outcome.code, (MACHINE, IO))
+        self.assertIn(str(worker), outcome.err)
+
+    def test_a_run_directory_of_ones_own(self):
+        worker = self.worker("pass")
+        self.assert_ok(self.muster("train", self.job, "--worker", worker, "--run-dir", "deep/er/mine"))
+        self.assertTrue((self.folder / "deep/er/mine/job.yaml").exists())
+        outcome = self.muster("train", self.job, "--worker", worker, "--run-dir", "deep/er/mine")
+        self.assert_mistake(outcome, USAGE, "deep/er/mine", "muster resume")
+        (self.folder / "empty").mkdir()
+        self.assert_ok(self.muster("train", self.job, "--worker", worker, "--run-dir", "empty"))
+
+
+class Resume(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job()
+        self.worker = self.write_program("worker", "print(json.dumps(sys.argv[1:]))")
+        self.assert_ok(self.muster("train", self.job, "--worker", self.worker))
+        self.run = self.only_run()
+
+    def resume(self, *words):
+        return self.muster("resume", *words, "--worker", self.worker)
+
+    def test_the_latest_by_default_or_by_any_of_its_names(self):
+        expected = ["train", "--run", f"runs/{self.run.name}", "--display", "normal", "--resume"]
+        for name in ([], ["latest"], [self.run.name], ["tiny"]):
+            self.assertEqual(self.assert_ok(self.resume(*name)).json, expected)
+        self.assertEqual(self.resume(self.run).json[2], str(self.run))
+        self.assertEqual(self.resume(f"runs/{self.run.name}/").json, expected)
+
+    def test_a_run_that_is_not_there(self):
+        self.assert_mistake(self.resume("tyni"), USAGE, "no run 'tyni'")
+        self.assert_mistake(self.resume("some/where"), USAGE, "some/where")
+        outcome = self.muster("resume", cwd="/")
+        self.assert_mistake(outcome, USAGE, "no runs in 'runs'", "muster train")
+
+    def test_only_options_that_leave_the_past_alone_may_change(self):
+        self.assert_ok(self.resume("-s", "passes=7", "-s", "threads=1"))
+        job = (self.run / "job.yaml").read_text()
+        self.assertIn("passes: 7", job)
+        self.assertIn("threads: 1", job)
+        outcome = self.resume("-s", "optimizer.lr=1")
+        self.assert_mistake(outcome, USAGE, "optimizer.lr", "threads, passes, steps and time")
+        self.assertEqual((self.run / "job.yaml").read_text(), job)
+
+    def test_the_environment_does_not_change_a_run(self):
+        before = (self.run / "job.yaml").read_text()
+        self.muster("resume", "-s", "threads=1", "--worker", self.worker,
+                    env={"MUSTER_OPTIMIZER_LR": "9"})
+        after = (self.run / "job.yaml").read_text()
+        self.assertEqual(after.replace("threads: 1", ""), before.replace("threads: 0", ""))
+
+    def test_a_finished_run_is_only_told_about(self):
+        (self.run / "status.json").write_text(json.dumps({"state": "finished", "step": 8}))
+        result = {"weights_hash": "ab" * 16, "steps": 8, "test": {"accuracy": 0.75}, "run_dir": "x"}
+        (self.run / "result.json").write_text(json.dumps(result))
+        outcome = self.assert_ok(self.resume())
+        self.assertIn("is finished: 8 steps, accuracy 0.7500", outcome.out)
+        self.assertEqual(self.resume("--json").last_json, result)
+        self.assertEqual(self.resume("-s", "passes=9").json[-1], "--resume", "to train longer")
+
+
+class Signals(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job()
+        self.notes = self.folder / "notes"
+        self.notes.touch()
+        self.env["NOTES"] = str(self.notes)
+        self.worker = self.write_program("worker", NOTES)
+
+    def noted(self):
+        return self.notes.read_text().split()
+
+    def await_note(self, *expected):
+        wait_until(lambda: self.noted() == list(expected), f"{expected}; notes: {self.noted()}")
+
+    def let_leave(self):
+        (self.folder / "notes.leave").touch()
+
+    def start(self, **options):
+        process = subprocess.Popen([MUSTER, "train", self.job, "--worker", self.worker],
+                                   cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   **options)
+        self.addCleanup(process.communicate)
+        self.addCleanup(self.let_leave)
+        self.await_note("ready")
+        return process
+
+    def test_each_is_passed_on_once(self):
+        process = self.start()
+        heard = ["ready"]
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT):
+            process.send_signal(number)
+            heard.append(number.name)
+            self.await_note(*heard)
+        self.let_leave()
+        self.assertEqual(process.wait(), 77)
+        self.assertEqual(self.noted(), heard)
+
+    def test_what_reaches_the_whole_group_reaches_the_worker_once(self):
+        process = self.start(start_new_session=True)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        self.await_note("ready", "SIGINT")
+        self.let_leave()
+        self.assertEqual(process.wait(), 77)
+        self.assertEqual(self.noted(), ["ready", "SIGINT"])
+
+    def test_nohup_stays_nohup(self):
+        process = self.start(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGUSR1)
+        self.await_note("ready", "SIGUSR1")
+        self.let_leave()
+        self.assertEqual(process.wait(), 77)
+
+    def test_a_signal_before_the_worker_listens(self):
+        self.worker = self.write_program("worker", """\
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            open(os.environ["NOTES"], "w").write("ready")
+            time.sleep(600)
+            """)
+        process = self.start()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 143)
+        self.assertIn("SIGTERM before the worker could save", err)
+        self.assertEqual(len(err.strip().splitlines()), 1)
+
+    def state_of(self, pid):
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+
+    def worker_of(self, pid):
+        return int(open(f"/proc/{pid}/task/{pid}/children").read().split()[0])
+
+    def test_ctrl_z_stops_both_and_fg_continues_both(self):
+        if not os.path.exists("/proc/self/task/self/children") and \
+           not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
+            self.skipTest("this kernel does not list the children of a process")
+        process = self.start()
+        worker = self.worker_of(process.pid)
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: self.state_of(process.pid) == "T" and self.state_of(worker) == "T",
+                   "both to stop")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: self.state_of(process.pid) != "T" and self.state_of(worker) != "T",
+                   "both to go on")
+        self.await_note("ready", "SIGCONT")
+        process.send_signal(signal.SIGINT)
+        self.await_note("ready", "SIGCONT", "SIGINT")
+        self.let_leave()
+        self.assertEqual(process.wait(), 77)
+
+    def test_keys_at_a_terminal(self):
+        # A session of its own whose terminal sends the signals: what a person's Ctrl-C really does.
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execve(MUSTER, [str(MUSTER), "train", str(self.job), "--worker", str(self.worker)],
+                      self.env)
+        self.addCleanup(os.close, terminal)
+        self.await_note("ready")
+        os.write(terminal, b"\x03")
+        self.await_note("ready", "SIGINT")
+        os.write(terminal, b"\x03")
+        self.await_note("ready", "SIGINT", "SIGINT")
+        self.let_leave()
+        _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.WEXITSTATUS(status), 77)
+        self.assertEqual(self.noted(), ["ready", "SIGINT", "SIGINT"])
+
+    def test_a_worker_may_write_to_a_terminal_with_tostop(self):
+        worker = self.write_program("worker", "print('written', flush=True)")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.system("stty tostop")
+            os.execve(MUSTER, [str(MUSTER), "train", str(self.job), "--worker", str(worker)],
+                      self.env)
+        self.addCleanup(os.close, terminal)
+        _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.WEXITSTATUS(status), 0)
+        self.assertIn(b"written", os.read(terminal, 4096))
+
+
+if __name__ == "__main__":
+    main()

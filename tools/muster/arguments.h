@@ -1,0 +1,128 @@
+// What a command line asks for, typed: one struct per command. command_line.h fills them,
+// commands.h carries them out; neither knows how the other does it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tools/muster/console.h"
+
+namespace muster::cli {
+
+// Which run, for commands that look at one. Empty name: the latest.
+struct RunChoice {
+  std::string name;  // of a run, or a path
+  std::string runs;  // where runs are: --runs, MUSTER_RUNS or "runs"
+};
+
+struct TrainArguments {
+  std::string job;
+  std::vector<std::string> set;  // key=value
+  bool quiet = false;
+  bool json = false;
+  std::string run_directory;  // empty: a new one under the job's `runs`
+  std::string worker;
+};
+
+struct ResumeArguments {
+  RunChoice run;
+  std::vector<std::string> set;
+  bool quiet = false;
+  bool json = false;
+  std::string worker;
+};
+
+struct EvalArguments {
+  RunChoice run;
+  std::string checkpoint;  // best, newest, a step; empty: the best, if one was marked
+  std::vector<std::string> set;
+  Format format = Format::kTable;
+  std::string worker;
+};
+
+struct PredictArguments {
+  RunChoice run;
+  std::string checkpoint;
+  std::string samples;  // "0-9"; empty: the worker's default
+  std::string from;
+  bool raw = false;
+  std::optional<std::string> prompt;
+  std::string length, temperature, seed;  // numbers, checked; empty: the worker's defaults
+  Format format = Format::kTable;
+  std::string worker;
+};
+
+struct ConfigCheckArguments {
+  std::string job;
+  std::vector<std::string> set;
+  bool no_data = false;
+  Format format = Format::kTable;
+  std::string worker;
+};
+
+struct ConfigShowArguments {
+  std::string job;
+  std::vector<std::string> set;
+  Format format = Format::kTable;
+};
+
+struct ConfigExplainArguments {
+  std::string key;
+  Format format = Format::kTable;
+};
+
+struct ConfigSchemaArguments {};
+
+struct RunsListArguments {
+  std::string runs;
+  Format format = Format::kTable;
+};
+
+struct RunsShowArguments {
+  RunChoice run;
+  Format format = Format::kTable;
+};
+
+struct RunsCompareArguments {
+  std::string a, b;
+  std::string runs;
+  Format format = Format::kTable;
+};
+
+struct ExportArguments {
+  RunChoice run;
+  std::string checkpoint;
+  std::string out;
+  bool with_job = false;
+  bool force = false;
+  Format format = Format::kTable;
+};
+
+struct DoctorArguments {
+  std::string runs;
+  Format format = Format::kTable;
+  std::string worker;
+};
+
+struct CompletionArguments {
+  std::string shell;
+};
+
+struct VersionArguments {
+  Format format = Format::kTable;
+};
+
+// Print this and leave: --help, or `muster` alone.
+struct TextRequest {
+  std::string text;
+};
+
+using Request =
+    std::variant<TextRequest, TrainArguments, ResumeArguments, EvalArguments, PredictArguments,
+                 ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
+                 ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
+                 ExportArguments, DoctorArguments, CompletionArguments, VersionArguments>;
+
+}  // namespace muster::cli

@@ -1,0 +1,73 @@
+// eval and predict: the worker knows, and prints.
+#include "tools/muster/commands.h"
+#include "tools/muster/find_run.h"
+#include "tools/muster/worker_process.h"
+
+namespace muster::cli {
+namespace {
+
+std::string name_of(Format format) { return format == Format::kJson ? "json" : "table"; }
+
+void add(std::vector<std::string>& arguments, const char* option, const std::string& value) {
+  if (value.empty()) return;
+  arguments.emplace_back(option);
+  arguments.push_back(value);
+}
+
+Outcome ask(const std::string& given_worker, std::vector<std::string> arguments, Context& context) {
+  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(given_worker)));
+  MUSTER_RETURN_IF_ERROR(context.console.flush());
+  MUSTER_TRY(const auto end, run_worker(worker, arguments));
+  const auto death = obituary(end, "");
+  if (!death) return end.exit_code;
+  context.console.error(death->sentence);
+  return death->exit_code;
+}
+
+Result<std::vector<std::string>> start_of(const std::string& command, const track::RunDirectory& run,
+                                          const std::string& checkpoint, Format format,
+                                          FileSystem& files) {
+  std::string which = checkpoint;
+  if (which.empty()) {
+    MUSTER_TRY(which, default_checkpoint(run, files));
+  }
+  return std::vector<std::string>{command,        "--run", run.path(), "--checkpoint", which,
+                                  "-o", name_of(format)};
+}
+
+}  // namespace
+
+Outcome run(const EvalArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
+  MUSTER_TRY(const auto job,
+             load_run_job(run, arguments.set, {"data.test", "eval", "threads"},
+                          "the model is measured as it was trained", context.files));
+  if (job.data.test.format.empty()) {
+    return Error(ErrorKind::kUsage,
+                 "{} has no test data; give some: -s data.test.format=... -s data.test....",
+                 run_name(run));
+  }
+  MUSTER_TRY(auto words, start_of("eval", run, arguments.checkpoint, arguments.format,
+                                  context.files));
+  for (const auto& set : arguments.set) add(words, "-s", set);
+  return ask(arguments.worker, std::move(words), context);
+}
+
+Outcome run(const PredictArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
+  MUSTER_TRY(auto words, start_of("predict", run, arguments.checkpoint, arguments.format,
+                                  context.files));
+  add(words, "--samples", arguments.samples);
+  add(words, "--from", arguments.from);
+  if (arguments.raw) words.emplace_back("--raw");
+  if (arguments.prompt) {
+    words.emplace_back("--prompt");
+    words.push_back(*arguments.prompt);
+  }
+  add(words, "--length", arguments.length);
+  add(words, "--temperature", arguments.temperature);
+  add(words, "--seed", arguments.seed);
+  return ask(arguments.worker, std::move(words), context);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,48 @@
+// What the commands do. Each takes its arguments and what it needs of the outside world, prints its
+// result, and returns the exit code; an Error is printed by main(), which makes its kind the exit
+// code.
+//
+//   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
+//   ask_commands.cc      eval, predict: the worker answers
+//   config_commands.cc   config check, show, explain, schema
+//   runs_commands.cc     runs list, show, compare
+//   export_command.cc    export
+//   doctor_command.cc    doctor
+//   completion.cc        completion
+//   version_command.cc   version
+#pragma once
+
+#include "muster/base/clock.h"
+#include "muster/base/file_system.h"
+#include "muster/base/result.h"
+#include "tools/muster/arguments.h"
+#include "tools/muster/console.h"
+
+namespace muster::cli {
+
+struct Context {
+  Console& console;
+  FileSystem& files;
+  const Clock& clock;
+};
+
+using Outcome = Result<int>;  // the exit code
+
+Outcome run(const TrainArguments& arguments, Context& context);
+Outcome run(const ResumeArguments& arguments, Context& context);
+Outcome run(const EvalArguments& arguments, Context& context);
+Outcome run(const PredictArguments& arguments, Context& context);
+Outcome run(const ConfigCheckArguments& arguments, Context& context);
+Outcome run(const ConfigShowArguments& arguments, Context& context);
+Outcome run(const ConfigExplainArguments& arguments, Context& context);
+Outcome run(const ConfigSchemaArguments& arguments, Context& context);
+Outcome run(const RunsListArguments& arguments, Context& context);
+Outcome run(const RunsShowArguments& arguments, Context& context);
+Outcome run(const RunsCompareArguments& arguments, Context& context);
+Outcome run(const ExportArguments& arguments, Context& context);
+Outcome run(const DoctorArguments& arguments, Context& context);
+Outcome run(const CompletionArguments& arguments, Context& context);
+Outcome run(const VersionArguments& arguments, Context& context);
+Outcome run(const TextRequest& request, Context& context);
+
+}  // namespace muster::cli

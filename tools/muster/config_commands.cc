@@ -1,0 +1,171 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/base/text.h"
+#include "muster/config/document.h"
+#include "muster/config/load.h"
+#include "muster/config/table.h"
+#include "tools/muster/commands.h"
+#include "tools/muster/job_json.h"
+#include "tools/muster/job_sources.h"
+#include "tools/muster/worker_process.h"
+
+namespace muster::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A directory for one file, gone when this goes.
+class Scratch {
+ public:
+  static Result<Scratch> create() {
+    std::error_code failed;
+    auto base = std::filesystem::temp_directory_path(failed);
+    if (failed) base = "/tmp";
+    std::string path = (base / "muster-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) {
+      return io_error(errno, fmt::format("cannot make a directory in '{}'", base.string()));
+    }
+    return Scratch(std::move(path));
+  }
+  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  std::string file() const { return path_ + "/job.yaml"; }
+
+ private:
+  explicit Scratch(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// What went wrong in the worker, as our own error: its last line, without its name in front.
+Error worker_error(const WorkerEnd& end, const std::string& file, const std::string& stands_for) {
+  const auto lines = split(std::string(trim(end.errors)), '\n');
+  std::string message = lines.back();
+  const std::string prefix = "muster-worker: ";
+  if (message.starts_with(prefix)) message.erase(0, prefix.size());
+  if (message.empty()) message = fmt::format("the worker left with exit code {}", end.exit_code);
+  const bool known = end.exit_code >= static_cast<int>(ErrorKind::kInternal) &&
+                     end.exit_code <= static_cast<int>(ErrorKind::kMachine);
+  return Error(known ? static_cast<ErrorKind>(end.exit_code) : ErrorKind::kInternal, "{}",
+               replaced(message, file, stands_for));
+}
+
+// Has the worker open the data and build the model. Returns what it printed about them.
+Result<std::string> check_with_worker(const std::string& worker, const config::Job& job,
+                                      const std::string& name, Context& context) {
+  MUSTER_TRY(const auto scratch, Scratch::create());
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
+  MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", scratch.file()}));
+  if (const auto death = obituary(end, "")) {
+    return Error(death->exit_code == static_cast<int>(ErrorKind::kMachine) ? ErrorKind::kMachine
+                                                                          : ErrorKind::kInternal,
+                 "{}{}", end.errors, death->sentence);
+  }
+  if (end.exit_code != 0) {
+    // Lines are those of the resolved job, which `config show` prints.
+    return worker_error(end, scratch.file(), name + " (as `muster config show` prints it)");
+  }
+  return end.output;
+}
+
+Json option_json(const config::Option& option) {
+  Json object = {{"key", option.key}, {"type", option.type_text()}, {"doc", option.doc}};
+  object["default"] = option_value_json(option, config::Job{});
+  if (!option.choices.empty()) object["choices"] = option.choices;
+  if (!option.unit.empty()) object["unit"] = option.unit;
+  object["environment"] = option.environment_name();
+  return object;
+}
+
+// An option, or those in a section.
+Json explain_json(const std::string& key) {
+  const auto& table = config::option_table();
+  if (const auto* option = table.find(key)) return option_json(*option);
+  Json options = Json::array();
+  for (const auto& option : table.options) {
+    if (key.empty() || option.key.starts_with(key + ".")) options.push_back(option_json(option));
+  }
+  Json object = {{"key", key}};
+  if (const auto* section = table.find_section(key)) object["doc"] = section->doc;
+  object["options"] = std::move(options);
+  return object;
+}
+
+}  // namespace
+
+Outcome run(const ConfigCheckArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(const auto loaded, config::load_job(sources));
+  for (const auto& warning : loaded.warnings) context.console.warning(warning);
+
+  std::string found;    // what the worker says about data and model
+  std::string skipped;  // why it was not asked
+  if (arguments.no_data) {
+    skipped = "--no-data";
+  } else {
+    const auto worker = find_worker(WorkerPlaces::of_process(arguments.worker));
+    if (worker.ok()) {
+      MUSTER_TRY(found, check_with_worker(*worker, loaded.job, arguments.job, context));
+    } else if (worker.error().kind() == ErrorKind::kUsage) {
+      return worker.error();
+    } else {
+      skipped = worker.error().message();
+    }
+  }
+  if (arguments.format == Format::kJson) {
+    Json object = {{"ok", true}, {"job", arguments.job}, {"data_checked", skipped.empty()}};
+    if (!skipped.empty()) object["reason"] = skipped;
+    object["warnings"] = loaded.warnings;
+    context.console.line(object.dump());
+    return 0;
+  }
+  context.console.line(fmt::format("{}: {}", arguments.job,
+                                   skipped.empty() ? "fine; options, data and model fit together"
+                                                   : "the options are fine"));
+  context.console.out(found);
+  if (!skipped.empty() && !arguments.no_data) {
+    context.console.note("data and model were not looked at: " + skipped);
+  }
+  return 0;
+}
+
+Outcome run(const ConfigShowArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(const auto loaded, config::load_job(sources));
+  for (const auto& warning : loaded.warnings) context.console.warning(warning);
+  context.console.out(arguments.format == Format::kJson ? job_json(loaded.job).dump(2) + "\n"
+                                                        : config::resolved_yaml(loaded.job));
+  return 0;
+}
+
+Outcome run(const ConfigExplainArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto text, config::explain(arguments.key));
+  if (arguments.format == Format::kJson) {
+    context.console.line(explain_json(arguments.key).dump(2));
+  } else {
+    context.console.line(trim(text));
+  }
+  return 0;
+}
+
+Outcome run(const ConfigSchemaArguments&, Context& context) {
+  context.console.line(trim(config::json_schema()));
+  return 0;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,112 @@
+#include <charconv>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/base/text.h"
+#include "muster/ckpt/snapshot.h"
+#include "tools/muster/commands.h"
+#include "tools/muster/find_run.h"
+
+namespace muster::cli {
+namespace {
+
+// Read whole and checked against its hashes.
+Result<ckpt::Snapshot> load(ckpt::SnapshotStore& store, const std::string& which,
+                            const std::string& run, Console& console) {
+  if (which == "best") {
+    MUSTER_TRY(auto best, store.load_best());
+    if (best) return *std::move(best);
+    return Error(ErrorKind::kCheckpoint,
+                 "no checkpoint of {} was marked as the best; use --checkpoint newest", run);
+  }
+  if (which == "newest") {
+    std::vector<std::string> notes;
+    MUSTER_TRY(auto newest, store.load_newest(&notes));
+    for (const auto& note : notes) console.warning(note);
+    if (newest) return *std::move(newest);
+    return Error(ErrorKind::kCheckpoint, "{} has no checkpoint yet", run);
+  }
+  int64_t step = 0;
+  std::from_chars(which.data(), which.data() + which.size(), step);
+  MUSTER_TRY(const auto there, store.list());
+  for (const auto& snapshot : there) {
+    if (snapshot.step == step) return store.load(step);
+  }
+  std::vector<std::string> steps;
+  for (const auto& snapshot : there) steps.push_back(std::to_string(snapshot.step));
+  return Error(ErrorKind::kCheckpoint, "{} has no checkpoint of step {}; it has {}", run, step,
+               steps.empty() ? "none" : join_words(steps));
+}
+
+Status refuse_to_replace(FileSystem& files, const std::string& path, bool force) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return Error(ErrorKind::kUsage, "--out: '{}' is a directory; name a file in it", path);
+  }
+  if (!force && files.exists(path)) {
+    return Error(ErrorKind::kUsage, "'{}' is there already; --force replaces it", path);
+  }
+  return {};
+}
+
+// Aside, then renamed: a reader, or a full disk, never meets half a file.
+Status write_model(FileSystem& files, const ckpt::SafetensorsFile& model, const std::string& path) {
+  const std::string aside = path + ".tmp";
+  auto written = ckpt::write_safetensors(files, aside, model.tensors(), model.metadata());
+  Status status = written.ok() ? files.rename(aside, path) : Status(std::move(written).error());
+  if (!status.ok()) {
+    (void)files.remove_all(aside);
+    return status;
+  }
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return files.sync_directory(parent.empty() ? "." : parent);
+}
+
+uint64_t parameters_in(const ckpt::SafetensorsFile& model) {
+  uint64_t count = 0;
+  for (const auto& tensor : model.tensors()) {
+    count += tensor.data.size() / ckpt::dtype_size(tensor.dtype);
+  }
+  return count;
+}
+
+}  // namespace
+
+Outcome run(const ExportArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
+  const std::string job_out = arguments.out + ".job.yaml";
+  MUSTER_RETURN_IF_ERROR(refuse_to_replace(context.files, arguments.out, arguments.force));
+  if (arguments.with_job) {
+    MUSTER_RETURN_IF_ERROR(refuse_to_replace(context.files, job_out, arguments.force));
+  }
+  std::string which = arguments.checkpoint;
+  if (which.empty()) {
+    MUSTER_TRY(which, default_checkpoint(run, context.files));
+  }
+  ckpt::SnapshotStore store(context.files, run.checkpoints(), 1, true);
+  MUSTER_TRY(const auto snapshot, load(store, which, run_name(run), context.console));
+  MUSTER_RETURN_IF_ERROR(write_model(context.files, snapshot.model, arguments.out));
+  if (arguments.with_job) {
+    MUSTER_TRY(const auto job, context.files.read(run.job_file()));
+    MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, job_out, job));
+  }
+  const uint64_t numbers = parameters_in(snapshot.model);
+  if (arguments.format == Format::kJson) {
+    nlohmann::ordered_json object = {{"file", arguments.out},
+                                     {"run", run_name(run)},
+                                     {"step", snapshot.step},
+                                     {"tensors", snapshot.model.tensors().size()},
+                                     {"numbers", numbers}};
+    if (arguments.with_job) object["job"] = job_out;
+    context.console.line(object.dump());
+    return 0;
+  }
+  context.console.line(fmt::format("wrote {}: {} at step {}, {} tensors, {} numbers", arguments.out,
+                                   run_name(run), snapshot.step, snapshot.model.tensors().size(),
+                                   with_commas(numbers)));
+  if (arguments.with_job) context.console.line(fmt::format("wrote {}", job_out));
+  return 0;
+}
+
+}  // namespace muster::cli

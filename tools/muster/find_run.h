@@ -1,0 +1,32 @@
+// From what a person calls a run to its directory.
+#pragma once
+
+#include <string>
+
+#include "muster/base/file_system.h"
+#include "muster/base/result.h"
+#include "muster/config/job.h"
+#include "muster/track/run_directory.h"
+#include "tools/muster/arguments.h"
+
+namespace muster::cli {
+
+// `choice.name` may be a path, the name of a run under `choice.runs`, the start of a name if only
+// one run has it, `latest`, or empty, which is the same. An error (kUsage) says what there is.
+Result<track::RunDirectory> find_run(const RunChoice& choice, FileSystem& files);
+
+// The last part of its path: what `muster resume` takes.
+std::string run_name(const track::RunDirectory& run);
+
+// The job of a run, with changes. The environment has no say: a run is what its directory says.
+// `sets` may only name the keys in `allowed`, or what is inside them; `why` ends the sentence for
+// one that does not: "...; a run goes on with the options it started with".
+Result<config::Job> load_run_job(const track::RunDirectory& run,
+                                 const std::vector<std::string>& sets,
+                                 const std::vector<std::string>& allowed, const std::string& why,
+                                 FileSystem& files);
+
+// "best" or "newest", whichever a command takes that was not told: the best if one was marked.
+Result<std::string> default_checkpoint(const track::RunDirectory& run, FileSystem& files);
+
+}  // namespace muster::cli

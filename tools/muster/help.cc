@@ -1,0 +1,132 @@
+#include "tools/muster/help.h"
+
+#include <array>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+namespace muster::cli {
+namespace {
+
+using Examples = std::pair<std::string_view, std::string_view>;
+
+constexpr std::array kExamples = {
+    Examples{"train", R"(  muster train examples/lenet-mnist.yaml
+  muster train job.yaml -s optimizer.lr=0.01 -s passes=5
+  muster train job.yaml --json | tail -n 1        the result, for a program
+
+Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with the same bits.)"},
+    Examples{"resume", R"(  muster resume                                   the latest run
+  muster resume lenet-mnist-20260301-123005
+  muster resume latest -s passes=10               train longer
+
+A run that ended is only told about. Options that decide the bits cannot change on the way.)"},
+    Examples{"eval", R"(  muster eval latest
+  muster eval latest --checkpoint newest -o json
+  muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},
+    Examples{"predict", R"(  muster predict latest --samples 0-9
+  muster predict latest --from train --samples 42 -o json
+  muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1)"},
+    Examples{"config", R"(  muster config check job.yaml
+  muster config explain optimizer.lr)"},
+    Examples{"config check", R"(  muster config check job.yaml
+  muster config check job.yaml -s batch=64 --no-data)"},
+    Examples{"config show", R"(  muster config show job.yaml > resolved.yaml     runs anywhere, with the same bits)"},
+    Examples{"config explain", R"(  muster config explain optimizer.schedule
+  muster config explain lanes)"},
+    Examples{"config schema", R"(  muster config schema > job.schema.json
+  (in an editor: # yaml-language-server: $schema=job.schema.json))"},
+    Examples{"runs", R"(  muster runs list
+  muster runs compare A B)"},
+    Examples{"runs list", R"(  muster runs list
+  muster runs list -o json | jq -r '.[] | select(.state == "crashed") | .name')"},
+    Examples{"runs show", R"(  muster runs show
+  muster runs show lenet-mnist-20260301-123005 -o json)"},
+    Examples{"runs compare", R"(  muster runs compare lenet-1 lenet-2)"},
+    Examples{"export", R"(  muster export latest --out lenet.safetensors
+  muster export latest --checkpoint 500 --out lenet-500.safetensors --with-job)"},
+    Examples{"doctor", R"(  muster doctor
+  muster doctor --runs /mnt/big/runs -o json)"},
+    Examples{"completion", R"(  source <(muster completion bash)
+  muster completion zsh > ~/.zfunc/_muster
+  muster completion fish > ~/.config/fish/completions/muster.fish)"},
+    Examples{"version", R"(  muster version
+  muster version -o json)"},
+};
+
+// Positionals in the usage line, no group of positionals that only repeats it, examples last.
+class Pages final : public CLI::Formatter {
+ public:
+  Pages() {
+    column_width(30);
+    label("OPTIONS", "OPTIONS");
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string line = "\nUsage: " + parents(app) + name;
+    for (const auto* option : app->get_options()) {
+      if (!option->get_positional()) continue;
+      line += option->get_required() ? " " + option->get_name(true)
+                                     : " [" + option->get_name(true) + "]";
+    }
+    const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+    line += commands.empty() ? " [OPTIONS]" : " COMMAND [OPTIONS]";
+    return line + "\n";
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_positional() || option->get_type_size() == 0) return "";
+    return " " + option->get_type_name();
+  }
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    return option->get_name(positional, !positional);
+  }
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
+    const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty()) return "";
+    std::string text = "\nCommands:\n";
+    for (const auto* command : commands) {
+      text += fmt::format("  {:<12}{}\n", command->get_name(), command->get_description());
+    }
+    return text;
+  }
+  std::string make_description(const CLI::App* app) const override {
+    const bool root = app->get_parent() == nullptr;
+    return root ? app->get_description() + "\n"
+                : fmt::format("{}{}: {}.\n", parents(app), app->get_name(), app->get_description());
+  }
+
+ private:
+  static std::string parents(const CLI::App* app) {
+    std::string names;
+    for (app = app->get_parent(); app != nullptr; app = app->get_parent()) {
+      names = app->get_name() + " " + names;
+    }
+    return names;
+  }
+};
+
+}  // namespace
+
+const std::string_view kWelcome = R"(Muster trains neural networks, and the same job gives the same bits.
+
+Three things to try:
+  muster doctor                              can this machine train, and how fast?
+  muster train examples/lenet-mnist.yaml     train a model
+  muster runs list                           see what came of it
+
+All commands: muster --help
+)";
+
+const char* const kRootFooter = R"(Each command explains itself: muster train --help
+Options of a job: muster config explain, docs/job-file.md. Exit codes: docs/exit-codes.md.)";
+
+std::string examples_of(std::string_view command) {
+  for (const auto& [name, text] : kExamples) {
+    if (name == command) return fmt::format("Examples:\n{}", text);
+  }
+  return "";
+}
+
+std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<Pages>(); }
+
+}  // namespace muster::cli

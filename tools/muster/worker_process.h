@@ -1,0 +1,61 @@
+// The worker is another program: it loads libtorch, this one does not. Here it is found, started,
+// and its end is put into words.
+//
+// While a worker runs, this process is only its doorkeeper. The worker is in a process group of its
+// own, so nothing typed at the terminal reaches it directly; what reaches us is passed on, once:
+//
+//   SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH   as they are, each time
+//   SIGTSTP (Ctrl-Z)    stops the worker, then us, so that the shell takes over
+//   SIGCONT (fg, bg)    continues the worker
+//
+// Signals that were ignored when we started (nohup, a background job of a script) stay ignored. If
+// we are killed, the worker sees it by MUSTER_LAUNCHER_PID and leaves.
+//
+// Must be called while the process has one thread: signals are waited for, not handled.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/base/result.h"
+
+namespace muster::cli {
+
+// Where to look for muster-worker, in this order. Empty: not there.
+struct WorkerPlaces {
+  std::string given;        // --worker
+  std::string environment;  // MUSTER_WORKER
+  std::string own_folder;   // of the muster executable
+  std::string path;         // PATH
+
+  static WorkerPlaces of_process(std::string given);
+};
+
+// The program to start. A place that was named but has no program is an error, not skipped.
+Result<std::string> find_worker(const WorkerPlaces& places);
+
+// How a worker ended.
+struct WorkerEnd {
+  int exit_code = 0;
+  int signal = 0;      // that ended it; then exit_code means nothing
+  std::string output;  // capture_worker: what it wrote to standard output
+  std::string errors;  // capture_worker: what it wrote to standard error
+};
+
+// Runs the program to its end with our standard streams.
+Result<WorkerEnd> run_worker(const std::string& program, const std::vector<std::string>& arguments);
+
+// The same for a program that answers a question: it reads nothing, and what it writes is kept.
+Result<WorkerEnd> capture_worker(const std::string& program,
+                                 const std::vector<std::string>& arguments);
+
+// For a worker that did not leave by itself: the sentence, and the exit code to leave with.
+struct Obituary {
+  std::string sentence;
+  int exit_code = 0;
+};
+// Nothing if it exited with a code of its own, which then is ours. `advice` ends the sentence.
+std::optional<Obituary> obituary(const WorkerEnd& end, const std::string& advice);
+
+}  // namespace muster::cli
