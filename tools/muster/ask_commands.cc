@@ -24,15 +24,16 @@ Outcome ask(const std::string& given_worker, std::vector<std::string> arguments,
   return death->exit_code;
 }
 
-Result<std::vector<std::string>> start_of(const std::string& command, const track::RunDirectory& run,
+Result<std::vector<std::string>> start_of(const std::string& command,
+                                          const track::RunDirectory& run,
                                           const std::string& checkpoint, Format format,
                                           FileSystem& files) {
   std::string which = checkpoint;
   if (which.empty()) {
     MUSTER_TRY(which, default_checkpoint(run, files));
   }
-  return std::vector<std::string>{command,        "--run", run.path(), "--checkpoint", which,
-                                  "-o", name_of(format)};
+  return std::vector<std::string>{command, "--run", run.path(),     "--checkpoint",
+                                  which,   "-o",    name_of(format)};
 }
 
 }  // namespace
@@ -47,16 +48,16 @@ Outcome run(const EvalArguments& arguments, Context& context) {
                  "{} has no test data; give some: -s data.test.format=... -s data.test....",
                  run_name(run));
   }
-  MUSTER_TRY(auto words, start_of("eval", run, arguments.checkpoint, arguments.format,
-                                  context.files));
+  MUSTER_TRY(auto words,
+             start_of("eval", run, arguments.checkpoint, arguments.format, context.files));
   for (const auto& set : arguments.set) add(words, "-s", set);
   return ask(arguments.worker, std::move(words), context);
 }
 
 Outcome run(const PredictArguments& arguments, Context& context) {
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
-  MUSTER_TRY(auto words, start_of("predict", run, arguments.checkpoint, arguments.format,
-                                  context.files));
+  MUSTER_TRY(auto words,
+             start_of("predict", run, arguments.checkpoint, arguments.format, context.files));
   add(words, "--samples", arguments.samples);
   add(words, "--from", arguments.from);
   if (arguments.prompt) {

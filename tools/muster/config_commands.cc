@@ -9,6 +9,7 @@
 #include "muster/config/document.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/job_json.h"
 #include "tools/muster/job_sources.h"
@@ -73,7 +74,7 @@ Result<std::string> check_with_worker(const std::string& worker, const config::J
   MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", scratch.file()}));
   if (const auto death = obituary(end, "")) {
     return Error(death->exit_code == static_cast<int>(ErrorKind::kMachine) ? ErrorKind::kMachine
-                                                                          : ErrorKind::kInternal,
+                                                                           : ErrorKind::kInternal,
                  "{}{}", end.errors, death->sentence);
   }
   if (end.exit_code != 0) {
@@ -134,9 +135,9 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
     context.console.line(object.dump());
     return 0;
   }
-  context.console.line(fmt::format("{}: {}", arguments.job,
-                                   skipped.empty() ? "fine; options, data and model fit together"
-                                                   : "the options are fine"));
+  context.console.line(fmt::format(
+      "{}: {}", arguments.job,
+      skipped.empty() ? "fine; options, data and model fit together" : "the options are fine"));
   context.console.out(found);
   if (!skipped.empty() && !arguments.no_data) {
     context.console.note("data and model were not looked at: " + skipped);

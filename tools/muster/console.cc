@@ -74,8 +74,7 @@ void Console::error(std::string_view sentence) { this->sentence(Paint::kBad, "",
 void Console::sentence(Paint paint, std::string_view label, std::string_view text) {
   std::fflush(out_);  // so that both streams on one terminal read in the order of events
   const std::string head = fmt::format("muster: {}", label);
-  const std::string whole =
-      fmt::format("{}{}\n", paint_text(style_.colour_err, paint, head), text);
+  const std::string whole = fmt::format("{}{}\n", paint_text(style_.colour_err, paint, head), text);
   std::fwrite(whole.data(), 1, whole.size(), err_);
 }
 

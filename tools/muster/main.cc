@@ -27,8 +27,8 @@ int run_command(const std::vector<std::string>& words, muster::cli::Console& con
   const auto files = muster::posix_file_system();
   const muster::SystemClock clock;
   Context context{console, *files, clock};
-  const auto code = std::visit([&](const auto& arguments) { return run(arguments, context); },
-                               *request);
+  const auto code =
+      std::visit([&](const auto& arguments) { return run(arguments, context); }, *request);
   if (!code.ok()) return tell(code.error(), json, console);
   if (const auto written = console.flush(); !written.ok()) {
     return tell(written.error(), false, console);
