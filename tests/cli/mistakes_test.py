@@ -27,7 +27,8 @@ class JobMistakes(CommandTest):
     def test_1_wrong_key(self):
         self.edit("momentum", "momentun")
         outcome = self.muster("train", "job.yaml")
-        self.assert_mistake(outcome, JOB, "job.yaml:16:", "'momentun'", "did you mean 'momentum'?")
+        self.assert_mistake(outcome, JOB, "job.yaml:16:", "'optimizer.momentun'",
+                            "did you mean 'optimizer.momentum'?")
         self.assertFalse((self.folder / "runs").exists())
 
     def test_1_wrong_key_on_the_command_line(self):

@@ -14,13 +14,14 @@ void add(std::vector<std::string>& arguments, const char* option, const std::str
   arguments.push_back(value);
 }
 
-Outcome ask(const std::string& given_worker, std::vector<std::string> arguments, Context& context) {
+Outcome ask(const std::string& given_worker, Format format,
+            const std::vector<std::string>& arguments, Context& context) {
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(given_worker)));
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(worker, arguments));
   const auto death = obituary(end, "");
   if (!death) return end.exit_code;
-  context.console.error(death->sentence);
+  context.console.error(death->kind, death->sentence, format == Format::kJson);
   return death->exit_code;
 }
 
@@ -51,7 +52,7 @@ Outcome run(const EvalArguments& arguments, Context& context) {
   MUSTER_TRY(auto words,
              start_of("eval", run, arguments.checkpoint, arguments.format, context.files));
   for (const auto& set : arguments.set) add(words, "-s", set);
-  return ask(arguments.worker, std::move(words), context);
+  return ask(arguments.worker, arguments.format, words, context);
 }
 
 Outcome run(const PredictArguments& arguments, Context& context) {
@@ -67,7 +68,7 @@ Outcome run(const PredictArguments& arguments, Context& context) {
   add(words, "--length", arguments.length);
   add(words, "--temperature", arguments.temperature);
   add(words, "--seed", arguments.seed);
-  return ask(arguments.worker, std::move(words), context);
+  return ask(arguments.worker, arguments.format, words, context);
 }
 
 }  // namespace muster::cli

@@ -402,6 +402,10 @@ Error in_words(const CLI::ParseError& error, const CLI::App* root) {
     return Error(ErrorKind::kUsage, "{} needs a value after it; see {} --help",
                  text.substr(0, text.find(':')), full_name(app));
   }
+  if (const size_t at = text.find(" excludes "); at != std::string::npos) {
+    return Error(ErrorKind::kUsage, "{} and {} cannot be used together", text.substr(0, at),
+                 text.substr(at + std::string_view(" excludes ").size()));
+  }
   return Error(ErrorKind::kUsage, "{}", text);
 }
 

@@ -36,14 +36,7 @@ Outcome launch(const std::string& worker, const track::RunDirectory& run, bool q
   const auto death = obituary(
       end, fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
   if (!death) return end.exit_code;
-  if (json) {
-    const bool stopped = death->exit_code > 128;
-    const auto kind = stopped ? ErrorKind::kInterrupted : static_cast<ErrorKind>(death->exit_code);
-    const nlohmann::ordered_json object = {
-        {"error", {{"kind", error_kind_name(kind)}, {"message", death->sentence}}}};
-    context.console.line(object.dump());
-  }
-  context.console.error(death->sentence);
+  context.console.error(death->kind, death->sentence, json);
   return death->exit_code;
 }
 

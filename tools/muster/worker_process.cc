@@ -306,22 +306,20 @@ std::optional<Obituary> obituary(const WorkerEnd& end, const std::string& advice
   const std::string tail = advice.empty() ? "" : "; " + advice;
   if (end.signal == 0) {
     if (end.exit_code != kCannotStart) return std::nullopt;
-    return Obituary{
-        "the worker could not start: a library it needs is missing (above is which; "
-        "`muster doctor` looks further)" +
-            tail,
-        static_cast<int>(ErrorKind::kMachine)};
+    return Obituary{ErrorKind::kMachine,
+                    "the worker could not start: a library it needs is missing (above is which; "
+                    "`muster doctor` looks further)" +
+                        tail,
+                    static_cast<int>(ErrorKind::kMachine)};
   }
   const char* name = sigabbrev_np(end.signal);
   const std::string signal_name = name == nullptr ? std::to_string(end.signal) : name;
-  if (end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP) {
-    return Obituary{
-        fmt::format("stopped by SIG{} before the worker could save{}", signal_name, tail),
-        128 + end.signal};
-  }
-  return Obituary{
-      fmt::format("the worker was ended by SIG{}: {}{}", signal_name, meaning(end.signal), tail),
-      static_cast<int>(ErrorKind::kInternal)};
+  const bool asked = end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP;
+  const std::string sentence =
+      asked ? fmt::format("stopped by SIG{} before the worker could save", signal_name)
+            : fmt::format("the worker was ended by SIG{}: {}", signal_name, meaning(end.signal));
+  return Obituary{asked ? ErrorKind::kInterrupted : ErrorKind::kInternal, sentence + tail,
+                  128 + end.signal};
 }
 
 }  // namespace muster::cli

@@ -113,7 +113,8 @@ TEST(Obituary, SaysWhatASignalMayMean) {
   EXPECT_THAT(obituary(ended_by(SIGKILL), "")->sentence, HasSubstr("memory ran out"));
   EXPECT_THAT(obituary(ended_by(SIGSEGV), "")->sentence, HasSubstr("bug"));
   EXPECT_THAT(obituary(ended_by(SIGILL), "")->sentence, HasSubstr("muster doctor"));
-  EXPECT_EQ(obituary(ended_by(SIGKILL), "")->exit_code, 1);
+  EXPECT_EQ(obituary(ended_by(SIGKILL), "")->exit_code, 137)
+      << "as shells and docs/exit-codes.md say";
   EXPECT_THAT(obituary(ended_by(SIGKILL), "resume it")->sentence, testing::EndsWith("; resume it"));
 }
 
