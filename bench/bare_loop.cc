@@ -34,8 +34,8 @@ struct Lenet : Net {
     fc2 = register_module("fc2", nn::Linear(500, 10));
   }
   Tensor forward(Tensor x) override {
-    x = torch::max_pool2d(torch::relu(conv1(x)), 2);
-    x = torch::max_pool2d(torch::relu(conv2(x)), 2);
+    x = torch::relu(torch::max_pool2d(conv1(x), 2));
+    x = torch::relu(torch::max_pool2d(conv2(x), 2));
     return fc2(torch::relu(fc1(x.flatten(1))));
   }
 };

@@ -2,53 +2,109 @@
 #
 # One folder under muster/ is one library, muster_NAME. Files are picked up by their names, so adding
 # one needs no edit here:
-#   *_test.cc       one GoogleTest program for the module, muster_NAME_test
-#   *_benchmark.cc  one Google Benchmark program, muster_NAME_benchmark
-#   *_fuzz.cc       one libFuzzer program each (only with MUSTER_FUZZ=ON, clang)
-#   the other *.cc  the library
+#   *_test.cc             one GoogleTest program for the module, muster_NAME_test
+#   *_benchmark.cc        one Google Benchmark program, muster_NAME_benchmark
+#   *_torch_test.cc and   the same, in muster_NAME_torch_test and _torch_benchmark: for a module
+#   *_torch_benchmark.cc  without libtorch that compares itself with libtorch
+#   *_fuzz.cc             one libFuzzer program each (only with MUSTER_FUZZ=ON, clang)
+#   the other *.cc        the library
 # TORCH marks the modules that may see libtorch; the check of include directions
 # (scripts/check_layers.py) holds the others to it.
+#
+# The target unit_tests builds the test programs of all modules.
+
+# The one precompiled torch/torch.h: it takes 25 s to make, and saves as much in each file that uses it.
+function(muster_add_torch_pch)
+  set(source ${PROJECT_BINARY_DIR}/CMakeFiles/torch_pch.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Nothing: the target exists for its precompiled header.\n")
+  add_library(muster_torch_pch OBJECT EXCLUDE_FROM_ALL ${source})
+  # muster_base: so that macros set by its libraries are the same here as in those who reuse this.
+  target_link_libraries(muster_torch_pch PRIVATE muster_base Libtorch::Libtorch muster_flags)
+  target_precompile_headers(muster_torch_pch PRIVATE <torch/torch.h>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    # Otherwise the time of compilation is in the file, and ccache never hits behind it.
+    target_compile_options(muster_torch_pch PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endfunction()
+
+# muster_use_torch(TARGET): links libtorch and compiles with the precompiled header.
+function(muster_use_torch target)
+  # A precompiled header serves only files compiled with the same -fPIC; CMake would give programs
+  # -fPIE instead.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
+  target_precompile_headers(${target} REUSE_FROM muster_torch_pch)
+endfunction()
+
+# A test program of a module, whose cases ctest runs one by one.
+function(muster_unit_test program module)
+  add_executable(${program} ${ARGN})
+  target_link_libraries(${program} PRIVATE muster_${module} muster_flags GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${program} TEST_PREFIX "${module}." DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "unit;${module}" TIMEOUT 300
+    ENVIRONMENT "MUSTER_SOURCE_DIR=${PROJECT_SOURCE_DIR};OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  add_dependencies(unit_tests ${program})
+endfunction()
+
 function(muster_module name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPS;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   file(GLOB headers CONFIGURE_DEPENDS *.h)
-  set(tests ${sources})
-  set(benchmarks ${sources})
+  foreach(kind test benchmark)
+    set(${kind}s ${sources})
+    list(FILTER ${kind}s INCLUDE REGEX "_${kind}\\.cc$")
+    set(torch_${kind}s ${${kind}s})
+    list(FILTER ${kind}s EXCLUDE REGEX "_torch_${kind}\\.cc$")
+    list(FILTER torch_${kind}s INCLUDE REGEX "_torch_${kind}\\.cc$")
+  endforeach()
   set(fuzzers ${sources})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER benchmarks INCLUDE REGEX "_benchmark\\.cc$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|benchmark|fuzz)\\.cc$")
   list(FILTER headers EXCLUDE REGEX "_testing\\.h$")
 
   set(lib muster_${name})
-  add_library(${lib} STATIC ${sources})
+  if(NOT sources)  # headers only
+    add_library(${lib} INTERFACE)
+    set(link INTERFACE)
+  else()
+    add_library(${lib} STATIC ${sources})
+    target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:muster_flags>)
+    set(link PUBLIC)
+  endif()
   add_library(Muster::${name} ALIAS ${lib})
   set_target_properties(${lib} PROPERTIES EXPORT_NAME ${name})
   list(TRANSFORM ARG_DEPS PREPEND muster_)
-  target_link_libraries(${lib} PUBLIC ${ARG_DEPS} ${ARG_LIBS} PRIVATE muster_flags)
-  target_include_directories(${lib} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
-  if(ARG_TORCH)
-    target_link_libraries(${lib} PUBLIC Libtorch::Libtorch)
-    target_precompile_headers(${lib} PRIVATE <torch/torch.h>)
+  target_link_libraries(${lib} ${link} ${ARG_DEPS} ${ARG_LIBS})
+  target_include_directories(${lib} ${link}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  if(ARG_TORCH AND sources)
+    muster_use_torch(${lib})
   endif()
-  install(TARGETS ${lib} EXPORT MusterTargets ARCHIVE DESTINATION lib)
-  install(FILES ${headers} DESTINATION include/muster/${name})
+  install(TARGETS ${lib} EXPORT MusterTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/muster/${name})
 
   if(MUSTER_TESTS AND tests)
-    add_executable(${lib}_test ${tests})
-    target_link_libraries(${lib}_test PRIVATE ${lib} muster_flags GTest::gmock GTest::gtest_main)
+    muster_unit_test(${lib}_test ${name} ${tests})
     if(ARG_TORCH)
-      target_precompile_headers(${lib}_test PRIVATE <torch/torch.h>)
+      muster_use_torch(${lib}_test)
     endif()
-    gtest_discover_tests(${lib}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS "unit;${name}" TIMEOUT 300
-      ENVIRONMENT "MUSTER_SOURCE_DIR=${PROJECT_SOURCE_DIR};OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  endif()
+  if(MUSTER_TESTS AND MUSTER_TORCH AND torch_tests)
+    muster_unit_test(${lib}_torch_test ${name} ${torch_tests})
+    muster_use_torch(${lib}_torch_test)
   endif()
   if(MUSTER_BENCHMARKS AND benchmarks)
     add_executable(${lib}_benchmark ${benchmarks})
     target_link_libraries(${lib}_benchmark PRIVATE ${lib} muster_flags benchmark::benchmark_main)
+    if(ARG_TORCH)
+      muster_use_torch(${lib}_benchmark)
+    endif()
+  endif()
+  if(MUSTER_BENCHMARKS AND MUSTER_TORCH AND torch_benchmarks)
+    add_executable(${lib}_torch_benchmark ${torch_benchmarks})
+    target_link_libraries(${lib}_torch_benchmark PRIVATE ${lib} muster_flags benchmark::benchmark_main)
+    muster_use_torch(${lib}_torch_benchmark)
   endif()
   if(MUSTER_FUZZ)
     foreach(source IN LISTS fuzzers)

@@ -13,8 +13,9 @@
 //
 // The compiler vectorises the body once per instruction set. Every set gives the same bits as long
 // as the body is element by element (or sums in an order it spells out): vector and scalar add,
-// multiply, divide and square root are all rounded by IEEE 754, and no set named here contains a
-// fused multiply-add. Tests hold each user to it by running all of usable_isas().
+// multiply, divide and square root are all rounded by IEEE 754. It must be compiled with
+// -ffp-contract=off, as all our code is: AVX-512 could fuse a multiplication with an addition, the
+// baseline could not. Tests hold each user to it by running all of usable_isas().
 //
 // Why not target_clones: it hides the variants behind a symbol resolver (ifunc), so that a test
 // cannot call each of them, sanitizers run before they are ready, and musl has no such thing.

@@ -19,11 +19,14 @@ struct Schema {
   std::vector<int64_t> input_shape;  // of one sample: {1, 28, 28}, {64}
   DType target = DType::kInt64;
   std::vector<int64_t> target_shape;  // of one sample: {} for a class, {64} for next tokens
-  // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of the
-  // next token. 0 for real-valued targets.
+  // Class targets: how many. Token inputs: the vocabulary, which is also the number of classes of
+  // the next token. 0 for real-valued targets.
   int64_t classes = 0;
-  // Text: what token i stands for, as UTF-8. Empty otherwise.
+  // Text: what token i stands for, as UTF-8. Empty otherwise, and also for text read as bytes,
+  // where token i is byte i.
   std::vector<std::string> vocabulary;
+  // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
+  float padding = 0;
 
   static size_t count(const std::vector<int64_t>& shape) {
     return static_cast<size_t>(

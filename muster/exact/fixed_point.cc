@@ -127,9 +127,10 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
   return exponents;
 }
 
-uint8_t next_exponent(uint8_t used, uint8_t seen) {
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  return std::max<uint8_t>(seen, used == 0 ? 0 : used - 1);
+  const bool fall = step % kFallEvery == 0 && used > 0;
+  return std::max<uint8_t>(seen, fall ? used - 1 : used);
 }
 
 uint8_t redo_exponent(uint8_t used, uint8_t seen) {

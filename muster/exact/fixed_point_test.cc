@@ -324,14 +324,16 @@ TEST(Sum, ErrorIsBelowTheStatedBound) {
 }
 
 TEST(Exponents, FollowGrowthAtOnceAndDeclineByOneBit) {
-  EXPECT_EQ(next_exponent(120, 123), 123);
-  EXPECT_EQ(next_exponent(120, 120), 120);
-  EXPECT_EQ(next_exponent(120, 119), 119);
-  EXPECT_EQ(next_exponent(120, 60), 119);
-  EXPECT_EQ(next_exponent(1, 1), 1);
-  EXPECT_EQ(next_exponent(0, 77), 77);
-  EXPECT_EQ(next_exponent(120, kNothing), 120);
-  EXPECT_EQ(next_exponent(120, kNotFinite), 120);
+  for (const int64_t step : {0, 1, kFallEvery - 1, kFallEvery, 7 * kFallEvery}) {
+    const int fall = step % kFallEvery == 0 ? 1 : 0;
+    EXPECT_EQ(next_exponent(120, 123, step), 123);
+    EXPECT_EQ(next_exponent(120, 120, step), 120);
+    EXPECT_EQ(next_exponent(120, 60, step), 120 - fall);
+    EXPECT_EQ(next_exponent(1, 1, step), 1);
+    EXPECT_EQ(next_exponent(0, 77, step), 77);
+    EXPECT_EQ(next_exponent(120, kNothing, step), 120);
+    EXPECT_EQ(next_exponent(120, kNotFinite, step), 120);
+  }
   EXPECT_EQ(redo_exponent(120, 130), 130);
   EXPECT_EQ(redo_exponent(120, 60), 120);
 }
@@ -366,7 +368,7 @@ TEST(Exponents, ARedoneStepAlwaysFits) {
       added = store_block(g, scale_for(used, lanes), lanes, &sum);
       ASSERT_FALSE(added.overflow) << "step " << step;
     }
-    used = next_exponent(used, added.exponent);
+    used = next_exponent(used, added.exponent, step);
   }
   EXPECT_GT(redone, 10) << "nothing was tested";
   EXPECT_LT(redone, 150);

@@ -265,6 +265,11 @@ void Progress::finish(const nlohmann::json& result) {
       line += fmt::format(", {} samples/s", with_commas(static_cast<uint64_t>(std::llround(rate))));
     }
     print_line(line);
+    // What a person needs next: where it is, and whether two runs are the same.
+    if (result.contains("run_dir") && result.contains("weights_hash")) {
+      print_line(fmt::format("weights {} in {}", result["weights_hash"].get<std::string>(),
+                             result["run_dir"].get<std::string>()));
+    }
   }
   finished_ = true;
 }

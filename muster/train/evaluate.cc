@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <numeric>
 #include <optional>
 
 #include "muster/base/check.h"
@@ -29,11 +28,9 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   std::optional<Error> error;  // guarded by mutex
   team.run([&](int member) {
     data::Batch buffer;
-    std::vector<uint64_t> indices;
+
     for (size_t i = next++; i < parts.size(); i = next++) {
-      indices.resize(std::min(size, count - i * size));
-      std::iota(indices.begin(), indices.end(), i * size);
-      data::read_samples(dataset, indices, buffer);
+      data::read_range(dataset, i * size, std::min(size, count - i * size), buffer);
       auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
       if (part.ok()) {
         parts[i] = *std::move(part);

@@ -1,12 +1,15 @@
 #include "muster/train/fingerprint.h"
 
 #include <malloc.h>
-#include <torch/torch.h>
 
 #include <cstdlib>
 
+#include <gloo/allreduce.h>
+#include <torch/torch.h>
+
 #include "muster/base/isa.h"
 #include "muster/base/random.h"
+#include "muster/base/symbol_origin.h"
 
 namespace muster::train {
 namespace {
@@ -68,7 +71,8 @@ Fingerprint take_fingerprint() {
   {
     auto x = numbers({19, 129}, 6).requires_grad_();
     auto w = numbers({129}, 7).requires_grad_();
-    print.kernels.emplace_back("layer_norm", with_gradients(torch::layer_norm(x, {129}, w), {x, w}));
+    print.kernels.emplace_back("layer_norm",
+                               with_gradients(torch::layer_norm(x, {129}, w), {x, w}));
   }
   {
     auto x = numbers({33, 65}, 8).requires_grad_();
@@ -93,11 +97,18 @@ void prepare_process() {
   setenv("MKL_NUM_THREADS", "1", 0);
   // Without this MKL may take another path for memory that happens to be aligned differently.
   setenv("MKL_CBWR", best_isa() == Isa::kAvx512 ? "AVX512,STRICT" : "AVX2,STRICT", 0);
-  // Gradients and activations come and go every step. glibc would give large pieces back to the kernel
-  // and page-fault them in again; keep them.
+  // Gradients and activations come and go every step. glibc would give large pieces back to the
+  // kernel and page-fault them in again; keep them.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+}
+
+Result<std::string> check_gloo() {
+  const void* address =
+      function_address(static_cast<void (*)(const gloo::AllreduceOptions&)>(&gloo::allreduce));
+  MUSTER_RETURN_IF_ERROR(check_symbol_origin("gloo::allreduce", address, "libgloo"));
+  return symbol_origin(address);
 }
 
 std::string kernel_capability() { return at::get_cpu_capability(); }

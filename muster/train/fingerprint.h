@@ -1,9 +1,9 @@
 // Which bits this machine's kernels give.
 //
-// The promise of equal bits holds among machines whose kernels round alike: the same instruction set,
-// the same math library. Rather than compare version strings, run the kernels: a fixed set of small
-// computations on fixed numbers, and a hash of their results. Equal hashes mean that lanes may move
-// between two machines.
+// The promise of equal bits holds among machines whose kernels round alike: the same instruction
+// set, the same math library. Rather than compare version strings, run the kernels: a fixed set of
+// small computations on fixed numbers, and a hash of their results. Equal hashes mean that lanes
+// may move between two machines.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "muster/base/hash.h"
+#include "muster/base/result.h"
 
 namespace muster::train {
 
@@ -24,10 +25,14 @@ struct Fingerprint {
 // Runs the kernels, with one thread, in a few milliseconds.
 Fingerprint take_fingerprint();
 
-// Sets what must be set before the first computation of the process: one thread inside an operation,
-// the math library's reproducible code path, and a memory allocator that keeps what it has. Call it
-// first thing in main(); what the user has already chosen in the environment stays.
+// Sets what must be set before the first computation of the process: one thread inside an
+// operation, the math library's reproducible code path, and a memory allocator that keeps what it
+// has. Call it first thing in main(); what the user has already chosen in the environment stays.
 void prepare_process();
+
+// The system's Gloo, not the private copy inside libtorch (base/symbol_origin.h says why). Returns
+// its path.
+Result<std::string> check_gloo();
 
 // "AVX512", and so on: what libtorch chose for this processor.
 std::string kernel_capability();

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "muster/model/init.h"
+
 namespace muster::train {
 namespace {
 
@@ -182,10 +184,10 @@ Status LaneNet::attach(bool copy_into_arena) {
   return {};
 }
 
-torch::Tensor LaneNet::forward(const data::Batch& batch) {
+torch::Tensor LaneNet::forward(const data::Batch& batch, const data::Schema& schema) {
   const Autocast autocast(plan_.bf16);
-  const auto input = view(batch.inputs.data(), batched(batch.count, plan_.schema.input_shape),
-                          to_torch(plan_.schema.input));
+  const auto input =
+      view(batch.inputs.data(), batched(batch.count, schema.input_shape), to_torch(schema.input));
   return net_->forward(input);
 }
 
@@ -200,7 +202,7 @@ Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, 
     context_->step = step;
     context_->lane = lane;
     net_->train();
-    const auto output = forward(batch);
+    const auto output = forward(batch, plan_.schema);
     const auto loss =
         plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
     loss.backward(torch::full({}, weight));
@@ -218,23 +220,23 @@ Result<LaneNet::Evaluation> LaneNet::evaluate(const data::Batch& batch) {
   return guarded("evaluating the model", [&] {
     const torch::NoGradGuard no_grad;
     net_->eval();
-    const auto output = forward(batch).to(torch::kFloat32);
+    const auto output = forward(batch, plan_.schema).to(torch::kFloat32);
     const auto target = target_of(batch, plan_.schema);
     Evaluation result;
     result.samples = static_cast<double>(batch.count);
     result.loss = plan_.loss.compute(output, target).item<float>() * result.samples;
     for (const auto& metric : plan_.loss.metrics) {
-      result.metrics.push_back(metric.compute(output, target));
+      result.metrics.push_back(metric.measure(output, target));
     }
     return result;
   });
 }
 
-Result<torch::Tensor> LaneNet::predict(const data::Batch& batch) {
+Result<torch::Tensor> LaneNet::predict(const data::Batch& batch, const data::Schema& schema) {
   return guarded("running the model", [&] {
     const torch::NoGradGuard no_grad;
     net_->eval();
-    return forward(batch).to(torch::kFloat32);
+    return forward(batch, schema).to(torch::kFloat32);
   });
 }
 

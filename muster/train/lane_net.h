@@ -16,7 +16,7 @@
 
 #include "muster/config/job.h"
 #include "muster/data/loader.h"
-#include "muster/model/model.h"
+#include "muster/model/registry.h"
 #include "muster/train/arena.h"
 #include "muster/train/gradient_sum.h"
 
@@ -68,12 +68,12 @@ class LaneNet {
   Result<Evaluation> evaluate(const data::Batch& batch);
 
   // The model's output for a batch, without gradients.
-  Result<torch::Tensor> predict(const data::Batch& batch);
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema& schema);
 
  private:
   LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum);
   Status attach(bool copy_into_arena);
-  torch::Tensor forward(const data::Batch& batch);
+  torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
 
   class GradientHook;

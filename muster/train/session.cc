@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "muster/base/thread.h"
 
@@ -23,7 +24,9 @@ Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries
 }
 
 Status Session::open_data() {
-  MUSTER_TRY(train_, registries_.data.open(job_.data.train));
+  auto opened = registries_.data.open(job_.data.train);
+  if (!opened.ok()) return std::move(opened).error().context("data.train");
+  train_ = *std::move(opened);
   plan_.models = &registries_.models;
   plan_.options = job_.model;
   plan_.schema = train_->schema();
@@ -36,19 +39,23 @@ Status Session::open_data() {
   if (job_.passes > 0)
     samples = std::min(samples, job_.passes * static_cast<double>(train_->size()));
   if (job_.steps > 0) samples = std::min(samples, static_cast<double>(job_.steps) * batch);
+  loading_.seed = job_.seed;
+  loading_.batches.batch = static_cast<uint64_t>(job_.batch);
+  loading_.batches.lanes = static_cast<uint64_t>(job_.lanes);
   if (std::isfinite(samples)) {
-    total_samples_ = static_cast<uint64_t>(std::llround(samples));
-    total_steps_ = static_cast<int64_t>((total_samples_ + job_.batch - 1) / job_.batch);
-  } else {
-    total_samples_ = std::numeric_limits<int64_t>::max();  // only time ends it
+    loading_.batches.total = static_cast<uint64_t>(std::llround(samples));
+    total_steps_ = static_cast<int64_t>(loading_.batches.steps());
   }
+  loading_.threads = static_cast<int>(job_.data.loader.threads);
+  loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
+  MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
   return {};
 }
 
 Status Session::build_nets() {
   MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
   MUSTER_TRY(auto first, build_first_net(plan_));
-  MUSTER_RETURN_IF_ERROR(model::check_net(*first.net));
+
   arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
                                        static_cast<size_t>(job_.sync.bucket));
@@ -68,26 +75,20 @@ double Session::steps_per_pass() const {
   return static_cast<double>(train_->size()) / static_cast<double>(job_.batch);
 }
 
-Status Session::start_loader() {
-  data::LoaderPlan plan;
-  plan.seed = job_.seed;
-  plan.batch = static_cast<uint64_t>(job_.batch);
-  plan.lanes = static_cast<int>(job_.lanes);
-  plan.total_samples = total_samples_;
-  plan.augment = job_.data.augment;
-  plan.threads = static_cast<int>(job_.data.loader.threads);
-  plan.ahead = static_cast<int>(job_.data.loader.ahead);
-  MUSTER_TRY(loader_,
-             data::Loader::create(*train_, plan, static_cast<uint64_t>(arena_->counters().step)));
+void Session::start_loader() {
+  std::vector<int> lanes(static_cast<size_t>(job_.lanes));
+  std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
+  loader_ = std::make_unique<data::Loader>(*train_, loading_, std::move(lanes),
+                                           static_cast<uint64_t>(arena_->counters().step));
   stepper_ = std::make_unique<Stepper>(
       job_,
-      StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), optimizer_.get()},
+      StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), &loading_.batches,
+                &plan_.schema, optimizer_.get()},
       total_steps_);
-  return {};
 }
 
 Result<StepReport> Session::step() {
-  if (stepper_ == nullptr) MUSTER_RETURN_IF_ERROR(start_loader());
+  if (stepper_ == nullptr) start_loader();
   return stepper_->run();
 }
 
@@ -96,16 +97,10 @@ Result<const data::Dataset*> Session::test_data() {
     auto source = job_.data.test;
     // Labels of a test set may not use every class; the model has as many as the training data.
     if (source.classes == 0) source.classes = plan_.schema.classes;
-    MUSTER_TRY(test_, registries_.data.open(source));
-    const auto& ours = plan_.schema;
-    const auto& theirs = test_->schema();
-    if (theirs.input_shape != ours.input_shape || theirs.input != ours.input ||
-        theirs.target_shape != ours.target_shape || theirs.target != ours.target) {
-      return Error(
-          ErrorKind::kData,
-          "data.test has samples of another shape than data.train; both must come from the "
-          "same kind of source");
-    }
+    auto opened = registries_.data.open(source);
+    if (!opened.ok()) return std::move(opened).error().context("data.test");
+    MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, (*opened)->schema()));
+    test_ = *std::move(opened);
   }
   return test_.get();
 }
@@ -113,6 +108,18 @@ Result<const data::Dataset*> Session::test_data() {
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
   return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples);
+}
+
+Status Session::try_forward() {
+  data::Batch batch;
+  data::read_range(*train_, 0, 1, batch);
+  MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
+  (void)evaluation;
+  return {};
+}
+
+Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {
+  return nets_[0]->predict(batch, schema != nullptr ? *schema : plan_.schema);
 }
 
 }  // namespace muster::train

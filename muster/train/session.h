@@ -11,7 +11,7 @@
 #include "muster/config/job.h"
 #include "muster/data/dataset.h"
 #include "muster/data/loader.h"
-#include "muster/model/model.h"
+#include "muster/model/registry.h"
 #include "muster/optim/optimizer.h"
 #include "muster/train/arena.h"
 #include "muster/train/evaluate.h"
@@ -51,13 +51,19 @@ class Session {
   Result<StepReport> step();
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
+  // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
+  Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
+  // Runs the model on one sample, so that shapes that do not fit are found before training starts.
+  Status try_forward();
+  // Opened when first asked for.
+  Result<const data::Dataset*> test_data();
+  const data::Dataset& train_data() const { return *train_; }
 
  private:
   Session(config::Job job, const Registries& registries);
   Status open_data();
   Status build_nets();
-  Status start_loader();
-  Result<const data::Dataset*> test_data();
+  void start_loader();
 
   config::Job job_;
   const Registries& registries_;
@@ -65,7 +71,7 @@ class Session {
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   int64_t total_steps_ = 0;
-  uint64_t total_samples_ = 0;
+  data::LoaderPlan loading_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<GradientSum> sum_;

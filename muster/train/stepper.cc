@@ -8,10 +8,28 @@
 #include <fmt/ranges.h>
 
 #include "muster/exact/fixed_point.h"
+#include "muster/optim/norm.h"
+#include "muster/optim/schedule.h"
 
 namespace muster::train {
 
 using optim::Role;
+
+namespace {
+
+// The first sample of the batch with an input that is not finite, if there is one.
+std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::Schema& schema) {
+  if (schema.input != data::DType::kFloat32) return std::nullopt;
+  const auto* values = reinterpret_cast<const float*>(batch.inputs.data());
+  for (uint64_t i = 0; i < batch.count; ++i) {
+    for (size_t j = 0; j < schema.input_elements(); ++j) {
+      if (!std::isfinite(*values++)) return batch.samples[i];
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
     : job_(job),
@@ -73,7 +91,8 @@ Result<StepReport> Stepper::run() {
     if (parts_.optimizer->needs_norms()) measure_norms(scalars);
     update(scalars);
     for (size_t b = 0; b < exponents_.size(); ++b) {
-      arena.exponents()[b] = exact::next_exponent(exponents_[b], parts_.sum->seen()[b]);
+      arena.exponents()[b] =
+          exact::next_exponent(exponents_[b], parts_.sum->seen()[b], counters.step);
     }
   }
   counters.step += 1;
@@ -109,8 +128,8 @@ Status Stepper::run_lane(int member, int lane) {
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), lane);
   result = {0, batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
-  const auto total = static_cast<float>(parts_.loader->samples_in(static_cast<uint64_t>(step)));
-  const float weight = static_cast<float>(batch->count) / total;
+  const auto total = data::step_slice(*parts_.batches, static_cast<uint64_t>(step)).count;
+  const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
   MUSTER_TRY(result.loss,
              parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
   return {};
@@ -119,18 +138,26 @@ Status Stepper::run_lane(int member, int lane) {
 Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
   const int64_t step = parts_.arena->counters().step;
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), where.lane);
+  if (const auto sample = not_finite_input(*batch, *parts_.schema)) {
+    return Error(
+        ErrorKind::kNumerics,
+        "step {}, lane {}: sample {} of data.train holds a number that is not finite; mend the "
+        "data, or set not_finite: skip",
+        step, where.lane, *sample);
+  }
   const double loss = lane_results_[static_cast<size_t>(where.lane)].loss;
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
-  return Error(ErrorKind::kNumerics,
-               "step {}, lane {}: the gradient of '{}' is not finite ({}); samples {}{}. Look at "
-               "these samples, "
-               "lower optimizer.lr, clip gradients (optimizer.clip.norm), or set not_finite: skip",
-               step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
-               std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "so is the loss",
-               fmt::join(batch->samples.begin(),
-                         batch->samples.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-               shown < batch->samples.size() ? ", ..." : "");
+  const auto first = batch->samples.begin();
+  return Error(
+      ErrorKind::kNumerics,
+      "step {}, lane {}: the gradient of '{}' is not finite ({}); the lane had samples {}{}. "
+      "Lower optimizer.lr, clip gradients (optimizer.clip.norm), look at these samples, or set "
+      "not_finite: skip",
+      step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
+      std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "nor is the loss",
+      fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < batch->samples.size() ? ", ..." : "");
 }
 
 const optim::TensorInfo& Stepper::info_of(size_t block) const {
@@ -165,7 +192,8 @@ void Stepper::for_each_block(
 double Stepper::gradient_norm() {
   for_each_block([&](size_t b, std::span<float> scratch) {
     const bool counts = info_of(b).role == Role::kWeight;
-    squares_[b] = counts ? optim::sum_of_squares(parts_.sum->read(b, scratch)) : 0;
+    squares_[b] =
+        counts ? optim::sum_of_squares(parts_.sum->read(b, scratch), job_.optimizer.clip.value) : 0;
   });
   double squares = 0;
   for (const double s : squares_) squares += s;
@@ -181,24 +209,15 @@ void Stepper::measure_norms(const optim::StepScalars& scalars) {
   const auto blocks = parts_.arena->layout().blocks();
   for (auto& n : tensor_norms_) n = {};
   for (size_t b = 0; b < blocks.size(); ++b) {
-    tensor_norms_[blocks[b].tensor].weights += block_norms_[b].weights;
-    tensor_norms_[blocks[b].tensor].update += block_norms_[b].update;
+    tensor_norms_[blocks[b].tensor] += block_norms_[b];
   }
 }
 
 void Stepper::update(const optim::StepScalars& scalars) {
   for_each_block([&](size_t b, std::span<float> scratch) {
-    const auto& info = info_of(b);
-    if (info.role == Role::kFrozen) return;
+    if (info_of(b).role == Role::kFrozen) return;
     const auto view = view_block(b, scratch);
-    if (info.role == Role::kWeight) {
-      parts_.optimizer->update(view, info, scalars, tensor_norms_[view.tensor]);
-      return;
-    }
-    const auto momentum = static_cast<float>(info.momentum);
-    for (size_t i = 0; i < view.weights.size(); ++i) {
-      view.weights[i] = (1.0F - momentum) * view.weights[i] + momentum * view.gradient[i];
-    }
+    parts_.optimizer->update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
   });
 }
 

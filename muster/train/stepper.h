@@ -45,6 +45,8 @@ struct StepParts {
   Team* team;
   std::span<const std::unique_ptr<LaneNet>> nets;  // one per member of the team
   data::Loader* loader;
+  const data::BatchPlan* batches;
+  const data::Schema* schema;
   const optim::Optimizer* optimizer;
 };
 
@@ -78,12 +80,12 @@ class Stepper {
   StepParts parts_;
   const int64_t total_steps_;
   const int lanes_;
-  std::vector<LaneResult> lane_results_;               // by lane, written by whoever has the lane
-  std::vector<uint8_t> exponents_;                     // of the step being computed
-  std::vector<double> squares_;                        // by block
-  std::vector<optim::Optimizer::Norms> block_norms_;   // by block
-  std::vector<optim::Optimizer::Norms> tensor_norms_;  // by tensor
-  std::vector<std::vector<float>> scratch_;            // by member, one block each
+  std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
+  std::vector<uint8_t> exponents_;           // of the step being computed
+  std::vector<double> squares_;              // by block
+  std::vector<optim::Norms> block_norms_;    // by block
+  std::vector<optim::Norms> tensor_norms_;   // by tensor
+  std::vector<std::vector<float>> scratch_;  // by member, one block each
 };
 
 }  // namespace muster::train

@@ -1,6 +1,7 @@
 #include "muster/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -14,14 +15,6 @@ nlohmann::json to_json(const std::vector<std::pair<std::string, double>>& values
   auto object = nlohmann::json::object();
   for (const auto& [name, value] : values) object[name] = value;
   return object;
-}
-
-std::vector<std::pair<std::string, double>> from_json(const nlohmann::json& object) {
-  std::vector<std::pair<std::string, double>> values;
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_number()) values.emplace_back(name, value.get<double>());
-  }
-  return values;
 }
 
 }  // namespace
@@ -50,9 +43,10 @@ Status Trainer::start() {
     const size_t loaded = session_.arena().load_matching(file);
     const size_t all = session_.arena().tensors().size();
     if (loaded == 0) {
-      return Error(ErrorKind::kCheckpoint,
-                   "model.init_from: nothing in '{}' has the name and shape of anything in this model",
-                   from);
+      return Error(
+          ErrorKind::kCheckpoint,
+          "model.init_from: nothing in '{}' has the name and shape of anything in this model",
+          from);
     }
     env_.log->info("initial weights: {} of {} tensors from {}", loaded, all, from);
     if (loaded < all) {
@@ -88,7 +82,14 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
   saved_step_ = snapshot.step;
   if (snapshot.meta.contains("test")) {
-    last_eval_.values = from_json(snapshot.meta["test"]);
+    const auto& stored = snapshot.meta["test"];
+    const auto restore = [&](const std::string& name) {
+      // Not finite is stored as null.
+      const bool number = stored.contains(name) && stored[name].is_number();
+      last_eval_.values.emplace_back(name, number ? stored[name].get<double>() : std::nan(""));
+    };
+    restore("loss");
+    for (const auto& metric : session_.plan().loss.metrics) restore(metric.name);
     last_eval_step_ = snapshot.meta.value("test_step", int64_t{-1});
   }
   return {};
@@ -96,9 +97,13 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
 
 Status Trainer::open_outputs() {
   const int64_t step = session_.arena().counters().step;
-  MUSTER_TRY(metrics_, track::MetricsWriter::open(*env_.files, run_.metrics(), step));
+  MUSTER_TRY(auto metrics, track::MetricsWriter::open(*env_.files, run_.metrics_file()));
+  metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
+  MUSTER_RETURN_IF_ERROR(metrics_->truncate_after(step));
   if (session_.job().track.tensorboard) {
-    MUSTER_TRY(events_, track::EventWriter::create(*env_.files, run_.path(), *env_.clock));
+    MUSTER_TRY(auto events, track::EventFileWriter::create(*env_.files, run_.path(), *env_.clock));
+    events_ = std::make_unique<track::EventFileWriter>(std::move(events));
+    if (step > 0) MUSTER_RETURN_IF_ERROR(events_->resume_after(step));
   }
   return {};
 }
@@ -118,7 +123,8 @@ bool Trainer::finished() const {
   return job.early_stop.patience > 0 && counters.stale_evals >= job.early_stop.patience;
 }
 
-Result<TrainSummary> Trainer::train() {
+Result<TrainSummary> Trainer::train(track::Progress& progress) {
+  progress_ = &progress;
   TrainSummary summary;
   const auto& job = session_.job();
   const auto& counters = session_.arena().counters();
@@ -159,7 +165,7 @@ Status Trainer::step() {
   const Moment before = env_.clock->now();
   MUSTER_TRY(const auto report, session_.step());
   const Moment now = env_.clock->now();
-  record_step(report, seconds(now - before));
+  MUSTER_RETURN_IF_ERROR(record_step(report, seconds(now - before)));
 
   Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
   at.seconds_since = seconds(now - last_eval_time_);
@@ -177,32 +183,32 @@ Status Trainer::step() {
   return {};
 }
 
-void Trainer::record_step(const StepReport& report, double seconds) {
+Status Trainer::record_step(const StepReport& report, double seconds) {
   const auto& counters = session_.arena().counters();
-  track::StepRecord record;
-  record.step = counters.step;
-  record.pass = static_cast<double>(counters.samples) / static_cast<double>(session_.train_samples());
-  record.samples = report.samples;
-  record.loss = report.loss;
-  record.lr = report.lr;
-  record.seconds = seconds;
-  env_.progress->step(record);
+  progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) env_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) env_.log->warning("step {} was skipped: not finite", counters.step);
   const Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
-  if (!is_due(session_.job().track.every, at)) return;
-  nlohmann::json line = {{"step", record.step},   {"pass", record.pass}, {"loss", record.loss},
-                         {"lr", record.lr},       {"seconds", seconds},
-                         {"samples", counters.samples}};
+  if (!is_due(session_.job().track.every, at)) return {};
+  nlohmann::json line = {{"step", counters.step}, {"pass", pass()},
+                         {"loss", report.loss},   {"lr", report.lr},
+                         {"seconds", seconds},    {"samples", counters.samples}};
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
-  metrics_->append(line);
-  if (events_ == nullptr) return;
-  events_->scalar("train/loss", record.step, record.loss);
-  events_->scalar("train/lr", record.step, record.lr);
+  MUSTER_RETURN_IF_ERROR(metrics_->write(line));
+  if (events_ == nullptr) return {};
+  const std::array<track::Scalar, 2> scalars = {{{"train/loss", static_cast<float>(report.loss)},
+                                                 {"train/lr", static_cast<float>(report.lr)}}};
+  return events_->add(counters.step, scalars);
+}
+
+double Trainer::pass() const {
+  return static_cast<double>(session_.arena().counters().samples) /
+         static_cast<double>(session_.train_samples());
 }
 
 Status Trainer::evaluate() {
   Counters& counters = session_.arena().counters();
+  progress_->busy("evaluating");
   MUSTER_TRY(last_eval_, session_.evaluate());
   last_eval_step_ = counters.step;
   const double value = last_eval_.at(best_by_);
@@ -213,12 +219,19 @@ Status Trainer::evaluate() {
   } else {
     counters.stale_evals += 1;
   }
-  env_.progress->evaluation(counters.step, last_eval_.values, counters.best_step == counters.step);
-  metrics_->append({{"step", counters.step}, {"test", to_json(last_eval_.values)}});
-  if (events_ != nullptr) {
-    for (const auto& [name, v] : last_eval_.values) events_->scalar("test/" + name, counters.step, v);
+  std::vector<track::Metric> shown;
+  for (const auto& [name, v] : last_eval_.values) shown.push_back({name, v});
+  progress_->eval({counters.step, pass(), shown, counters.best_step == counters.step});
+  MUSTER_RETURN_IF_ERROR(
+      metrics_->write({{"step", counters.step}, {"test", to_json(last_eval_.values)}}));
+  if (events_ == nullptr) return {};
+  std::vector<std::string> tags;
+  for (const auto& [name, v] : last_eval_.values) tags.push_back("test/" + name);
+  std::vector<track::Scalar> scalars;
+  for (size_t i = 0; i < tags.size(); ++i) {
+    scalars.push_back({tags[i], static_cast<float>(last_eval_.values[i].second)});
   }
-  return {};
+  return events_->add(counters.step, scalars);
 }
 
 Status Trainer::save(bool best) {
@@ -233,7 +246,18 @@ Status Trainer::save(bool best) {
   }
   saved_step_ = arena.counters().step;
   last_save_ = env_.clock->now();
-  return writer_.submit(arena, saved_step_, best, std::move(meta));
+  // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
+  MUSTER_RETURN_IF_ERROR(metrics_->sync());
+  MUSTER_TRY(auto* buffer, writer_.begin());
+  buffer->reserve(arena.bytes().size());
+  for (auto& t : arena.model_views(arena.bytes())) {
+    buffer->add_model(std::move(t.name), t.dtype, std::move(t.shape), t.data);
+  }
+  for (auto& t : arena.state_views(arena.bytes())) {
+    buffer->add_state(std::move(t.name), t.dtype, std::move(t.shape), t.data);
+  }
+  writer_.submit({.step = saved_step_, .best = best, .meta = std::move(meta)});
+  return {};
 }
 
 }  // namespace muster::train

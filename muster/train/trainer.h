@@ -31,7 +31,6 @@ struct TrainerEnvironment {
   FileSystem* files;
   const Clock* clock;
   Log* log;
-  track::Progress* progress;
   std::function<int()> stop_signal;  // the signal that asks to save and leave, or 0
 };
 
@@ -57,7 +56,7 @@ class Trainer {
   // Starts from the run's newest checkpoint that is whole. If there is none yet, like start().
   Status resume();
   // Trains to the end, or until told to stop.
-  Result<TrainSummary> train();
+  Result<TrainSummary> train(track::Progress& progress);
 
  private:
   Status open_outputs();
@@ -65,17 +64,20 @@ class Trainer {
   Status step();
   Status evaluate();
   Status save(bool best);
-  void record_step(const StepReport& report, double seconds);
+  Status record_step(const StepReport& report, double seconds);
+  // Passes done, as a real number.
+  double pass() const;
   bool is_better(double value) const;
   bool finished() const;
 
   Session& session_;
   track::RunDirectory& run_;
   TrainerEnvironment env_;
+  track::Progress* progress_ = nullptr;  // while train() runs
   ckpt::SnapshotStore store_;
   ckpt::SnapshotWriter writer_;
   std::unique_ptr<track::MetricsWriter> metrics_;
-  std::unique_ptr<track::EventWriter> events_;
+  std::unique_ptr<track::EventFileWriter> events_;
   std::string best_by_;  // the metric that decides
   bool higher_is_better_ = false;
   EvalReport last_eval_;

@@ -47,6 +47,7 @@ struct PredictArguments {
   std::string checkpoint;
   std::string samples;  // "0-9"; empty: the worker's default
   std::string from;
+  bool raw = false;
   std::optional<std::string> prompt;
   std::string length, temperature, seed;  // numbers, checked; empty: the worker's defaults
   Format format = Format::kTable;

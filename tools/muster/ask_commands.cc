@@ -61,6 +61,7 @@ Outcome run(const PredictArguments& arguments, Context& context) {
              start_of("predict", run, arguments.checkpoint, arguments.format, context.files));
   add(words, "--samples", arguments.samples);
   add(words, "--from", arguments.from);
+  if (arguments.raw) words.emplace_back("--raw");
   if (arguments.prompt) {
     words.emplace_back("--prompt");
     words.push_back(*arguments.prompt);

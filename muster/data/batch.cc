@@ -1,0 +1,74 @@
+#include "muster/data/batch.h"
+
+#include <algorithm>
+
+namespace muster::data {
+
+void Batch::reserve(const Schema& schema, uint64_t samples_wanted) {
+  const size_t input_bytes = samples_wanted * schema.input_bytes();
+  const size_t target_bytes = samples_wanted * schema.target_bytes();
+  if (inputs.size() < input_bytes) inputs = AlignedBuffer(input_bytes);
+  if (targets.size() < target_bytes) targets = AlignedBuffer(target_bytes);
+  samples.reserve(samples_wanted);
+}
+
+void read_samples(const Dataset& dataset, std::span<const uint64_t> samples, Batch& batch) {
+  const Schema& schema = dataset.schema();
+  batch.reserve(schema, samples.size());
+  batch.count = samples.size();
+  batch.samples.assign(samples.begin(), samples.end());
+  const size_t input_bytes = schema.input_bytes();
+  const size_t target_bytes = schema.target_bytes();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    dataset.read(samples[i], batch.inputs.data() + i * input_bytes,
+                 batch.targets.data() + i * target_bytes);
+  }
+}
+
+void read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& batch) {
+  const uint64_t begin = std::min(first, dataset.size());
+  const uint64_t end = begin + std::min(count, dataset.size() - begin);
+  std::vector<uint64_t> samples(end - begin);
+  for (uint64_t i = begin; i < end; ++i) samples[i - begin] = i;
+  read_samples(dataset, samples, batch);
+}
+
+std::unique_ptr<Batch> BatchPool::acquire() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto batch = std::move(free_.back());
+      free_.pop_back();
+      return batch;
+    }
+    ++made_;
+  }
+  auto batch = std::make_unique<Batch>();
+  batch->reserve(schema_, capacity_);
+  return batch;
+}
+
+void BatchPool::give_back(std::unique_ptr<Batch> batch) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(batch));
+}
+
+uint64_t BatchPool::made() const {
+  const std::lock_guard lock(mutex_);
+  return made_;
+}
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this != &other) {
+    release();
+    pool_ = std::move(other.pool_);
+    batch_ = std::move(other.batch_);
+  }
+  return *this;
+}
+
+void Lease::release() {
+  if (batch_) pool_->give_back(std::move(batch_));
+}
+
+}  // namespace muster::data

@@ -1,0 +1,79 @@
+#include "muster/data/dataset.h"
+
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "muster/base/check.h"
+#include "muster/base/text.h"
+#include "muster/data/formats.h"
+
+namespace muster::data {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+Registry Registry::builtin() {
+  Registry registry;
+  registry.add("idx", open_idx);
+  registry.add("csv", open_csv);
+  registry.add("text", open_text);
+  return registry;
+}
+
+void Registry::add(std::string format, DatasetFactory factory) {
+  const bool added = factories_.emplace(std::move(format), std::move(factory)).second;
+  MUSTER_CHECK(added, "a format is registered once");
+}
+
+std::vector<std::string> Registry::formats() const {
+  std::vector<std::string> names;
+  names.reserve(factories_.size());
+  for (const auto& [name, factory] : factories_) names.push_back(name);
+  return names;
+}
+
+Result<std::unique_ptr<Dataset>> Registry::open(const config::SourceOptions& options) const {
+  const auto found = factories_.find(options.format);
+  if (found == factories_.end()) {
+    const auto names = formats();
+    return Error(ErrorKind::kJob, "there is no data format '{}'{}; the formats are {}",
+                 options.format, did_you_mean(options.format, names), join_words(names));
+  }
+  return found->second(options);
+}
+
+Status check_compatible(const Schema& train, const Schema& test) {
+  if (train.input != test.input || train.target != test.target) {
+    return Error(ErrorKind::kData, "the test data has other types than the training data");
+  }
+  if (train.input_shape != test.input_shape) {
+    return Error(ErrorKind::kData,
+                 "a training sample has the shape {} and a test sample {}; they must be the same",
+                 shape_text(train.input_shape), shape_text(test.input_shape));
+  }
+  if (train.target_shape != test.target_shape) {
+    return Error(ErrorKind::kData,
+                 "a training target has the shape {} and a test target {}; they must be the same",
+                 shape_text(train.target_shape), shape_text(test.target_shape));
+  }
+  if (train.vocabulary != test.vocabulary) {
+    return Error(ErrorKind::kData,
+                 "the training text has a vocabulary of {} characters and the test text another, "
+                 "of {}; take both as parts of one file (option `part`), or use `unit: bytes`",
+                 train.vocabulary.size(), test.vocabulary.size());
+  }
+  if (test.classes > train.classes) {
+    return Error(ErrorKind::kData,
+                 "the test data has {} classes and the training data only {}; if that is meant, "
+                 "set `classes: {}` for the training data",
+                 test.classes, train.classes, test.classes);
+  }
+  return {};
+}
+
+}  // namespace muster::data

@@ -1,0 +1,59 @@
+// Data sets and how they are opened.
+//
+// A data set is a list of samples with one schema. Opening checks everything once (the files are
+// whole, labels lie in range, numbers are numbers), so that reading a sample cannot fail and the
+// training loop has no data errors to handle. Formats live in a Registry that the program passes
+// in; a program adds its own beside idx, csv and text (docs/tour.md shows how).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/config/job.h"
+#include "muster/data/schema.h"
+
+namespace muster::data {
+
+// Immutable once opened; safe for concurrent use.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual const Schema& schema() const = 0;
+  // At least 1, at most 2^40.
+  virtual uint64_t size() const = 0;
+  // Writes sample `index` (below size()) to the given places: schema().input_bytes() and
+  // target_bytes() long, aligned for their types. Cannot fail.
+  virtual void read(uint64_t index, std::byte* input, std::byte* target) const = 0;
+};
+
+using DatasetFactory =
+    std::function<Result<std::unique_ptr<Dataset>>(const config::SourceOptions&)>;
+
+// Formats by name. Not safe for concurrent use while formats are added; open() is.
+class Registry {
+ public:
+  // idx, csv and text.
+  static Registry builtin();
+
+  // The name must be new.
+  void add(std::string format, DatasetFactory factory);
+  std::vector<std::string> formats() const;
+  // Errors: kJob for options that make no sense, kData for wrong contents, kIo when a file cannot
+  // be read. They name the file; the caller puts in front which source it was (data.train, ...).
+  Result<std::unique_ptr<Dataset>> open(const config::SourceOptions& options) const;
+
+ private:
+  std::map<std::string, DatasetFactory> factories_;
+};
+
+// Whether a model for `train` can be evaluated on `test`: the same shapes, types and vocabulary,
+// and no class that was not trained. The error says what differs.
+Status check_compatible(const Schema& train, const Schema& test);
+
+}  // namespace muster::data

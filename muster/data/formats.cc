@@ -1,0 +1,53 @@
+#include "muster/data/formats.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "muster/base/text.h"
+#include "muster/data/order.h"
+
+namespace muster::data {
+
+Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size,
+                             std::string_view file) {
+  const auto& part = options.part;
+  if (part.size() != 2 || !(part[0] >= 0 && part[0] < part[1] && part[1] <= 1)) {
+    return Error(ErrorKind::kJob,
+                 "`part` must be two fractions such as [0, 0.9], the first below the second");
+  }
+  if (options.limit < 0) return Error(ErrorKind::kJob, "`limit` must not be negative");
+  if (size == 0) {
+    return Error(ErrorKind::kData, "'{}' holds nothing; use a file that has samples", file);
+  }
+  const auto cut = [&](double fraction) {
+    // The end must be exact whatever the rounding: 1.0 is all of it.
+    if (fraction >= 1) return size;
+    return std::min(size, static_cast<uint64_t>(fraction * static_cast<double>(size)));
+  };
+  Slice chosen{cut(part[0]), 0};
+  chosen.count = cut(part[1]) - chosen.first;
+  if (options.limit > 0) {
+    chosen.count = std::min(chosen.count, static_cast<uint64_t>(options.limit));
+  }
+  if (chosen.count == 0) {
+    return Error(ErrorKind::kData,
+                 "the part [{}, {}] of '{}' holds none of its {} samples; choose a larger part",
+                 part[0], part[1], file, with_commas(size));
+  }
+  if (chosen.count > Order::kMaxSize) {
+    return Error(ErrorKind::kData, "'{}' has more than 2^40 samples; set `limit`", file);
+  }
+  return chosen;
+}
+
+Status check_scaling(const config::SourceOptions& options) {
+  if (!std::isfinite(options.mean)) {
+    return Error(ErrorKind::kJob, "`mean` must be a finite number");
+  }
+  if (!std::isfinite(options.deviation) || options.deviation <= 0) {
+    return Error(ErrorKind::kJob, "`deviation` must be a finite number above 0");
+  }
+  return {};
+}
+
+}  // namespace muster::data

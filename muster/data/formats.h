@@ -1,0 +1,44 @@
+// The formats that come with Muster, and what they share. Inside this module only: programs open
+// data through the Registry (dataset.h). Each format has two entrances: one takes the options of a
+// job, the other readers, so that tests and fuzzers can feed it bytes from memory.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "muster/base/result.h"
+#include "muster/config/job.h"
+#include "muster/data/byte_reader.h"
+#include "muster/data/dataset.h"
+#include "muster/data/plan.h"
+
+namespace muster::data {
+
+// Images and labels as the MNIST family keeps them: two IDX files of unsigned bytes. Inputs become
+// (x / 255 - mean) / deviation in float32: {1, H, W}, or {C, H, W} for files of four dimensions,
+// or {D} for files of two.
+Result<std::unique_ptr<Dataset>> open_idx(const config::SourceOptions& options);
+Result<std::unique_ptr<Dataset>> read_idx(ByteReader images, ByteReader labels,
+                                          const config::SourceOptions& options);
+
+// Numbers in columns, one sample per line: the label's column is the target, the others are the
+// input, (x - mean) / deviation in float32, shape {columns - 1}. Target: a class (int64, {}) or a
+// value (float32, {1}). RFC 4180 as it is met in practice: quotes, quoted line ends, LF or CRLF, a
+// byte order mark, empty lines. A cell that is missing or not a finite number is refused.
+Result<std::unique_ptr<Dataset>> open_csv(const config::SourceOptions& options);
+Result<std::unique_ptr<Dataset>> read_csv(ByteReader reader, const config::SourceOptions& options);
+
+// Text for language models: sample i is the tokens [i, i + context) and its target the tokens
+// [i + 1, i + 1 + context), both int64. Tokens are characters (UTF-8 code points; the vocabulary is
+// those of the whole file in order, so that its parts agree) or bytes. `part` cuts the tokens, so
+// parts do not share any.
+Result<std::unique_ptr<Dataset>> open_text(const config::SourceOptions& options);
+Result<std::unique_ptr<Dataset>> read_text(ByteReader reader, const config::SourceOptions& options);
+
+// The samples that `part` and `limit` leave of `size`; at least one, or an error that names `file`.
+Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size,
+                             std::string_view file);
+// `mean` and `deviation` must be finite and the latter above 0.
+Status check_scaling(const config::SourceOptions& options);
+
+}  // namespace muster::data

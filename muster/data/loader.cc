@@ -1,0 +1,213 @@
+#include "muster/data/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "muster/base/check.h"
+
+namespace muster::data {
+
+void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
+                int lane, Batch& batch) {
+  const Schema& schema = dataset.schema();
+  const Slice slice = lane_slice(plan.batches, step, static_cast<uint64_t>(lane));
+  batch.reserve(schema, slice.count);
+  batch.step = step;
+  batch.lane = lane;
+  batch.count = slice.count;
+  batch.samples.resize(slice.count);
+  if (slice.count == 0) return;
+
+  const size_t input_bytes = schema.input_bytes();
+  const size_t target_bytes = schema.target_bytes();
+  const bool augments = plan.augment.active();
+  uint64_t number = slice.first / order.size();
+  uint64_t position = slice.first % order.size();
+  Order::Pass pass = order.pass(number);
+  for (uint64_t i = 0; i < slice.count; ++i, ++position) {
+    if (position == order.size()) {
+      pass = order.pass(++number);
+      position = 0;
+    }
+    const uint64_t sample = pass(position);
+    std::byte* input = batch.inputs.data() + i * input_bytes;
+    dataset.read(sample, input, batch.targets.data() + i * target_bytes);
+    if (augments) plan.augment.apply(plan.seed, number, sample, reinterpret_cast<float*>(input));
+    batch.samples[i] = sample;
+  }
+}
+
+Loader::Loader(const Dataset& dataset, LoaderPlan plan, std::vector<int> lanes, uint64_t first_step)
+    : dataset_(dataset),
+      plan_(std::move(plan)),
+      order_(plan_.seed, dataset.size()),
+      pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity())),
+      reads_ahead_(plan_.threads > 0 && plan_.ahead > 0) {
+  reset(first_step, std::move(lanes));
+  if (!reads_ahead_) return;
+  threads_.reserve(static_cast<size_t>(plan_.threads));
+  for (int i = 0; i < plan_.threads; ++i) threads_.emplace_back("prefetch", [this] { prefetch(); });
+}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  threads_.clear();  // joins
+}
+
+// With mutex_ held, or before there are threads.
+void Loader::reset(uint64_t step, std::vector<int> lanes) {
+  ++generation_;
+  for (Lane& lane : lanes_) {
+    for (Slot& slot : lane.slots) {
+      if (slot.batch) pool_->give_back(std::move(slot.batch));
+    }
+  }
+  lanes_.clear();
+  index_of_.assign(plan_.batches.lanes, -1);
+  turn_ = 0;
+  unclaimed_ = 0;
+  if (!reads_ahead_) return;
+  for (const int number : lanes) {
+    MUSTER_CHECK(number >= 0 && static_cast<uint64_t>(number) < plan_.batches.lanes &&
+                     index_of_[static_cast<size_t>(number)] < 0,
+                 "lanes are different and of this job");
+    index_of_[static_cast<size_t>(number)] = static_cast<int>(lanes_.size());
+    Lane lane{.lane = number, .needed = step, .next = step, .slots = {}};
+    lane.slots.resize(plan_.ahead);
+    unclaimed_ += claimable(lane);
+    lanes_.push_back(std::move(lane));
+  }
+}
+
+void Loader::restart(uint64_t step, std::vector<int> lanes) {
+  {
+    const std::lock_guard lock(mutex_);
+    reset(step, std::move(lanes));
+  }
+  ready_.notify_all();
+  work_.notify_all();
+}
+
+uint64_t Loader::claimable(const Lane& lane) const {
+  const uint64_t end = plan_.batches.steps();
+  const uint64_t from = std::max(lane.needed, lane.next);
+  const uint64_t to =
+      lane.needed >= end || end - lane.needed < plan_.ahead ? end : lane.needed + plan_.ahead;
+  return to > from ? to - from : 0;
+}
+
+void Loader::prefetch() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++sleeping_;
+    work_.wait(lock, [&] { return stopping_ || unclaimed_ > 0; });
+    --sleeping_;
+    if (stopping_) return;
+    const Claim mine = claim();
+    // Takers wake one thread; it wakes the next if there is more than it can begin itself.
+    const bool more = unclaimed_ > 0 && sleeping_ > 0;
+    lock.unlock();
+    if (more) work_.notify_one();
+    auto batch = pool_->acquire();
+    fill_batch(dataset_, order_, plan_, mine.step, mine.lane, *batch);
+    lock.lock();
+    deliver(mine, std::move(batch));
+  }
+}
+
+// The oldest step that is to be read ahead, lanes in turn. There must be one.
+Loader::Claim Loader::claim() {
+  while (claimable(lanes_[turn_]) == 0) turn_ = (turn_ + 1) % lanes_.size();
+  const size_t index = turn_;
+  turn_ = (turn_ + 1) % lanes_.size();
+  Lane& lane = lanes_[index];
+  const uint64_t step = std::max(lane.needed, lane.next);
+  lane.next = step + 1;
+  --unclaimed_;
+  // Whatever the slot holds is of a step that nobody will ask for as the next one any more.
+  Slot& slot = lane.slots[step % plan_.ahead];
+  if (slot.batch) pool_->give_back(std::move(slot.batch));
+  slot.state = State::kFilling;
+  slot.step = step;
+  return {index, lane.lane, step, generation_};
+}
+
+// With mutex_ held.
+void Loader::deliver(const Claim& claim, std::unique_ptr<Batch> batch) {
+  if (claim.generation == generation_) {
+    Slot& slot = lanes_[claim.lane_index].slots[claim.step % plan_.ahead];
+    if (slot.state == State::kFilling && slot.step == claim.step) {
+      slot.state = State::kReady;
+      slot.batch = std::move(batch);
+    }
+  }
+  if (batch) pool_->give_back(std::move(batch));  // overtaken: nobody wants it any more
+  ready_.notify_all();                            // no system call unless somebody waits
+}
+
+// The batch, if it was read ahead or is just being; else nothing, and the caller fills it.
+std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& lock, uint64_t step,
+                                               int number) {
+  const int index = index_of_[static_cast<size_t>(number)];
+  if (index < 0) return nullptr;
+  const uint64_t generation = generation_;
+  bool waited = false;
+  const auto slot_of = [&]() -> Slot& {
+    return lanes_[static_cast<size_t>(index)].slots[step % plan_.ahead];
+  };
+  while (slot_of().state == State::kFilling && slot_of().step == step) {
+    waited = true;
+    ready_.wait(lock);
+    if (generation != generation_) return nullptr;
+  }
+  std::unique_ptr<Batch> batch;
+  Slot& slot = slot_of();
+  if (slot.state == State::kReady && slot.step == step) {
+    batch = std::move(slot.batch);
+    slot.state = State::kEmpty;
+    ++(waited ? counters_.waited : counters_.ready);
+  }
+  // Only now may the slot be claimed for a later step.
+  Lane& lane = lanes_[static_cast<size_t>(index)];
+  unclaimed_ -= claimable(lane);
+  lane.needed = std::max(lane.needed, step + 1);
+  unclaimed_ += claimable(lane);
+  return batch;
+}
+
+Lease Loader::take(uint64_t step, int lane) {
+  MUSTER_CHECK(lane >= 0 && static_cast<uint64_t>(lane) < plan_.batches.lanes,
+               "the lane is one of the job's");
+  std::unique_ptr<Batch> batch;
+  bool wake = false;
+  {
+    std::unique_lock lock(mutex_);
+    batch = take_prefetched(lock, step, lane);
+    if (!batch) ++counters_.by_hand;
+    // A sleeping thread is woken for a step's worth of work, not for every lane: lanes keep the
+    // cores busy, and each wake-up takes one away from them.
+    wake = sleeping_ > 0 && unclaimed_ > 0 && unclaimed_ >= lanes_.size();
+  }
+  if (wake) work_.notify_one();
+  if (!batch) {
+    batch = pool_->acquire();
+    fill_batch(dataset_, order_, plan_, step, lane, *batch);
+  }
+  return Lease(pool_, std::move(batch));
+}
+
+Loader::Counters Loader::counters() const {
+  Counters result;
+  {
+    const std::lock_guard lock(mutex_);
+    result = counters_;
+  }
+  result.buffers = pool_->made();
+  return result;
+}
+
+}  // namespace muster::data

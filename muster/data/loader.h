@@ -1,0 +1,121 @@
+// The loader: batches of (step, lane), read ahead.
+//
+// What a batch holds is a pure function of (data, plan, step, lane); the loader only decides when
+// and by whom it is computed, so threads and reading ahead cannot change it.
+//
+// Threads: `threads` prefetch threads, named "prefetch", owned by the loader, asleep unless there
+// is about a step's worth of work. Lane threads call take(). They wait only for a batch that is
+// being filled at that moment; one that nobody has begun they fill themselves. So a prefetch thread
+// that gets no core costs nothing, no step can hang on it, and redoing a step needs no rewinding.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "muster/base/thread.h"
+#include "muster/data/augment.h"
+#include "muster/data/batch.h"
+#include "muster/data/dataset.h"
+#include "muster/data/order.h"
+#include "muster/data/plan.h"
+
+namespace muster::data {
+
+struct LoaderPlan {
+  uint64_t seed = 1;
+  BatchPlan batches;  // batch size, lanes of the whole job, end of the stream
+  Augmenter augment;
+  int threads = 1;     // 0: whoever takes a batch fills it
+  uint64_t ahead = 2;  // steps; 0: as with no threads
+};
+
+// Computes one batch: the samples of this lane in this step, in their order, augmented. Pure; the
+// batch gets what room it needs.
+void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
+                int lane, Batch& batch);
+
+// Safe for concurrent use.
+class Loader {
+ public:
+  // Reads ahead for `lanes` (those this worker computes), from `first_step` on. The data set must
+  // outlive the loader.
+  Loader(const Dataset& dataset, LoaderPlan plan, std::vector<int> lanes, uint64_t first_step);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The batch of any lane of the job at any step, as often as one likes; one that was not read
+  // ahead (a step redone, a lane of another worker) is filled by the caller. Empty (count 0) past
+  // the end of the stream.
+  Lease take(uint64_t step, int lane);
+
+  // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
+  // Leases stay valid.
+  void restart(uint64_t step, std::vector<int> lanes);
+
+  // Steps of the whole stream.
+  uint64_t steps() const { return plan_.batches.steps(); }
+
+  struct Counters {
+    uint64_t ready = 0;    // was there when it was taken
+    uint64_t waited = 0;   // was being filled
+    uint64_t by_hand = 0;  // filled by whoever took it
+    uint64_t buffers = 0;  // ever made; stops growing once the job runs
+  };
+  Counters counters() const;
+
+ private:
+  enum class State { kEmpty, kFilling, kReady };
+  struct Slot {
+    State state = State::kEmpty;
+    uint64_t step = 0;
+    std::unique_ptr<Batch> batch;
+  };
+  // What is read ahead for one lane: steps [needed, needed + ahead), step s in slot s % ahead.
+  struct Lane {
+    int lane = 0;
+    uint64_t needed = 0;  // the first step that was not taken yet
+    uint64_t next = 0;    // the next step to read ahead
+    std::vector<Slot> slots;
+  };
+  struct Claim {
+    size_t lane_index = 0;
+    int lane = 0;
+    uint64_t step = 0;
+    uint64_t generation = 0;
+  };
+
+  void prefetch();
+  void reset(uint64_t step, std::vector<int> lanes);
+  uint64_t claimable(const Lane& lane) const;
+  Claim claim();
+  void deliver(const Claim& claim, std::unique_ptr<Batch> batch);
+  std::unique_ptr<Batch> take_prefetched(std::unique_lock<std::mutex>& lock, uint64_t step,
+                                         int lane);
+
+  const Dataset& dataset_;
+  const LoaderPlan plan_;
+  const Order order_;
+  const std::shared_ptr<BatchPool> pool_;
+  const bool reads_ahead_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;   // for prefetch threads: there is something to claim, or the end
+  std::condition_variable ready_;  // for takers: a slot is no longer being filled
+  // Guarded by mutex_ from here on.
+  std::vector<Lane> lanes_;
+  std::vector<int> index_of_;  // lane number to its index in lanes_, or -1
+  uint64_t unclaimed_ = 0;     // sum of claimable() over lanes_
+  size_t turn_ = 0;            // the lane to look at first for the next claim
+  uint64_t generation_ = 0;    // of restart(): what was begun before it is dropped
+  int sleeping_ = 0;           // prefetch threads that wait for work
+  bool stopping_ = false;
+  Counters counters_;
+
+  std::vector<Thread> threads_;  // last: they start when everything else is there
+};
+
+}  // namespace muster::data

@@ -1,0 +1,52 @@
+// Which positions of the stream of samples each step and lane takes: pure arithmetic.
+//
+// The job sees one endless stream: pass 0 in its order, then pass 1 in its order, ... (order.h).
+// Step t takes the next `batch` positions, and lane l of L the part from l*B/L to (l+1)*B/L of
+// them, so lanes differ by one sample at most. Batches go across the border between passes: every
+// pass uses every sample exactly once, and no step is short except the last.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace muster::data {
+
+// Positions [first, first + count) of the stream.
+struct Slice {
+  uint64_t first = 0;
+  uint64_t count = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+struct BatchPlan {
+  static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+  uint64_t batch = 1;  // of all lanes together; at most 2^40
+  uint64_t lanes = 1;  // at most 2^20
+  // Where the stream ends: passes * samples, or steps * batch, whichever the job reaches first.
+  uint64_t total = kUnlimited;
+
+  // Steps that have at least one sample.
+  uint64_t steps() const { return total / batch + (total % batch != 0 ? 1 : 0); }
+  // The most samples a lane gets in a step.
+  uint64_t lane_capacity() const { return (batch + lanes - 1) / lanes; }
+};
+
+// The whole step; empty past the end.
+inline Slice step_slice(const BatchPlan& plan, uint64_t step) {
+  if (step >= plan.steps()) return {plan.total, 0};
+  const uint64_t first = step * plan.batch;
+  return {first, std::min(plan.batch, plan.total - first)};
+}
+
+// The lane's part of it. Lanes are cut as if the batch were full, so the last, short step leaves
+// the later lanes with less or nothing rather than moving samples between lanes.
+inline Slice lane_slice(const BatchPlan& plan, uint64_t step, uint64_t lane) {
+  const Slice whole = step_slice(plan, step);
+  const uint64_t begin = std::min(whole.count, lane * plan.batch / plan.lanes);
+  const uint64_t end = std::min(whole.count, (lane + 1) * plan.batch / plan.lanes);
+  return {whole.first + begin, end - begin};
+}
+
+}  // namespace muster::data

@@ -1,0 +1,122 @@
+#include "muster/model/net.h"
+
+#include <map>
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/rnn.h>
+
+namespace muster::model {
+namespace {
+
+constexpr const char* kUseDropout = "use muster::model::Dropout";
+constexpr const char* kUseBatchNorm = "use muster::model::BatchNorm";
+
+// What is wrong with a module, and what to do; empty when nothing is.
+struct Objection {
+  std::string what;
+  std::string remedy;
+};
+
+template <typename... Modules>
+bool is_any(const torch::nn::Module& module) {
+  return ((dynamic_cast<const Modules*>(&module) != nullptr) || ...);
+}
+
+template <typename InstanceNorm>
+bool tracks_statistics(const torch::nn::Module& module) {
+  const auto* norm = dynamic_cast<const InstanceNorm*>(&module);
+  return norm != nullptr && norm->options.track_running_stats();
+}
+
+template <typename Module>
+bool drops_out(const torch::nn::Module& module) {
+  const auto* typed = dynamic_cast<const Module*>(&module);
+  return typed != nullptr && typed->options.dropout() > 0;
+}
+
+Objection object_to(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  if (is_any<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl,
+             nn::FeatureAlphaDropoutImpl>(module)) {
+    return {"draws from torch's global random generator", kUseDropout};
+  }
+  if (is_any<nn::RReLUImpl>(module)) {
+    return {"draws from torch's global random generator", "use torch::nn::LeakyReLU"};
+  }
+  if (drops_out<nn::RNNImpl>(module) || drops_out<nn::LSTMImpl>(module) ||
+      drops_out<nn::GRUImpl>(module) || drops_out<nn::MultiheadAttentionImpl>(module)) {
+    return {"has dropout, which draws from torch's global random generator",
+            "set its dropout to 0 and put muster::model::Dropout beside it"};
+  }
+  if (is_any<nn::BatchNorm1dImpl, nn::BatchNorm2dImpl, nn::BatchNorm3dImpl>(module)) {
+    return {"updates its running statistics by itself, once per lane", kUseBatchNorm};
+  }
+  if (tracks_statistics<nn::InstanceNorm1dImpl>(module) ||
+      tracks_statistics<nn::InstanceNorm2dImpl>(module) ||
+      tracks_statistics<nn::InstanceNorm3dImpl>(module)) {
+    return {"updates its running statistics by itself, once per lane",
+            "set track_running_stats(false)"};
+  }
+  return {};
+}
+
+// "torch::nn::Dropout" for torch::nn::DropoutImpl.
+std::string type_name(const torch::nn::Module& module) {
+  std::string name = module.name();
+  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+  return name;
+}
+
+}  // namespace
+
+KeepsStatistics::~KeepsStatistics() = default;
+
+std::vector<Statistic> collect_statistics(Net& net) {
+  std::vector<Statistic> all;
+  for (const auto& entry : net.named_modules()) {
+    auto* keeper = dynamic_cast<KeepsStatistics*>(entry.value().get());
+    if (keeper == nullptr) continue;
+    for (Statistic& statistic : keeper->statistics()) {
+      if (!entry.key().empty()) statistic.name = entry.key() + "." + statistic.name;
+      all.push_back(std::move(statistic));
+    }
+  }
+  return all;
+}
+
+Status check_net(Net& net) {
+  for (const auto& entry : net.named_modules()) {
+    const torch::nn::Module& module = *entry.value();
+    const Objection objection = object_to(module);
+    if (objection.what.empty()) continue;
+    return Error(ErrorKind::kJob, "module '{}' ({}) {}, so bits could not be kept; {} instead",
+                 entry.key(), type_name(module), objection.what, objection.remedy);
+  }
+  std::map<const void*, std::string> names;
+  for (const auto& entry : net.named_parameters()) {
+    const torch::Tensor& tensor = entry.value();
+    if (tensor.scalar_type() != torch::kFloat32) {
+      return Error(ErrorKind::kJob,
+                   "parameter '{}' is of type {}; Muster keeps weights in float32 (job key "
+                   "'precision' decides what they are computed with)",
+                   entry.key(), torch::toString(tensor.scalar_type()));
+    }
+    if (!tensor.is_contiguous()) {
+      return Error(ErrorKind::kJob,
+                   "parameter '{}' is not contiguous; register a contiguous tensor", entry.key());
+    }
+    const auto [known, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), entry.key());
+    if (!is_new) {
+      return Error(ErrorKind::kJob,
+                   "parameters '{}' and '{}' are the same tensor; register it once and use it from "
+                   "there",
+                   known->second, entry.key());
+    }
+  }
+  return {};
+}
+
+}  // namespace muster::model

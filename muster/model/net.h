@@ -1,0 +1,69 @@
+// What Muster trains: a Net, and what a Net must not do.
+//
+// This folder builds networks (from a name of the zoo, a list of layers in the job file, or a class
+// registered in C++), gives them their first weights, and knows the losses. See README.md.
+//
+// A Net belongs to one thread: each lane thread has its own Net and its own LaneContext, and train/
+// lets their parameters share one buffer of weights. Nothing in a Net may depend on anything but
+// its weights, its input and the LaneContext; above all not on torch's global random generator,
+// whose numbers depend on who drew before. check_net() finds the common offenders.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include "muster/base/result.h"
+
+namespace muster::model {
+
+// What a lane is doing right now; every layer that draws random numbers reads it.
+struct LaneContext {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t lane = 0;
+};
+
+// A module that turns one tensor into another.
+class Layer : public torch::nn::Module {
+ public:
+  // The first dimension is that of the samples.
+  virtual torch::Tensor forward(const torch::Tensor& input) = 0;
+};
+
+// A whole network. Always held by a shared_ptr.
+class Net : public Layer {};
+
+// One running statistic of a layer.
+struct Statistic {
+  std::string name;       // of the buffer: "layer1.0.bn1.running_mean"
+  torch::Tensor running;  // used in evaluation
+  torch::Tensor latest;   // of the last forward pass in training; the same tensor every time
+  double momentum;        // running <- (1 - momentum) * running + momentum * latest
+};
+
+// A layer that keeps running statistics. In training, forward uses the lane's own statistics and
+// leaves them in `latest`; train/ reduces these over the lanes, exactly, and updates `running` when
+// the step is committed. The layer itself never changes `running`.
+class KeepsStatistics {
+ public:
+  virtual ~KeepsStatistics();
+  // Names relative to the layer: "running_mean".
+  virtual std::vector<Statistic> statistics() = 0;
+};
+
+// Those of all modules, with full names, in the order of named_modules(). The tensors stay the same
+// for the life of the net: collect once.
+std::vector<Statistic> collect_statistics(Net& net);
+
+// Whether this net can keep the promise of the same bits. Refuses modules of torch that draw from
+// the global generator or update statistics by themselves, parameters that are not float32 or not
+// contiguous, and one tensor registered under two names. The sentence names the module and what to
+// use instead.
+Status check_net(Net& net);
+
+}  // namespace muster::model

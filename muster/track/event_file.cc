@@ -1,0 +1,178 @@
+#include "muster/track/event_file.h"
+
+#include <array>
+#include <bit>
+#include <chrono>
+
+#include <fmt/format.h>
+
+namespace muster::track {
+namespace {
+
+// Reflected Castagnoli polynomial. A byte at a time: records are some fifty bytes, ten a second.
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+constexpr auto kCrcTable = make_crc_table();
+
+template <typename Unsigned>
+void put_fixed(std::string& out, Unsigned value) {
+  for (size_t i = 0; i < sizeof(value); ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
+}
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+// Protobuf's wire types and the field numbers of TensorFlow's event.proto and summary.proto.
+enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+enum EventField : uint64_t {
+  kWallTime = 1,
+  kStep = 2,
+  kFileVersion = 3,
+  kSummary = 5,
+  kSessionLog = 7
+};
+enum SummaryField : uint64_t { kValue = 1 };
+enum ValueField : uint64_t { kTag = 1, kSimpleValue = 2 };
+enum SessionLogField : uint64_t { kStatus = 1 };
+constexpr uint64_t kSessionStart = 1;
+
+void put_key(std::string& out, uint64_t field, WireType type) {
+  put_varint(out, field << 3 | type);
+}
+
+void put_bytes(std::string& out, uint64_t field, std::string_view bytes) {
+  put_key(out, field, kBytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+std::string event_head(double wall) {
+  std::string event;
+  put_key(event, kWallTime, kFixed64);
+  put_fixed(event, std::bit_cast<uint64_t>(wall));
+  return event;
+}
+
+void put_step(std::string& event, int64_t step) {
+  put_key(event, kStep, kVarint);
+  put_varint(event, static_cast<uint64_t>(step));
+}
+
+// Bytes of the valid UTF-8 character at the start of `text`, 0 if there is none. Overlong forms,
+// surrogates and what lies beyond U+10FFFF are not valid.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned second = byte(1);
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
+      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
+    return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  uint32_t crc = ~0u;
+  for (const char c : data) {
+    crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  }
+  return ~crc;
+}
+
+uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
+
+std::string encode_record(std::string_view data) {
+  std::string record;
+  record.reserve(data.size() + 16);
+  put_fixed(record, static_cast<uint64_t>(data.size()));
+  put_fixed(record, masked_crc32c(record));
+  record += data;
+  put_fixed(record, masked_crc32c(data));
+  return record;
+}
+
+std::string encode_file_version(double wall) {
+  std::string event = event_head(wall);
+  put_bytes(event, kFileVersion, "brain.Event:2");
+  return event;
+}
+
+std::string encode_scalars(double wall, int64_t step, std::span<const Scalar> scalars) {
+  std::string summary;
+  for (const auto& scalar : scalars) {
+    std::string value;
+    put_bytes(value, kTag, replace_invalid_utf8(scalar.tag));
+    put_key(value, kSimpleValue, kFixed32);
+    put_fixed(value, std::bit_cast<uint32_t>(scalar.value));
+    put_bytes(summary, kValue, value);
+  }
+  std::string event = event_head(wall);
+  put_step(event, step);
+  put_bytes(event, kSummary, summary);
+  return event;
+}
+
+std::string encode_session_start(double wall, int64_t step) {
+  std::string session;
+  put_key(session, kStatus, kVarint);
+  put_varint(session, kSessionStart);
+  std::string event = event_head(wall);
+  put_step(event, step);
+  put_bytes(event, kSessionLog, session);
+  return event;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    valid += length > 0 ? text.substr(0, length) : std::string_view("\ufffd");
+    text.remove_prefix(length > 0 ? length : 1);
+  }
+  return valid;
+}
+
+Result<EventFileWriter> EventFileWriter::create(FileSystem& fs, const std::string& directory,
+                                                const Clock& clock) {
+  const auto now = std::chrono::floor<std::chrono::seconds>(clock.wall().time_since_epoch());
+  std::string path;
+  for (int i = 0; path.empty() || fs.exists(path); ++i) {
+    path = fmt::format("{}/events.out.tfevents.{:010}.muster.{}", directory, now.count(), i);
+  }
+  MUSTER_TRY(auto file, fs.create(path));
+  EventFileWriter writer(clock, std::move(path), std::move(file));
+  MUSTER_RETURN_IF_ERROR(writer.file_->append(encode_record(encode_file_version(writer.wall()))));
+  return writer;
+}
+
+double EventFileWriter::wall() const {
+  return std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
+}
+
+Status EventFileWriter::add(int64_t step, std::span<const Scalar> scalars) {
+  return file_->append(encode_record(encode_scalars(wall(), step, scalars)));
+}
+
+Status EventFileWriter::resume_after(int64_t step) {
+  return file_->append(encode_record(encode_session_start(wall(), step + 1)));
+}
+
+}  // namespace muster::track

@@ -1,0 +1,83 @@
+// Small jobs for tests: a data set made of numbers, and jobs written as YAML in the test.
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "muster/base/random.h"
+#include "muster/config/load.h"
+#include "muster/train/session.h"
+
+namespace muster::train {
+
+// `size` points in four dimensions; the class says which of two is larger. Sample `args.poison` (if
+// given) holds a NaN.
+class PointsDataset final : public data::Dataset {
+ public:
+  PointsDataset(uint64_t size, uint64_t poison) : size_(size), poison_(poison) {
+    schema_.input_shape = {4};
+    schema_.classes = 2;
+  }
+  const data::Schema& schema() const override { return schema_; }
+  uint64_t size() const override { return size_; }
+  void read(uint64_t index, std::byte* input, std::byte* target) const override {
+    RandomStream random(99, Purpose::kUser, index);
+    auto* x = reinterpret_cast<float*>(input);
+    for (int i = 0; i < 4; ++i) x[i] = random.normal();
+    *reinterpret_cast<int64_t*>(target) = x[0] > x[1] ? 1 : 0;
+    if (index == poison_) x[2] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  data::Schema schema_;
+  uint64_t size_;
+  uint64_t poison_;
+};
+
+// The built-in registries and the format "points" (args: size, poison).
+inline const Registries& testing_registries() {
+  static const Registries registries = [] {
+    Registries made;
+    made.data.add(
+        "points",
+        [](const config::SourceOptions& options) -> Result<std::unique_ptr<data::Dataset>> {
+          config::ArgReader args(options.args, "points");
+          MUSTER_TRY(const auto size, args.get_int("size", 200));
+          MUSTER_TRY(const auto poison, args.get_int("poison", -1));
+          MUSTER_RETURN_IF_ERROR(args.finish());
+          return std::unique_ptr<data::Dataset>(std::make_unique<PointsDataset>(
+              static_cast<uint64_t>(size), static_cast<uint64_t>(poison)));
+        });
+    return made;
+  }();
+  return registries;
+}
+
+// A job given as YAML; data paths are relative to examples/data.
+inline config::Job make_job(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const char* source = std::getenv("MUSTER_SOURCE_DIR");
+  config::Sources sources;
+  sources.file_text = "muster: 1\n" + text;
+  sources.file_name = "test.yaml";
+  sources.base_dir = std::string(source == nullptr ? "." : source) + "/examples/data";
+  sources.sets = sets;
+  auto loaded = config::load_job(sources);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message());
+  return loaded.ok() ? std::move(loaded->job) : config::Job{};
+}
+
+inline std::unique_ptr<Session> open_session(const std::string& text,
+                                             const std::vector<std::string>& sets = {}) {
+  auto session = Session::open(make_job(text, sets), testing_registries());
+  EXPECT_TRUE(session.ok()) << (session.ok() ? "" : session.error().message());
+  return session.ok() ? *std::move(session) : nullptr;
+}
+
+}  // namespace muster::train

@@ -1,0 +1,115 @@
+#include "muster/train/predict.h"
+
+#include <algorithm>
+#include <map>
+
+#include "muster/base/random.h"
+
+namespace muster::train {
+namespace {
+
+nlohmann::json describe_class(const torch::Tensor& scores, int64_t label) {
+  const auto probabilities = scores.softmax(-1);
+  const auto best = probabilities.argmax().item<int64_t>();
+  return {{"class", best}, {"probability", probabilities[best].item<float>()}, {"label", label}};
+}
+
+// The bytes of each token of the prompt, matched greedily against the vocabulary: its entries are
+// single characters, in UTF-8, or single bytes.
+Result<std::vector<int64_t>> tokenize(const std::string& text,
+                                      const std::vector<std::string>& vocabulary) {
+  std::map<std::string, int64_t> tokens;
+  for (size_t i = 0; i < vocabulary.size(); ++i) tokens[vocabulary[i]] = static_cast<int64_t>(i);
+  std::vector<int64_t> result;
+  for (size_t at = 0; at < text.size();) {
+    size_t length = 4;
+    while (length > 0 && !tokens.contains(text.substr(at, length))) --length;
+    if (length == 0) {
+      return Error(ErrorKind::kUsage, "the prompt has '{}', which is not in the model's vocabulary",
+                   text.substr(at, 1));
+    }
+    result.push_back(tokens[text.substr(at, length)]);
+    at += length;
+  }
+  return result;
+}
+
+int64_t draw(const torch::Tensor& scores, double temperature, RandomStream& random) {
+  if (temperature <= 0) return scores.argmax().item<int64_t>();
+  const auto probabilities = (scores.to(torch::kFloat64) / temperature).softmax(-1).contiguous();
+  const auto* p = probabilities.const_data_ptr<double>();
+  double left = random.uniform();
+  const int64_t last = probabilities.numel() - 1;
+  for (int64_t i = 0; i < last; ++i) {
+    if ((left -= p[i]) < 0) return i;
+  }
+  return last;
+}
+
+}  // namespace
+
+Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data::Dataset& dataset,
+                                                    const std::vector<uint64_t>& samples,
+                                                    bool raw) {
+  const auto& schema = session.schema();
+  for (const auto sample : samples) {
+    if (sample >= dataset.size()) {
+      return Error(ErrorKind::kUsage, "there is no sample {}: the data has {} (from 0 on)", sample,
+                   dataset.size());
+    }
+  }
+  data::Batch batch;
+  data::read_samples(dataset, samples, batch);
+  MUSTER_TRY(const auto output, session.predict(batch));
+  std::vector<nlohmann::json> results;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    nlohmann::json result = {{"sample", samples[i]}};
+    const auto row = output[static_cast<int64_t>(i)];
+    if (raw) {
+      const auto flat = row.flatten().contiguous();
+      const auto* values = flat.const_data_ptr<float>();
+      result["output"] = std::vector<float>(values, values + flat.numel());
+    } else if (schema.classes > 0 && schema.target_elements() == 1) {
+      const auto* labels = reinterpret_cast<const int64_t*>(batch.targets.data());
+      result.update(describe_class(row.flatten(), labels[i]));
+    } else if (schema.target == data::DType::kFloat32) {
+      const auto* targets = reinterpret_cast<const float*>(batch.targets.data());
+      result["value"] = row.flatten()[0].item<float>();
+      result["target"] = targets[i * schema.target_elements()];
+    } else {
+      return Error(ErrorKind::kUsage,
+                   "this model predicts sequences: use --prompt to let it write text");
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+Result<std::string> generate_text(Session& session, const GenerateOptions& options) {
+  const auto& schema = session.schema();
+  if (schema.vocabulary.empty() || schema.input != data::DType::kInt64) {
+    return Error(ErrorKind::kUsage, "--prompt needs a model trained on text; this one is not");
+  }
+  MUSTER_TRY(auto tokens, tokenize(options.prompt, schema.vocabulary));
+  if (tokens.empty()) return Error(ErrorKind::kUsage, "the prompt is empty");
+  const auto context = static_cast<size_t>(schema.input_shape[0]);
+  RandomStream random(options.seed, Purpose::kUser);
+  std::string text = options.prompt;
+  data::Batch batch;
+  data::Schema window = schema;
+  for (int64_t i = 0; i < options.length; ++i) {
+    const size_t used = std::min(context, tokens.size());
+    window.input_shape = {static_cast<int64_t>(used)};
+    batch.reserve(schema, 1);
+    batch.count = 1;
+    std::copy(tokens.end() - static_cast<std::ptrdiff_t>(used), tokens.end(),
+              reinterpret_cast<int64_t*>(batch.inputs.data()));
+    MUSTER_TRY(const auto output, session.predict(batch, &window));
+    const auto next = draw(output[0][static_cast<int64_t>(used) - 1], options.temperature, random);
+    tokens.push_back(next);
+    text += schema.vocabulary[static_cast<size_t>(next)];
+  }
+  return text;
+}
+
+}  // namespace muster::train

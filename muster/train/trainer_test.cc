@@ -1,0 +1,235 @@
+// A run from start to end, on a real disk: what it writes, how it stops, how it goes on.
+#include "muster/train/trainer.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/track/temp_directory_testing.h"
+#include "muster/train/jobs_testing.h"
+
+namespace muster::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char* const kJob = R"(
+name: points
+model: { layers: [ linear: { out: 16 }, relu, linear: { out: 2 } ] }
+data:
+  train: { format: points }
+  test: { format: points, args: { size: 50 } }
+batch: 20
+lanes: 4
+steps: 60
+optimizer: { kind: adam, lr: 0.01 }
+eval: { every: 10 steps }
+checkpoint: { every: 5 steps, keep: 2 }
+track: { every: 1 steps }
+threads: 2
+)";
+
+class NoSink final : public track::Sink {
+ public:
+  void write(std::string_view) override {}
+  bool is_terminal() const override { return false; }
+  bool has_colour() const override { return false; }
+  int width() const override { return 80; }
+};
+
+// One process's life in a run directory.
+class Life {
+ public:
+  Life(const std::string& directory, const std::vector<std::string>& sets, const char* job = kJob)
+      : session_(open_session(job, sets)) {
+    std::filesystem::create_directories(directory);
+    std::ofstream(directory + "/job.yaml") << "muster: 1\n";
+    auto run = track::RunDirectory::open(*files_, directory);
+    EXPECT_TRUE(run.ok());
+    run_.emplace(*std::move(run));
+    trainer_ = std::make_unique<Trainer>(
+        *session_, *run_,
+        TrainerEnvironment{files_.get(), &clock_, &log_, [this] {
+                             return session_->arena().counters().step >= stop_at_ ? 15 : 0;
+                           }});
+  }
+
+  Life& stop_at(int64_t step) {
+    stop_at_ = step;
+    return *this;
+  }
+  Status begin(bool resume) { return resume ? trainer_->resume() : trainer_->start(); }
+  Result<TrainSummary> go() {
+    track::Progress progress(sink_, clock_, {});
+    return trainer_->train(progress);
+  }
+  // begin and go, both of which must work.
+  TrainSummary live(bool resume = false) {
+    const auto begun = begin(resume);
+    EXPECT_TRUE(begun.ok()) << (begun.ok() ? "" : begun.error().message());
+    auto summary = go();
+    EXPECT_TRUE(summary.ok()) << (summary.ok() ? "" : summary.error().message());
+    return summary.ok() ? *std::move(summary) : TrainSummary{};
+  }
+  Session& session() { return *session_; }
+  FileSystem& files() { return *files_; }
+
+ private:
+  std::unique_ptr<FileSystem> files_ = posix_file_system();
+  SystemClock clock_;
+  Log log_;
+  NoSink sink_;
+  std::unique_ptr<Session> session_;
+  std::optional<track::RunDirectory> run_;
+  std::unique_ptr<Trainer> trainer_;
+  int64_t stop_at_ = 1 << 30;
+};
+
+std::vector<nlohmann::json> records(const std::string& directory) {
+  const auto files = posix_file_system();
+  auto metrics = track::read_metrics(*files, directory + "/metrics.jsonl");
+  EXPECT_TRUE(metrics.ok());
+  for (auto& record : metrics->records) record.erase("seconds");
+  return metrics->records;
+}
+
+TEST(Trainer, LearnsAndLeavesARunDirectory) {
+  const track::TempDirectory temp;
+  Life life(temp.path() + "/run", {});
+  const auto summary = life.live();
+  EXPECT_EQ(summary.reason, EndReason::kDone);
+  EXPECT_EQ(summary.counters.step, 60);
+  EXPECT_EQ(summary.counters.samples, 1200U);
+  ASSERT_EQ(summary.test.size(), 2U);
+  EXPECT_EQ(summary.test[1].first, "accuracy");
+  EXPECT_GT(summary.test[1].second, 0.8);
+  EXPECT_EQ(records(temp.path() + "/run").size(), 66U);  // 60 steps, 6 evaluations
+}
+
+TEST(Trainer, StoppedAndResumedEqualsUndisturbed) {
+  const track::TempDirectory temp;
+  const auto whole = Life(temp.path() + "/whole", {}).live();
+  const std::string parts = temp.path() + "/parts";
+  bool resume = false;
+  for (const int64_t stop : {3, 10, 11, 37}) {
+    const auto part = Life(parts, {}).stop_at(stop).live(resume);
+    EXPECT_EQ(part.reason, EndReason::kSignal);
+    EXPECT_EQ(part.counters.step, stop);
+    resume = true;
+  }
+  const auto end = Life(parts, {"threads=1"}).live(true);
+  EXPECT_EQ(end.weights_hash, whole.weights_hash);
+  EXPECT_EQ(end.test, whole.test);
+  EXPECT_EQ(records(parts), records(temp.path() + "/whole"));
+}
+
+TEST(Trainer, ResumingAFinishedRunChangesNothing) {
+  const track::TempDirectory temp;
+  const auto first = Life(temp.path() + "/run", {}).live();
+  const auto second = Life(temp.path() + "/run", {}).live(true);
+  EXPECT_EQ(second.weights_hash, first.weights_hash);
+  EXPECT_EQ(second.test, first.test);
+}
+
+TEST(Trainer, RefusesTheCheckpointOfAnotherModel) {
+  const track::TempDirectory temp;
+  (void)Life(temp.path() + "/run", {}).live();
+  Life other(temp.path() + "/run",
+             {"model.layers=[ linear: { out: 8 }, relu, linear: { out: 2 } ]"});
+  const auto status = other.begin(true);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind(), ErrorKind::kCheckpoint);
+  EXPECT_THAT(status.error().message(), HasSubstr("another model"));
+}
+
+TEST(Trainer, EarlyStopKeepsTheBestAndSaysWhy) {
+  const track::TempDirectory temp;
+  Life life(temp.path() + "/run", {"early_stop.patience=2", "early_stop.least=0.9", "steps=1000"});
+  const auto summary = life.live();
+  EXPECT_EQ(summary.reason, EndReason::kEarlyStop);
+  // The first evaluation is the best by definition; two more without a gain of 0.9 end it.
+  EXPECT_EQ(summary.counters.step, 30);
+  EXPECT_EQ(summary.counters.best_step, 10);
+  ckpt::SnapshotStore store(life.files(), temp.path() + "/run/checkpoints", 2, true);
+  auto best = store.load_best();
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->step, 10);
+}
+
+TEST(Trainer, TimeEndsAJob) {
+  const track::TempDirectory temp;
+  Life life(temp.path() + "/run",
+            {"steps=100000000", "time=50ms", "eval.every=0", "checkpoint.every=0"});
+  EXPECT_EQ(life.live().reason, EndReason::kTime);
+}
+
+TEST(Trainer, StartsFromTheWeightsOfAnotherRunAndFreezesLayers) {
+  const track::TempDirectory temp;
+  const std::string first = temp.path() + "/first";
+  (void)Life(first, {}).live();
+  Life second(temp.path() + "/second",
+              {"model.init_from=" + first, "model.freeze=['0.*']", "steps=7"});
+  ASSERT_TRUE(second.begin(false).ok());
+  auto& arena = second.session().arena();
+  const std::vector<float> frozen(arena.tensor(0).begin(), arena.tensor(0).end());
+  const std::vector<float> free(arena.tensor(2).begin(), arena.tensor(2).end());
+  ASSERT_TRUE(second.go().ok());
+  EXPECT_TRUE(std::equal(frozen.begin(), frozen.end(), arena.tensor(0).begin()));
+  EXPECT_FALSE(std::equal(free.begin(), free.end(), arena.tensor(2).begin()));
+}
+
+TEST(Trainer, AFreezePatternThatMatchesNothingIsAMistake) {
+  auto session = Session::open(make_job(kJob, {"model.freeze=['conv*']"}), testing_registries());
+  ASSERT_FALSE(session.ok());
+  EXPECT_THAT(session.error().message(), HasSubstr("no parameter's name matches 'conv*'"));
+}
+
+Error failure_of(const std::vector<std::string>& sets) {
+  const track::TempDirectory temp;
+  Life life(temp.path() + "/run", sets);
+  EXPECT_TRUE(life.begin(false).ok());
+  auto summary = life.go();
+  EXPECT_FALSE(summary.ok());
+  return summary.ok() ? Error(ErrorKind::kInternal, "it went well") : std::move(summary).error();
+}
+
+TEST(Trainer, NotFiniteStopsWithStepLaneTensorAndSamples) {
+  // A learning rate that throws the weights out of range in a few steps.
+  const auto error =
+      failure_of({"optimizer={kind: sgd}", "optimizer.lr=1e30", "model.loss=cross_entropy"});
+  EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
+  EXPECT_THAT(error.message(), ::testing::ContainsRegex(
+                                   "step [0-9]+, lane [0-9]+: the gradient of '[02].[a-z]+' is not "
+                                   "finite .*; the lane had samples [0-9]+, [0-9]+, "));
+}
+
+TEST(Trainer, ASampleThatIsNotFiniteIsNamed) {
+  const auto error = failure_of({"data.train.args={poison: 7}"});
+  EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
+  EXPECT_THAT(error.message(),
+              HasSubstr(": sample 7 of data.train holds a number that is not finite"));
+}
+
+TEST(Trainer, NotFiniteIsSkippedWhenTheJobSaysSoWithTheSameBitsOnAnyThreads) {
+  const track::TempDirectory temp;
+  const std::vector<std::string> sets = {"data.train.args={poison: 7}", "not_finite=skip"};
+  auto one = sets;
+  one.emplace_back("threads=1");
+  const auto a = Life(temp.path() + "/a", sets).live();
+  const auto b = Life(temp.path() + "/b", one).live();
+  EXPECT_EQ(a.counters.skipped, 6U);  // sample 7 comes once in each of six passes
+  EXPECT_EQ(a.weights_hash, b.weights_hash);
+}
+
+TEST(Trainer, PassesUseEverySampleOnceAndTheLastStepMayBeShort) {
+  const track::TempDirectory temp;
+  Life life(temp.path() + "/run", {"steps=0", "passes=3", "batch=64"});
+  const auto summary = life.live();
+  EXPECT_EQ(summary.counters.samples, 600U);
+  EXPECT_EQ(summary.counters.step, 10);  // 9 of 64 and one of 24
+}
+
+}  // namespace
+}  // namespace muster::train

@@ -1,0 +1,311 @@
+#include "muster/train/worker.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "muster/base/text.h"
+#include "muster/config/load.h"
+#include "muster/config/table.h"
+#include "muster/track/sink.h"
+#include "muster/train/fingerprint.h"
+#include "muster/train/predict.h"
+#include "muster/train/probe.h"
+#include "muster/train/signals.h"
+#include "muster/train/trainer.h"
+#include "muster/train/weights_file.h"
+
+namespace muster::train {
+namespace {
+
+using nlohmann::json;
+
+struct Arguments {
+  std::string run;
+  std::string job;
+  bool resume = false;
+  std::string display = "normal";
+  std::string checkpoint = "best";
+  std::vector<std::string> sets;
+  std::string output = "table";
+  std::string samples = "0-9";
+  std::string from = "test";
+  int threads = 0;
+  bool has_prompt = false;
+  bool raw = false;
+  GenerateOptions generate;
+};
+
+Result<config::Job> load_job(FileSystem& files, const std::string& path,
+                             const std::vector<std::string>& sets) {
+  MUSTER_TRY(auto sources, config::gather_sources(files, path, sets));
+  // A resolved job has everything in it; the environment had its say when it was made.
+  sources.environment.clear();
+  MUSTER_TRY(auto loaded, config::load_job(sources));
+  return std::move(loaded.job);
+}
+
+json result_of(const TrainSummary& summary, const Session& session, const std::string& run_dir) {
+  json test = json::object();
+  for (const auto& [name, value] : summary.test) test[name] = value;
+  const auto& counters = summary.counters;
+  return {{"name", session.job().name},
+          {"weights_hash", summary.weights_hash},
+          {"steps", counters.step},
+          {"samples", counters.samples},
+          {"redone_steps", counters.redone},
+          {"skipped_steps", counters.skipped},
+          {"seconds", summary.seconds},
+          {"test", test},
+          {"best_step", counters.best_step},
+          {"ended", summary.reason == EndReason::kDone        ? "done"
+                    : summary.reason == EndReason::kTime      ? "time"
+                    : summary.reason == EndReason::kEarlyStop ? "early_stop"
+                                                              : "signal"},
+          {"reduction", session.job().sync.reduction},
+          {"run_dir", run_dir}};
+}
+
+track::ProgressMode display_mode(const std::string& name) {
+  if (name == "json") return track::ProgressMode::kJson;
+  if (name == "quiet") return track::ProgressMode::kQuiet;
+  return track::ProgressMode::kNormal;
+}
+
+// One training run in a directory that `muster` has made. Returns the exit code.
+Result<int> train_in(const Arguments& args, const Registries& registries, track::RunDirectory& run,
+                     FileSystem& files, const Clock& clock, Log& log) {
+  StopSignals signals;
+  MUSTER_TRY(auto job, load_job(files, run.job_file(), {}));
+  MUSTER_RETURN_IF_ERROR(run.write_status(track::RunState::kRunning, "", 0, clock));
+  MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
+
+  auto sink = track::FdSink::standard_output();
+  track::ProgressOptions options;
+  options.mode = display_mode(args.display);
+  options.total_steps = session->total_steps();
+  options.total_passes = session->job().passes;
+  options.time_limit = std::chrono::nanoseconds(static_cast<int64_t>(session->job().time * 1e9));
+
+  Trainer trainer(*session, run, {&files, &clock, &log, [&] { return signals.received(); }});
+  MUSTER_RETURN_IF_ERROR(args.resume ? trainer.resume() : trainer.start());
+  options.first_step = session->arena().counters().step;
+  track::Progress progress(sink, clock, options);
+  MUSTER_TRY(const auto summary, trainer.train(progress));
+  const json result = result_of(summary, *session, run.path());
+  const bool stopped = summary.reason == EndReason::kSignal;
+  if (!stopped) MUSTER_RETURN_IF_ERROR(run.write_result(result));
+  MUSTER_RETURN_IF_ERROR(run.write_status(
+      stopped ? track::RunState::kInterrupted : track::RunState::kFinished,
+      stopped ? fmt::format("signal {}", summary.signal) : "", summary.counters.step, clock));
+  if (stopped) {
+    progress.message(
+        fmt::format("stopped at step {}, everything is saved; go on with: muster resume {}",
+                    summary.counters.step, run.path()));
+  }
+  progress.finish(result);
+  return stopped ? 128 + summary.signal : 0;
+}
+
+Result<int> run_train(const Arguments& args, const Registries& registries) {
+  const auto files = posix_file_system();
+  const SystemClock clock;
+  MUSTER_TRY(auto run, track::RunDirectory::open(*files, args.run));
+  MUSTER_TRY(const auto lock, run.lock());
+  MUSTER_TRY(auto log, Log::to_file(run.log_file(), LogLevel::kInfo, args.display != "json"));
+  auto code = train_in(args, registries, run, *files, clock, log);
+  if (!code.ok()) {
+    log.write(LogLevel::kInfo, "failed: " + code.error().message());
+    // The first error is the one to tell; if the status cannot be written either, the lock and the
+    // log still show what happened.
+    (void)run.write_status(track::RunState::kFailed, code.error().message(), 0, clock);
+  }
+  return code;
+}
+
+// A session with a checkpoint's weights.
+Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments& args,
+                                              const Registries& registries) {
+  MUSTER_TRY(const auto run, track::RunDirectory::open(files, args.run));
+  MUSTER_TRY(auto job, load_job(files, run.job_file(), args.sets));
+  MUSTER_TRY(const auto snapshot, open_snapshot(files, run.checkpoints(), args.checkpoint));
+  MUSTER_TRY(auto session, Session::open(std::move(job), registries));
+  MUSTER_RETURN_IF_ERROR(session->arena().load_model(snapshot.model));
+  session->arena().counters().step = snapshot.step;
+  return session;
+}
+
+Result<int> run_eval(const Arguments& args, const Registries& registries) {
+  const auto files = posix_file_system();
+  MUSTER_TRY(const auto session, open_trained(*files, args, registries));
+  if (!session->has_test()) {
+    return Error(ErrorKind::kJob,
+                 "the job has no data.test; give one with -s data.test.format=...");
+  }
+  MUSTER_TRY(const auto report, session->evaluate());
+  const int64_t step = session->arena().counters().step;
+  if (args.output == "json") {
+    json test = json::object();
+    for (const auto& [name, value] : report.values) test[name] = value;
+    std::puts(json{{"step", step},
+                   {"samples", report.samples},
+                   {"test", test},
+                   {"weights_hash", session->arena().weights_hash().hex()}}
+                  .dump()
+                  .c_str());
+    return 0;
+  }
+  fmt::print("checkpoint of step {}, {} samples\n", step, with_commas(report.samples));
+  for (const auto& [name, value] : report.values) fmt::print("  {:<12} {:.6g}\n", name, value);
+  return 0;
+}
+
+// "0-9", "3", "1,5,8-10"
+Result<std::vector<uint64_t>> parse_samples(const std::string& text) {
+  std::vector<uint64_t> samples;
+  for (const auto& part : split(text, ',')) {
+    unsigned long long first = 0, last = 0;
+    char rest = 0;
+    const int n = std::sscanf(part.c_str(), "%llu-%llu%c", &first, &last, &rest);
+    if (n == 1 && part.find('-') == std::string::npos) last = first;
+    if (n < 1 || n > 2 || last < first || last - first > 100000) {
+      return Error(ErrorKind::kUsage, "--samples {}: say a number, or a range such as 0-9", text);
+    }
+    for (auto s = first; s <= last; ++s) samples.push_back(s);
+  }
+  return samples;
+}
+
+Result<int> run_predict(const Arguments& args, const Registries& registries) {
+  const auto files = posix_file_system();
+  MUSTER_TRY(const auto session, open_trained(*files, args, registries));
+  if (args.has_prompt) {
+    MUSTER_TRY(const auto text, generate_text(*session, args.generate));
+    std::puts(args.output == "json" ? json{{"text", text}}.dump().c_str() : text.c_str());
+    return 0;
+  }
+  MUSTER_TRY(const auto samples, parse_samples(args.samples));
+  const data::Dataset* dataset = &session->train_data();
+  if (args.from == "test") {
+    MUSTER_TRY(dataset, session->test_data());
+  }
+  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.raw));
+  for (const auto& row : rows) {
+    if (args.output == "json" || args.raw) {
+      std::puts(row.dump().c_str());
+    } else if (row.contains("class")) {
+      fmt::print("sample {:>6}: class {:>3} ({:5.1f} %), labelled {}{}\n",
+                 row["sample"].get<uint64_t>(), row["class"].get<int64_t>(),
+                 100 * row["probability"].get<double>(), row["label"].get<int64_t>(),
+                 row["class"] == row["label"] ? "" : "   <- differs");
+    } else {
+      fmt::print("sample {:>6}: {:.6g}, target {:.6g}\n", row["sample"].get<uint64_t>(),
+                 row["value"].get<double>(), row["target"].get<double>());
+    }
+  }
+  return 0;
+}
+
+Result<int> run_check(const Arguments& args, const Registries& registries) {
+  const auto files = posix_file_system();
+  MUSTER_TRY(auto job, load_job(*files, args.job, {}));
+  MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
+  MUSTER_RETURN_IF_ERROR(session->try_forward());
+  if (session->has_test()) {
+    MUSTER_TRY(const auto* test, session->test_data());
+    (void)test;
+  }
+  uint64_t parameters = 0;
+  for (const auto& tensor : session->arena().tensors()) {
+    if (tensor.info.role != optim::Role::kStatistic) parameters += tensor.size();
+  }
+  const json facts = {{"parameters", parameters},
+                      {"train_samples", session->train_samples()},
+                      {"steps", session->total_steps()},
+                      {"state_bytes", session->arena().bytes().size()}};
+  std::puts(facts.dump().c_str());
+  return 0;
+}
+
+void add_commands(CLI::App& app, Arguments& args) {
+  app.require_subcommand(1);
+  auto* train = app.add_subcommand("train", "train in a run directory");
+  train->add_option("--run", args.run)->required();
+  train->add_flag("--resume", args.resume);
+  train->add_option("--display", args.display)->check(CLI::IsMember({"normal", "quiet", "json"}));
+  const auto trained = [&](CLI::App* command) {
+    command->add_option("--run", args.run)->required();
+    command->add_option("--checkpoint", args.checkpoint);
+    command->add_option("-s", args.sets);
+    command->add_option("-o", args.output)->check(CLI::IsMember({"table", "json"}));
+  };
+  trained(app.add_subcommand("eval", "evaluate a checkpoint on the test data"));
+  auto* predict = app.add_subcommand("predict", "show what a checkpoint says");
+  trained(predict);
+  predict->add_option("--samples", args.samples);
+  predict->add_option("--from", args.from)->check(CLI::IsMember({"test", "train"}));
+  predict->add_flag("--raw", args.raw);
+  predict->add_option("--prompt", args.generate.prompt)->each([&](const std::string&) {
+    args.has_prompt = true;
+  });
+  predict->add_option("--length", args.generate.length);
+  predict->add_option("--temperature", args.generate.temperature);
+  predict->add_option("--seed", args.generate.seed);
+  auto* check = app.add_subcommand("check", "open the data and build the model");
+  check->add_option("--job", args.job)->required();
+  auto* probe = app.add_subcommand("probe", "what this machine can do, as JSON");
+  probe->add_option("--threads", args.threads);
+}
+
+// A worker must not outlive the command that started it and would have stopped it.
+void follow_launcher() {
+  const char* launcher = std::getenv("MUSTER_LAUNCHER_PID");
+  if (launcher == nullptr) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // It may have gone before we asked.
+  if (std::to_string(getppid()) != launcher) raise(SIGTERM);
+}
+
+}  // namespace
+
+int worker_main(int argc, char** argv, const Registries& registries) {
+  prepare_process();
+  follow_launcher();
+  Arguments args;
+  CLI::App app(
+      "Muster's worker: computes lanes. Started by `muster`, which is what you want to use.");
+  add_commands(app, args);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::kUsage);
+  }
+  const auto run = [&]() -> Result<int> {
+    MUSTER_TRY(const auto gloo, check_gloo());
+    (void)gloo;
+    if (app.got_subcommand("train")) return run_train(args, registries);
+    if (app.got_subcommand("eval")) return run_eval(args, registries);
+    if (app.got_subcommand("predict")) return run_predict(args, registries);
+    if (app.got_subcommand("check")) return run_check(args, registries);
+    std::puts(probe(args.threads).dump().c_str());
+    return 0;
+  };
+  const auto code = run();
+  if (code.ok()) return *code;
+  if (args.display == "json" || args.output == "json") {
+    const json error = {
+        {"error",
+         {{"kind", error_kind_name(code.error().kind())}, {"message", code.error().message()}}}};
+    std::puts(error.dump().c_str());
+  }
+  fmt::print(stderr, "muster: {}\n", code.error().message());
+  return static_cast<int>(code.error().kind());
+}
+
+}  // namespace muster::train

@@ -1,0 +1,19 @@
+// The worker's command line. `muster` starts it; people rarely do.
+//
+//   muster-worker train   --run DIR [--resume] [--display normal|quiet|json]
+//   muster-worker eval    --run DIR [--checkpoint newest|best|STEP] [-s KEY=VALUE] [-o table|json]
+//   muster-worker predict --run DIR [--checkpoint ...] [--samples 0-9] [--prompt TEXT ...]
+//   muster-worker check   --job FILE       opens the data and builds the model, trains nothing
+//   muster-worker probe                    what this machine can do, as JSON
+//
+// A program that brings its own models links this library and calls worker_main with its
+// registries. Exit codes: docs/exit-codes.md.
+#pragma once
+
+#include "muster/train/session.h"
+
+namespace muster::train {
+
+int worker_main(int argc, char** argv, const Registries& registries);
+
+}  // namespace muster::train
