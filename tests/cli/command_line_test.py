@@ -58,7 +58,7 @@ class Mistakes(CommandTest):
         (["train", "job.yaml", "batch=64"], ["'batch=64'", "-s batch=64"]),
         (["train", "job.yaml", "version"], ["does not take 'version'"]),
         (["train", "job.yaml", "--run-dir"], ["--run-dir needs a value"]),
-        (["train", "job.yaml", "--quiet", "--json"], ["--json", "--quiet"]),
+        (["train", "job.yaml", "--quiet", "--json"], ["--json", "--quiet", "together"]),
         (["runs", "list", "-o", "xml"], ["--output", "table or json", "'xml'"]),
         (["eval", "latest", "--checkpoint", "bset"], ["best, newest or the number", "'bset'"]),
         (["predict", "latest", "--samples", "9-0"], ["0-9", "'9-0'"]),
@@ -74,7 +74,8 @@ class Mistakes(CommandTest):
             with self.subTest(words=words):
                 outcome = self.muster(*words)
                 self.assert_mistake(outcome, USAGE, "muster: ", *mentions)
-                self.assertEqual(outcome.out, "")
+                if "--json" not in words:
+                    self.assertEqual(outcome.out, "")
 
     def test_json_gets_the_error_as_an_object_too(self):
         for words in (["runs", "show", "nothing", "-o", "json"],

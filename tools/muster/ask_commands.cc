@@ -14,25 +14,27 @@ void add(std::vector<std::string>& arguments, const char* option, const std::str
   arguments.push_back(value);
 }
 
-Outcome ask(const std::string& given_worker, std::vector<std::string> arguments, Context& context) {
+Outcome ask(const std::string& given_worker, Format format,
+            const std::vector<std::string>& arguments, Context& context) {
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(given_worker)));
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(worker, arguments));
   const auto death = obituary(end, "");
   if (!death) return end.exit_code;
-  context.console.error(death->sentence);
+  context.console.error(death->kind, death->sentence, format == Format::kJson);
   return death->exit_code;
 }
 
-Result<std::vector<std::string>> start_of(const std::string& command, const track::RunDirectory& run,
+Result<std::vector<std::string>> start_of(const std::string& command,
+                                          const track::RunDirectory& run,
                                           const std::string& checkpoint, Format format,
                                           FileSystem& files) {
   std::string which = checkpoint;
   if (which.empty()) {
     MUSTER_TRY(which, default_checkpoint(run, files));
   }
-  return std::vector<std::string>{command,        "--run", run.path(), "--checkpoint", which,
-                                  "-o", name_of(format)};
+  return std::vector<std::string>{command, "--run", run.path(),     "--checkpoint",
+                                  which,   "-o",    name_of(format)};
 }
 
 }  // namespace
@@ -47,16 +49,16 @@ Outcome run(const EvalArguments& arguments, Context& context) {
                  "{} has no test data; give some: -s data.test.format=... -s data.test....",
                  run_name(run));
   }
-  MUSTER_TRY(auto words, start_of("eval", run, arguments.checkpoint, arguments.format,
-                                  context.files));
+  MUSTER_TRY(auto words,
+             start_of("eval", run, arguments.checkpoint, arguments.format, context.files));
   for (const auto& set : arguments.set) add(words, "-s", set);
-  return ask(arguments.worker, std::move(words), context);
+  return ask(arguments.worker, arguments.format, words, context);
 }
 
 Outcome run(const PredictArguments& arguments, Context& context) {
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
-  MUSTER_TRY(auto words, start_of("predict", run, arguments.checkpoint, arguments.format,
-                                  context.files));
+  MUSTER_TRY(auto words,
+             start_of("predict", run, arguments.checkpoint, arguments.format, context.files));
   add(words, "--samples", arguments.samples);
   add(words, "--from", arguments.from);
   if (arguments.raw) words.emplace_back("--raw");
@@ -67,7 +69,7 @@ Outcome run(const PredictArguments& arguments, Context& context) {
   add(words, "--length", arguments.length);
   add(words, "--temperature", arguments.temperature);
   add(words, "--seed", arguments.seed);
-  return ask(arguments.worker, std::move(words), context);
+  return ask(arguments.worker, arguments.format, words, context);
 }
 
 }  // namespace muster::cli

@@ -9,6 +9,7 @@
 
 #include "muster/base/text.h"
 #include "muster/config/table.h"
+
 #include "tools/muster/help.h"
 
 namespace muster::cli {
@@ -142,8 +143,8 @@ std::shared_ptr<Arguments> add_command(CLI::App* parent, CLI::App*& app, const s
 
 void add_train(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
-  auto a = add_command<TrainArguments>(root, app, "train", "train a model as a job file says",
-                                       request);
+  auto a =
+      add_command<TrainArguments>(root, app, "train", "train a model as a job file says", request);
   add_job(app, a->job);
   add_set(app, a->set, "change an option of the job; may be repeated");
   auto* quiet = app->add_flag("-q,--quiet", a->quiet, "only the result");
@@ -234,8 +235,8 @@ void add_config(CLI::App* root, Request& request) {
       ->type_name("KEY");
   add_format(app, explain->format);
 
-  add_command<ConfigSchemaArguments>(group, app, "schema",
-                                     "JSON schema of a job file, for editors", request);
+  add_command<ConfigSchemaArguments>(group, app, "schema", "JSON schema of a job file, for editors",
+                                     request);
 }
 
 void add_runs_commands(CLI::App* root, Request& request) {
@@ -264,9 +265,7 @@ void add_others(CLI::App* root, Request& request) {
   auto exported = add_command<ExportArguments>(
       root, app, "export", "a run's weights as one file that Python reads", request);
   add_run(app, exported->run, true);
-  app->add_option("--out", exported->out, "the file to write")
-      ->type_name("FILE")
-      ->required();
+  app->add_option("--out", exported->out, "the file to write")->type_name("FILE")->required();
   add_checkpoint(app, exported->checkpoint);
   app->add_flag("--with-job", exported->with_job, "also write the job file, as FILE.job.yaml");
   app->add_flag("-f,--force", exported->force, "replace what is there");
@@ -285,7 +284,8 @@ void add_others(CLI::App* root, Request& request) {
       ->check(one_of(kShells))
       ->required();
 
-  auto version = add_command<VersionArguments>(root, app, "version", "which Muster this is", request);
+  auto version =
+      add_command<VersionArguments>(root, app, "version", "which Muster this is", request);
   add_format(app, version->format);
 }
 
@@ -366,9 +366,9 @@ Error unknown_word(const std::string& word, const CLI::App* app) {
   const auto commands = command_names(app);
   if (!commands.empty()) {
     const std::string suggestion = did_you_mean(word, commands);
-    return Error(ErrorKind::kUsage, "{} has no command '{}'{}", full_name(app), word,
-                 suggestion.empty() ? fmt::format("; it has {}", join_words(commands))
-                                    : suggestion);
+    return Error(
+        ErrorKind::kUsage, "{} has no command '{}'{}", full_name(app), word,
+        suggestion.empty() ? fmt::format("; it has {}", join_words(commands)) : suggestion);
   }
   if (word.find('=') != std::string::npos && app->get_option_no_throw("--set") != nullptr) {
     return Error(ErrorKind::kUsage, "'{}' stands alone; options of the job are set with -s {}",
@@ -402,6 +402,10 @@ Error in_words(const CLI::ParseError& error, const CLI::App* root) {
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     return Error(ErrorKind::kUsage, "{} needs a value after it; see {} --help",
                  text.substr(0, text.find(':')), full_name(app));
+  }
+  if (const size_t at = text.find(" excludes "); at != std::string::npos) {
+    return Error(ErrorKind::kUsage, "{} and {} cannot be used together", text.substr(0, at),
+                 text.substr(at + std::string_view(" excludes ").size()));
   }
   return Error(ErrorKind::kUsage, "{}", text);
 }

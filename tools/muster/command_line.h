@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "muster/base/result.h"
+
 #include "tools/muster/arguments.h"
 
 namespace muster::cli {

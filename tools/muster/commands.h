@@ -15,6 +15,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/file_system.h"
 #include "muster/base/result.h"
+
 #include "tools/muster/arguments.h"
 #include "tools/muster/console.h"
 

@@ -7,6 +7,7 @@
 
 #include "muster/base/text.h"
 #include "muster/config/table.h"
+
 #include "tools/muster/commands.h"
 
 namespace muster::cli {
@@ -30,7 +31,7 @@ std::vector<FlatCommand> all_commands(const CompletionWords& words) {
   return commands;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -61,7 +62,7 @@ std::string branch_to_command(const std::vector<FlatCommand>& commands) {
     const std::string from = blank == std::string::npos
                                  ? " " + path
                                  : path.substr(0, blank) + " " + path.substr(blank + 1);
-    text += fmt::format("      {}) command={} ;;\n", quoted(from), quoted(path));
+    text += fmt::format("      {}) command={} ;;\n", in_quotes(from), in_quotes(path));
   }
   return text;
 }
@@ -72,9 +73,9 @@ std::string branch_to_value(const std::vector<FlatCommand>& commands) {
     for (const auto& option : spec->options) {
       if (option.value.empty() || option.names.empty()) continue;
       std::vector<std::string> patterns;
-      for (const auto& name : option.names) patterns.push_back(quoted(path + ":" + name));
-      text += fmt::format("    {}) _muster_{}; return ;;\n", fmt::join(patterns, "|"),
-                          kind_of(option));
+      for (const auto& name : option.names) patterns.push_back(in_quotes(path + ":" + name));
+      text +=
+          fmt::format("    {}) _muster_{}; return ;;\n", fmt::join(patterns, "|"), kind_of(option));
     }
   }
   return text;
@@ -86,7 +87,7 @@ std::string branch_to_positional(const std::vector<FlatCommand>& commands) {
     if (!spec->commands.empty()) continue;
     for (const auto& option : spec->options) {
       if (!option.names.empty()) continue;
-      text += fmt::format("    {}) _muster_{} ;;\n", quoted(path), kind_of(option));
+      text += fmt::format("    {}) _muster_{} ;;\n", in_quotes(path), kind_of(option));
       break;
     }
   }
@@ -115,7 +116,8 @@ std::vector<std::string> all_option_names(const CommandSpec& spec) {
   return names;
 }
 
-constexpr std::string_view kBash = R"(# Completes muster in bash. Made by `muster completion bash`; do not edit.
+constexpr std::string_view kBash =
+    R"(# Completes muster in bash. Made by `muster completion bash`; do not edit.
 #   source <(muster completion bash)
 
 _muster_words() {{ COMPREPLY=($(compgen -W "$*" -- "$cur")); }}
@@ -219,7 +221,8 @@ _muster() {{
 if [[ $funcstack[1] == _muster ]]; then _muster "$@"; else compdef _muster muster; fi
 )";
 
-constexpr std::string_view kFish = R"(# Completes muster in fish. Made by `muster completion fish`; do not edit.
+constexpr std::string_view kFish =
+    R"(# Completes muster in fish. Made by `muster completion fish`; do not edit.
 #   muster completion fish > ~/.config/fish/completions/muster.fish
 
 # Whether the words so far are exactly this command.
@@ -253,12 +256,12 @@ complete -c muster -f
 std::string described(std::string_view name, std::string_view description) {
   std::string escaped;
   for (const char c : name) escaped += c == ':' ? std::string("\\:") : std::string(1, c);
-  return quoted(fmt::format("{}:{}", escaped, description));
+  return in_quotes(fmt::format("{}:{}", escaped, description));
 }
 
 // One `complete` line of fish for a value.
 std::string fish_value(const OptionSpec& option) {
-  if (!option.choices.empty()) return " -x -a " + quoted(joined(option.choices));
+  if (!option.choices.empty()) return " -x -a " + in_quotes(joined(option.choices));
   if (option.value == "KEY=VALUE") return " -x -a '(__muster_assignments)'";
   if (option.value == "KEY") return " -x -a '(__muster_keys)'";
   if (option.value == "RUN") return " -x -a '(__muster_runs) (__fish_complete_directories)'";
@@ -271,20 +274,22 @@ std::string fish_lines(const FlatCommand& command) {
   const std::string at = fmt::format("complete -c muster -n '__muster_at {}'", command.path);
   std::string text;
   for (const auto& sub : command.spec->commands) {
-    text += fmt::format("{} -a {} -d {}\n", at, sub.name, quoted(sub.description));
+    text += fmt::format("{} -a {} -d {}\n", at, sub.name, in_quotes(sub.description));
   }
   for (const auto& option : command.spec->options) {
     if (option.names.empty()) {
       const std::string value = fish_value(option);
       // For a positional -x and -r mean nothing; what is left are its words, or files.
-      text += value == " -r -F" ? at + " -F\n" : at + value.substr(std::min<size_t>(3, value.size())) + "\n";
+      text += value == " -r -F" ? at + " -F\n"
+                                : at + value.substr(std::min<size_t>(3, value.size())) + "\n";
       continue;
     }
     std::string names;
     for (const auto& name : option.names) {
       names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
     }
-    text += fmt::format("{}{}{} -d {}\n", at, names, fish_value(option), quoted(option.description));
+    text +=
+        fmt::format("{}{}{} -d {}\n", at, names, fish_value(option), in_quotes(option.description));
   }
   return text;
 }
@@ -310,19 +315,19 @@ std::string bash_completion(const CompletionWords& words) {
   std::string options;
   std::string subcommands;
   for (const auto& [path, spec] : commands) {
-    options += fmt::format("      {}) _muster_words {} ;;\n", quoted(path),
+    options += fmt::format("      {}) _muster_words {} ;;\n", in_quotes(path),
                            joined(all_option_names(*spec)));
     if (spec->commands.empty()) continue;
-    subcommands += fmt::format("    {}) _muster_words {} ;;\n", quoted(path),
-                               joined(sub_names(*spec)));
+    subcommands +=
+        fmt::format("    {}) _muster_words {} ;;\n", in_quotes(path), joined(sub_names(*spec)));
   }
   return fmt::format(fmt::runtime(kBash), fmt::arg("choices", branch_to_choices(words)),
                      fmt::arg("commands", branch_to_command(commands)),
                      fmt::arg("values", branch_to_value(commands)), fmt::arg("options", options),
                      fmt::arg("subcommands", subcommands),
                      fmt::arg("positionals", branch_to_positional(commands)),
-                     fmt::arg("keys", quoted(joined(words.keys))),
-                     fmt::arg("sections", quoted(joined(words.sections))));
+                     fmt::arg("keys", in_quotes(joined(words.keys))),
+                     fmt::arg("sections", in_quotes(joined(words.sections))));
 }
 
 std::string zsh_completion(const CompletionWords& words) {
@@ -334,19 +339,19 @@ std::string zsh_completion(const CompletionWords& words) {
     for (const auto& option : spec->options) {
       for (const auto& name : option.names) list += " " + described(name, option.description);
     }
-    options += fmt::format("      {}) list=({}) ;;\n", quoted(path), list);
+    options += fmt::format("      {}) list=({}) ;;\n", in_quotes(path), list);
     if (spec->commands.empty()) continue;
     list.clear();
     for (const auto& sub : spec->commands) list += " " + described(sub.name, sub.description);
-    subcommands += fmt::format("    {}) list=({}); _describe command list ;;\n", quoted(path), list);
+    subcommands +=
+        fmt::format("    {}) list=({}); _describe command list ;;\n", in_quotes(path), list);
   }
-  return fmt::format(fmt::runtime(kZsh), fmt::arg("choices", branch_to_choices(words)),
-                     fmt::arg("commands", branch_to_command(commands)),
-                     fmt::arg("values", branch_to_value(commands)), fmt::arg("options", options),
-                     fmt::arg("subcommands", subcommands),
-                     fmt::arg("positionals", branch_to_positional(commands)),
-                     fmt::arg("keys", joined(words.keys)),
-                     fmt::arg("sections", joined(words.sections)));
+  return fmt::format(
+      fmt::runtime(kZsh), fmt::arg("choices", branch_to_choices(words)),
+      fmt::arg("commands", branch_to_command(commands)),
+      fmt::arg("values", branch_to_value(commands)), fmt::arg("options", options),
+      fmt::arg("subcommands", subcommands), fmt::arg("positionals", branch_to_positional(commands)),
+      fmt::arg("keys", joined(words.keys)), fmt::arg("sections", joined(words.sections)));
 }
 
 std::string fish_completion(const CompletionWords& words) {
@@ -358,7 +363,7 @@ std::string fish_completion(const CompletionWords& words) {
     if (command.path.empty()) continue;
     const bool top = command.path.find(' ') == std::string::npos;
     commands += fmt::format("            case {}\n                set command {}\n",
-                            quoted((top ? " " : "") + command.path), quoted(command.path));
+                            in_quotes((top ? " " : "") + command.path), in_quotes(command.path));
   }
   for (const auto& [key, values] : words.choices) {
     choices += fmt::format("    printf '{}=%s\\n' {}\n", key, joined(values));

@@ -11,8 +11,8 @@ namespace muster::cli {
 
 struct CompletionWords {
   CommandSpec tree;
-  std::vector<std::string> keys;      // of job options
-  std::vector<std::string> sections;  // "optimizer"
+  std::vector<std::string> keys;                                          // of job options
+  std::vector<std::string> sections;                                      // "optimizer"
   std::vector<std::pair<std::string, std::vector<std::string>>> choices;  // key, what it may be
 };
 

@@ -9,6 +9,7 @@
 #include "muster/config/document.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/job_json.h"
 #include "tools/muster/job_sources.h"
@@ -52,6 +53,12 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
+// What it wrote last, if it wrote anything: "; it said: ..."
+std::string last_words(const WorkerEnd& end) {
+  const std::string line = split(std::string(trim(end.errors)), '\n').back();
+  return line.empty() ? "" : "; it said: " + line;
+}
+
 // What went wrong in the worker, as our own error: its last line, without its name in front.
 Error worker_error(const WorkerEnd& end, const std::string& file, const std::string& stands_for) {
   const auto lines = split(std::string(trim(end.errors)), '\n');
@@ -72,9 +79,7 @@ Result<std::string> check_with_worker(const std::string& worker, const config::J
   MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
   MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", scratch.file()}));
   if (const auto death = obituary(end, "")) {
-    return Error(death->exit_code == static_cast<int>(ErrorKind::kMachine) ? ErrorKind::kMachine
-                                                                          : ErrorKind::kInternal,
-                 "{}{}", end.errors, death->sentence);
+    return Error(death->kind, "{}{}", death->sentence, last_words(end));
   }
   if (end.exit_code != 0) {
     // Lines are those of the resolved job, which `config show` prints.
@@ -134,9 +139,9 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
     context.console.line(object.dump());
     return 0;
   }
-  context.console.line(fmt::format("{}: {}", arguments.job,
-                                   skipped.empty() ? "fine; options, data and model fit together"
-                                                   : "the options are fine"));
+  context.console.line(fmt::format(
+      "{}: {}", arguments.job,
+      skipped.empty() ? "fine; options, data and model fit together" : "the options are fine"));
   context.console.out(found);
   if (!skipped.empty() && !arguments.no_data) {
     context.console.note("data and model were not looked at: " + skipped);

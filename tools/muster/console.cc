@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
+
 namespace muster::cli {
 namespace {
 
@@ -71,11 +73,19 @@ void Console::warning(std::string_view sentence) {
 
 void Console::error(std::string_view sentence) { this->sentence(Paint::kBad, "", sentence); }
 
+void Console::error(ErrorKind kind, std::string_view sentence, bool as_json) {
+  if (as_json) {
+    const nlohmann::ordered_json object = {
+        {"error", {{"kind", error_kind_name(kind)}, {"message", sentence}}}};
+    line(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  error(sentence);
+}
+
 void Console::sentence(Paint paint, std::string_view label, std::string_view text) {
   std::fflush(out_);  // so that both streams on one terminal read in the order of events
   const std::string head = fmt::format("muster: {}", label);
-  const std::string whole =
-      fmt::format("{}{}\n", paint_text(style_.colour_err, paint, head), text);
+  const std::string whole = fmt::format("{}{}\n", paint_text(style_.colour_err, paint, head), text);
   std::fwrite(whole.data(), 1, whole.size(), err_);
 }
 

@@ -34,6 +34,8 @@ class Console {
   void note(std::string_view sentence);
   void warning(std::string_view sentence);
   void error(std::string_view sentence);
+  // And, for programs, as one JSON object on standard output.
+  void error(ErrorKind kind, std::string_view sentence, bool as_json);
 
   // Text for standard output in a colour, or as it is.
   std::string painted(Paint paint, std::string_view text) const;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/diagnosis.h"
 #include "tools/muster/machine.h"
@@ -21,8 +22,9 @@ Result<Probe> ask_worker(const std::string& given) {
   const auto last_line = [&] { return split(std::string(trim(end.errors)), '\n').back(); };
   if (end.signal != 0 || end.exit_code != 0) {
     const auto death = obituary(end, "");
-    return Error(ErrorKind::kMachine, "{} does not work: {}{}", worker, last_line(),
-                 death ? " (" + death->sentence + ")" : fmt::format(" (exit code {})", end.exit_code));
+    return Error(
+        ErrorKind::kMachine, "{} does not work: {}{}", worker, last_line(),
+        death ? " (" + death->sentence + ")" : fmt::format(" (exit code {})", end.exit_code));
   }
   return parse_probe(end.output);
 }
@@ -50,13 +52,15 @@ std::string disk_text(const Disk& disk) {
 void add_probe(const Probe& probe, TextTable& table) {
   table.add({"libtorch", fmt::format("{}, kernels for {}", probe.torch_version, probe.capability)});
   table.add({"Gloo", probe.gloo});
-  table.add({"numerics", fmt::format("{} ({} kernels{})", probe.fingerprint, probe.kernels.size(),
-                                     probe.mkl_cbwr.empty() ? "" : ", MKL_CBWR=" + probe.mkl_cbwr)});
-  table.add({"speed", fmt::format("{:.0f} GFLOP/s in one lane, {:.0f} in {} at once (fp32 matmul)",
-                                  probe.gflops_one_lane, probe.gflops_all_lanes,
-                                  probe.lane_threads)});
+  table.add(
+      {"numerics", fmt::format("{} ({} kernels{})", probe.fingerprint, probe.kernels.size(),
+                               probe.mkl_cbwr.empty() ? "" : ", MKL_CBWR=" + probe.mkl_cbwr)});
+  table.add(
+      {"speed", fmt::format("{:.0f} GFLOP/s in one lane, {:.0f} in {} at once (fp32 matmul)",
+                            probe.gflops_one_lane, probe.gflops_all_lanes, probe.lane_threads)});
   if (probe.first_step_ms > 0) {
-    table.add({"first step", fmt::format("{:.0f} ms after the worker's start", probe.first_step_ms)});
+    table.add(
+        {"first step", fmt::format("{:.0f} ms after the worker's start", probe.first_step_ms)});
   }
 }
 
@@ -75,7 +79,8 @@ void print_table(const Findings& findings, const std::vector<Advice>& advice, Co
   if (!advice.empty()) console.line("");
   for (const auto& each : advice) {
     console.line(fmt::format(
-        "{} {}", console.painted(each.fatal ? Paint::kBad : Paint::kWarning, each.fatal ? "x" : "!"),
+        "{} {}",
+        console.painted(each.fatal ? Paint::kBad : Paint::kWarning, each.fatal ? "x" : "!"),
         each.text));
   }
   const bool fatal = std::ranges::any_of(advice, &Advice::fatal);

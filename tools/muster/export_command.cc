@@ -5,6 +5,7 @@
 
 #include "muster/base/text.h"
 #include "muster/ckpt/snapshot.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
 

@@ -48,8 +48,8 @@ Result<track::RunDirectory> find_run(const RunChoice& choice, FileSystem& files)
   const bool is_path = choice.name.find('/') != std::string::npos || choice.name == ".";
   if (is_path) {
     const size_t end = choice.name.find_last_not_of('/');
-    return track::RunDirectory::open(files, end == std::string::npos ? choice.name
-                                                                     : choice.name.substr(0, end + 1));
+    return track::RunDirectory::open(
+        files, end == std::string::npos ? choice.name : choice.name.substr(0, end + 1));
   }
   MUSTER_TRY(const auto runs, track::list_runs(files, choice.runs));
   std::vector<std::string> starting;
@@ -85,8 +85,8 @@ Result<config::Job> load_run_job(const track::RunDirectory& run,
                                  FileSystem& files) {
   for (const auto& set : sets) {
     const std::string key(trim(std::string_view(set).substr(0, set.find('='))));
-    const bool fine = std::ranges::any_of(
-        allowed, [&](const std::string& name) { return is_inside(key, name); });
+    const bool fine =
+        std::ranges::any_of(allowed, [&](const std::string& name) { return is_inside(key, name); });
     if (!fine) {
       return Error(ErrorKind::kUsage, "-s {}: only {} can change here; {}", key,
                    join_words(allowed), why);

@@ -7,6 +7,7 @@
 #include "muster/base/result.h"
 #include "muster/config/job.h"
 #include "muster/track/run_directory.h"
+
 #include "tools/muster/arguments.h"
 
 namespace muster::cli {

@@ -32,7 +32,9 @@ A run that ended is only told about. Options that decide the bits cannot change 
   muster config explain optimizer.lr)"},
     Examples{"config check", R"(  muster config check job.yaml
   muster config check job.yaml -s batch=64 --no-data)"},
-    Examples{"config show", R"(  muster config show job.yaml > resolved.yaml     runs anywhere, with the same bits)"},
+    Examples{
+        "config show",
+        R"(  muster config show job.yaml > resolved.yaml     runs anywhere, with the same bits)"},
     Examples{"config explain", R"(  muster config explain optimizer.schedule
   muster config explain lanes)"},
     Examples{"config schema", R"(  muster config schema > job.schema.json
@@ -40,7 +42,7 @@ A run that ended is only told about. Options that decide the bits cannot change 
     Examples{"runs", R"(  muster runs list
   muster runs compare A B)"},
     Examples{"runs list", R"(  muster runs list
-  muster runs list -o json | jq -r '.[] | select(.state == "crashed") | .name')"},
+  muster runs list -o json | jq -r '.[] | select(.state == "died") | .name')"},
     Examples{"runs show", R"(  muster runs show
   muster runs show lenet-mnist-20260301-123005 -o json)"},
     Examples{"runs compare", R"(  muster runs compare lenet-1 lenet-2)"},
@@ -60,7 +62,7 @@ class Pages final : public CLI::Formatter {
  public:
   Pages() {
     column_width(30);
-    label("OPTIONS", "OPTIONS");
+    label("Positionals", "Arguments");
   }
   std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string line = "\nUsage: " + parents(app) + name;
@@ -78,7 +80,9 @@ class Pages final : public CLI::Formatter {
     return " " + option->get_type_name();
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    return option->get_name(positional, !positional);
+    std::string name = option->get_name(positional, !positional);
+    const size_t comma = name.find(',');
+    return comma == std::string::npos ? name : name.replace(comma, 1, ", ");
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
     const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
@@ -107,7 +111,8 @@ class Pages final : public CLI::Formatter {
 
 }  // namespace
 
-const std::string_view kWelcome = R"(Muster trains neural networks, and the same job gives the same bits.
+const std::string_view kWelcome =
+    R"(Muster trains neural networks, and the same job gives the same bits.
 
 Three things to try:
   muster doctor                              can this machine train, and how fast?

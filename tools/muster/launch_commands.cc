@@ -1,4 +1,5 @@
-// train and resume: make or choose the run directory, then stand at the door while the worker works.
+// train and resume: make or choose the run directory, then stand at the door while the worker
+// works.
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -6,6 +7,7 @@
 #include "muster/config/load.h"
 #include "muster/config/table.h"
 #include "muster/track/run_directory.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_sources.h"
@@ -34,14 +36,7 @@ Outcome launch(const std::string& worker, const track::RunDirectory& run, bool q
   const auto death = obituary(
       end, fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
   if (!death) return end.exit_code;
-  if (json) {
-    const bool stopped = death->exit_code > 128;
-    const auto kind = stopped ? ErrorKind::kInterrupted : static_cast<ErrorKind>(death->exit_code);
-    const nlohmann::ordered_json object = {
-        {"error", {{"kind", error_kind_name(kind)}, {"message", death->sentence}}}};
-    context.console.line(object.dump());
-  }
-  context.console.error(death->sentence);
+  context.console.error(death->kind, death->sentence, json);
   return death->exit_code;
 }
 
@@ -70,10 +65,10 @@ Outcome tell_finished(const track::RunDirectory& run, bool json, Context& contex
     return 0;
   }
   const RunFacts facts = gather_facts(run, context.files);
-  context.console.line(fmt::format("{} is finished: {} steps{}{}", run_name(run), facts.steps,
-                                   facts.metrics.empty() ? "" : ", " + metrics_text(facts.metrics),
-                                   facts.weights_hash.empty() ? ""
-                                                              : ", weights " + facts.weights_hash));
+  context.console.line(
+      fmt::format("{} is finished: {} steps{}{}", run_name(run), facts.steps,
+                  facts.metrics.empty() ? "" : ", " + metrics_text(facts.metrics),
+                  facts.weights_hash.empty() ? "" : ", weights " + facts.weights_hash));
   context.console.note(fmt::format("to train longer: {} -s passes=...", resume_command(run)));
   return 0;
 }

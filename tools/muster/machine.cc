@@ -51,15 +51,17 @@ uint64_t kilobytes(std::string_view text, std::string_view key) {
 }
 
 std::vector<std::string> useful_instructions(std::string_view cpuinfo) {
-  std::string flags = field(cpuinfo, "flags");                  // x86
-  if (flags.empty()) flags = field(cpuinfo, "Features");        // arm
+  std::string flags = field(cpuinfo, "flags");            // x86
+  if (flags.empty()) flags = field(cpuinfo, "Features");  // arm
   const auto words = split(flags, ' ');
   const std::set<std::string> there(words.begin(), words.end());
-  constexpr std::array kKnown = {
-      std::pair("avx2", "AVX2"),           std::pair("avx512f", "AVX-512"),
-      std::pair("avx512_bf16", "AVX-512 bf16"), std::pair("amx_bf16", "AMX bf16"),
-      std::pair("asimd", "NEON"),          std::pair("sve", "SVE"),
-      std::pair("bf16", "bf16")};
+  constexpr std::array kKnown = {std::pair("avx2", "AVX2"),
+                                 std::pair("avx512f", "AVX-512"),
+                                 std::pair("avx512_bf16", "AVX-512 bf16"),
+                                 std::pair("amx_bf16", "AMX bf16"),
+                                 std::pair("asimd", "NEON"),
+                                 std::pair("sve", "SVE"),
+                                 std::pair("bf16", "bf16")};
   std::vector<std::string> found;
   for (const auto& [flag, name] : kKnown) {
     if (there.contains(flag)) found.emplace_back(name);
@@ -81,7 +83,8 @@ std::string first_contents(const std::string& file) {
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 // A file that is gone when this goes.
@@ -159,7 +162,7 @@ Disk measure_disk(const std::string& directory) {
   fs::path path = fs::absolute(directory, failed).lexically_normal();
   while (!fs::exists(path, failed) && path != path.parent_path()) path = path.parent_path();
   disk.path = path.string();
-  struct statvfs space {};
+  struct statvfs space{};
   if (statvfs(disk.path.c_str(), &space) == 0) {
     disk.free_bytes = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
   }

@@ -35,14 +35,15 @@ struct MachineTexts {
 Machine parse_machine(const MachineTexts& texts);
 
 struct Disk {
-  std::string path;          // the directory that was measured, the nearest that exists
+  std::string path;  // the directory that was measured, the nearest that exists
   uint64_t free_bytes = 0;
-  double sync_ms = 0;        // median time to write 4 KiB so that it survives a power cut
+  double sync_ms = 0;         // median time to write 4 KiB so that it survives a power cut
   double write_mb_per_s = 0;  // 16 MiB, synced
-  std::string problem;       // a sentence: it cannot be written; then the figures mean nothing
+  std::string problem;        // a sentence: it cannot be written; then the figures mean nothing
 };
 
-// Writes a scratch file (16 MiB) in the directory, or its nearest parent that exists, and removes it.
+// Writes a scratch file (16 MiB) in the directory, or its nearest parent that exists, and removes
+// it.
 Disk measure_disk(const std::string& directory);
 
 }  // namespace muster::cli

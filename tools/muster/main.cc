@@ -1,5 +1,5 @@
 // muster: checks jobs, starts workers, shows runs. See README.md in this folder.
-#include <nlohmann/json.hpp>
+#include <exception>
 
 #include "tools/muster/command_line.h"
 #include "tools/muster/commands.h"
@@ -10,12 +10,7 @@ using muster::Error;
 using muster::ErrorKind;
 
 int tell(const Error& error, bool json, muster::cli::Console& console) {
-  if (json) {
-    const nlohmann::ordered_json object = {
-        {"error", {{"kind", error_kind_name(error.kind())}, {"message", error.message()}}}};
-    console.line(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
-  console.error(error.message());
+  console.error(error.kind(), error.message(), json);
   return static_cast<int>(error.kind());
 }
 
@@ -27,8 +22,8 @@ int run_command(const std::vector<std::string>& words, muster::cli::Console& con
   const auto files = muster::posix_file_system();
   const muster::SystemClock clock;
   Context context{console, *files, clock};
-  const auto code = std::visit([&](const auto& arguments) { return run(arguments, context); },
-                               *request);
+  const auto code =
+      std::visit([&](const auto& arguments) { return run(arguments, context); }, *request);
   if (!code.ok()) return tell(code.error(), json, console);
   if (const auto written = console.flush(); !written.ok()) {
     return tell(written.error(), false, console);

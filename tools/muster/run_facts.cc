@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
+
 #include "tools/muster/find_run.h"
 
 namespace muster::cli {
@@ -135,8 +136,8 @@ Paint paint_of(track::RunState state) {
 
 bool is_bit_neutral(const std::string& key) {
   static constexpr std::array<std::string_view, 9> kNeutral = {
-      "name", "threads", "runs", "best_by", "checkpoint.", "track.", "data.loader.", "sync.bucket",
-      "data.test."};
+      "name",   "threads",      "runs",        "best_by",   "checkpoint.",
+      "track.", "data.loader.", "sync.bucket", "data.test."};
   return std::ranges::any_of(kNeutral, [&](std::string_view neutral) {
     return neutral.ends_with('.') ? key.starts_with(neutral) : key == neutral;
   });

@@ -11,6 +11,7 @@
 #include "muster/ckpt/snapshot.h"
 #include "muster/config/job.h"
 #include "muster/track/run_directory.h"
+
 #include "tools/muster/console.h"
 
 namespace muster::cli {
@@ -23,7 +24,7 @@ struct RunFacts {
   // "loss", "accuracy": of the result, else the last ones written down while training.
   std::vector<std::pair<std::string, double>> metrics;
   bool metrics_are_final = false;  // they come from the result
-  std::string weights_hash;  // of the result, else of the newest checkpoint; empty: not known
+  std::string weights_hash;        // of the result, else of the newest checkpoint; empty: not known
 };
 
 RunFacts gather_facts(const track::RunDirectory& run, FileSystem& files);

@@ -8,6 +8,7 @@
 #include "muster/base/text.h"
 #include "muster/config/table.h"
 #include "muster/track/run_directory.h"
+
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_json.h"
@@ -27,9 +28,8 @@ std::string dump(const Json& value, int indent = 2) {
 Json facts_json(const RunFacts& facts) {
   Json metrics = Json::object();
   for (const auto& [name, value] : facts.metrics) metrics[name] = value;
-  Json object = {{"name", facts.name},
-                 {"path", facts.path},
-                 {"state", run_state_name(facts.status.state)}};
+  Json object = {
+      {"name", facts.name}, {"path", facts.path}, {"state", run_state_name(facts.status.state)}};
   if (!facts.status.reason.empty()) object["reason"] = facts.status.reason;
   object["started"] = facts.status.started;
   object["updated"] = facts.status.updated;
@@ -62,12 +62,13 @@ bool can_go_on(track::RunState state) {
 }
 
 void show_as_table(const RunFacts& facts, const std::optional<config::Job>& job,
-                   const std::vector<ckpt::SnapshotInfo>& snapshots,
-                   const track::RunDirectory& run, Console& console) {
+                   const std::vector<ckpt::SnapshotInfo>& snapshots, const track::RunDirectory& run,
+                   Console& console) {
   TextTable table({{""}, {""}});
   table.add({"run", {facts.name, Paint::kBold}});
   table.add({"path", facts.path});
-  table.add({"state", {std::string(run_state_name(facts.status.state)), paint_of(facts.status.state)}});
+  table.add(
+      {"state", {std::string(run_state_name(facts.status.state)), paint_of(facts.status.state)}});
   if (!facts.status.reason.empty()) table.add({"reason", facts.status.reason});
   if (!facts.status.started.empty()) table.add({"started", readable_time(facts.status.started)});
   if (!facts.status.updated.empty()) table.add({"updated", readable_time(facts.status.updated)});
@@ -77,10 +78,9 @@ void show_as_table(const RunFacts& facts, const std::optional<config::Job>& job,
   }
   if (!facts.weights_hash.empty()) table.add({"weights", facts.weights_hash});
   for (const auto& snapshot : snapshots) {
-    table.add({"checkpoint",
-               fmt::format("step {}, {}{}", snapshot.step,
-                           human_bytes(static_cast<double>(snapshot.bytes)),
-                           snapshot.best ? ", best" : "")});
+    table.add({"checkpoint", fmt::format("step {}, {}{}", snapshot.step,
+                                         human_bytes(static_cast<double>(snapshot.bytes)),
+                                         snapshot.best ? ", best" : "")});
   }
   table.add({"log", run.log_file()});
   console.out(table.render(console));
@@ -119,13 +119,14 @@ std::optional<double> metric(const RunFacts& facts, const std::string& name) {
 struct Comparison {
   RunFacts a, b;
   std::vector<config::Difference> options;
-  bool options_known = false;   // both job files could be read
+  bool options_known = false;  // both job files could be read
   std::optional<bool> same_weights;
 
   // One sentence about the bits.
   std::string verdict() const {
     if (!same_weights) {
-      return "Whether the weights are equal is not known: there is no finished result or checkpoint "
+      return "Whether the weights are equal is not known: there is no finished result or "
+             "checkpoint "
              "in both.";
     }
     if (a.steps != b.steps && !*same_weights) {
@@ -215,7 +216,8 @@ Outcome run(const RunsListArguments& arguments, Context& context) {
     table.add({facts.name,
                {std::string(run_state_name(facts.status.state)), paint_of(facts.status.state)},
                with_commas(static_cast<uint64_t>(std::max<int64_t>(0, facts.steps))),
-               metrics_text(facts.metrics), readable_time(facts.status.started),
+               metrics_text(facts.metrics),
+               readable_time(facts.status.started),
                short_hash(facts.weights_hash)});
   }
   context.console.out(table.render(context.console));

@@ -19,8 +19,8 @@ Outcome run(const VersionArguments& arguments, Context& context) {
     context.console.line(object.dump());
     return 0;
   }
-  context.console.line(fmt::format("muster {}{}", kVersion,
-                                   commit.empty() ? "" : fmt::format(" ({})", commit)));
+  context.console.line(
+      fmt::format("muster {}{}", kVersion, commit.empty() ? "" : fmt::format(" ({})", commit)));
   return 0;
 }
 

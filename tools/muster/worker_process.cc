@@ -21,8 +21,7 @@ extern char** environ;
 namespace muster::cli {
 namespace {
 
-constexpr std::array kPassedOn = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
-                                  SIGUSR1, SIGUSR2, SIGWINCH};
+constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 // What the dynamic loader and shells leave with when a program cannot even start.
 constexpr int kCannotStart = 127;
 
@@ -32,7 +31,7 @@ bool is_program(const std::string& path) {
 }
 
 bool is_ignored(int number) {
-  struct sigaction current {};
+  struct sigaction current{};
   sigaction(number, nullptr, &current);
   return current.sa_handler == SIG_IGN;
 }
@@ -126,8 +125,8 @@ Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& 
   argv.push_back(nullptr);
   Environment environment;
   pid_t pid = 0;
-  const int failure = posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(),
-                                  environment.pointers());
+  const int failure =
+      posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), environment.pointers());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (failure == ENOEXEC) {
@@ -253,8 +252,8 @@ WorkerPlaces WorkerPlaces::of_process(std::string given) {
 }
 
 Result<std::string> find_worker(const WorkerPlaces& places) {
-  for (const auto& [named, by] : {std::pair(places.given, "--worker"),
-                                  std::pair(places.environment, "MUSTER_WORKER")}) {
+  for (const auto& [named, by] :
+       {std::pair(places.given, "--worker"), std::pair(places.environment, "MUSTER_WORKER")}) {
     if (named.empty()) continue;
     if (is_program(named)) return named;
     return Error(ErrorKind::kUsage, "{} names '{}', which is not a program that can be run", by,
@@ -307,20 +306,20 @@ std::optional<Obituary> obituary(const WorkerEnd& end, const std::string& advice
   const std::string tail = advice.empty() ? "" : "; " + advice;
   if (end.signal == 0) {
     if (end.exit_code != kCannotStart) return std::nullopt;
-    return Obituary{"the worker could not start: a library it needs is missing (above is which; "
+    return Obituary{ErrorKind::kMachine,
+                    "the worker could not start: a library it needs is missing (above is which; "
                     "`muster doctor` looks further)" +
                         tail,
                     static_cast<int>(ErrorKind::kMachine)};
   }
   const char* name = sigabbrev_np(end.signal);
   const std::string signal_name = name == nullptr ? std::to_string(end.signal) : name;
-  if (end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP) {
-    return Obituary{fmt::format("stopped by SIG{} before the worker could save{}", signal_name, tail),
-                    128 + end.signal};
-  }
-  return Obituary{fmt::format("the worker was ended by SIG{}: {}{}", signal_name,
-                              meaning(end.signal), tail),
-                  static_cast<int>(ErrorKind::kInternal)};
+  const bool asked = end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP;
+  const std::string sentence =
+      asked ? fmt::format("stopped by SIG{} before the worker could save", signal_name)
+            : fmt::format("the worker was ended by SIG{}: {}", signal_name, meaning(end.signal));
+  return Obituary{asked ? ErrorKind::kInterrupted : ErrorKind::kInternal, sentence + tail,
+                  128 + end.signal};
 }
 
 }  // namespace muster::cli

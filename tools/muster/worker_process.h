@@ -52,6 +52,7 @@ Result<WorkerEnd> capture_worker(const std::string& program,
 
 // For a worker that did not leave by itself: the sentence, and the exit code to leave with.
 struct Obituary {
+  ErrorKind kind = ErrorKind::kInternal;
   std::string sentence;
   int exit_code = 0;
 };
