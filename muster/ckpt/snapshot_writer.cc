@@ -116,7 +116,8 @@ void SnapshotWriter::run() {
                 human_bytes(static_cast<double>(buffer_.bytes())),
                 human_seconds(seconds(clock.now() - start)));
     } else {
-      log_.error("{}", status.error().message());
+      // Not as an error: begin() or wait() returns it, and whoever calls them tells it once.
+      log_.info("{}", status.error().message());
     }
     lock.lock();
     if (!status.ok()) error_ = status.error();
