@@ -99,6 +99,14 @@ std::string quote(std::string_view text) {
   return out += '"';
 }
 
-std::string number_text(double value) { return fmt::format("{}", value); }
+std::string number_text(double value) {
+  std::string text = fmt::format("{}", value);
+  const size_t exponent = text.find('e');
+  // YAML 1.1, which Python's yaml reads, takes 1e-08 for a string and 1.0e-08 for a number.
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) {
+    text.insert(exponent, ".0");
+  }
+  return text;
+}
 
 }  // namespace muster::config

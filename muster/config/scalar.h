@@ -27,7 +27,7 @@ bool can_be_plain(std::string_view text);
 // In double quotes, on one line.
 std::string quote(std::string_view text);
 
-// The shortest text that reads back as exactly this double: 0.1, 5, 1e-08.
+// The shortest text that reads back as exactly this double: 0.1, 5, 1.0e-08.
 std::string number_text(double value);
 
 }  // namespace muster::config
