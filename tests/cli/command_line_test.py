@@ -61,7 +61,7 @@ class Mistakes(CommandTest):
         (["train", "job.yaml", "--quiet", "--json"], ["--json", "--quiet", "together"]),
         (["runs", "list", "-o", "xml"], ["--output", "table or json", "'xml'"]),
         (["eval", "latest", "--checkpoint", "bset"], ["best, newest or the number", "'bset'"]),
-        (["predict", "latest", "--samples", "9-0"], ["0-9", "'9-0'"]),
+        (["predict", "latest", "--samples", "1,9-0"], ["0-9", "'1,9-0'"]),
         (["predict", "latest", "--length", "5"], ["--prompt"]),
         (["predict", "latest", "--prompt", "a", "--length", "many"], ["whole number", "'many'"]),
         (["completion", "tcsh"], ["bash, zsh or fish", "'tcsh'"]),

@@ -52,15 +52,16 @@ class Config(CommandTest):
         worker = self.write_program("worker", """\
             assert sys.argv[1:3] == ["check", "--job"], sys.argv
             assert "lanes: 2" in open(sys.argv[3]).read()
-            print("64 training samples")
+            print(json.dumps({"train_samples": 6400, "parameters": 99, "steps": 8}))
             """)
         outcome = self.muster("config", "check", "job.yaml", "-s", "lanes=2", "--worker", worker)
-        self.assertIn("64 training samples", self.assert_ok(outcome).out)
+        self.assertIn("fit together: 99 parameters, 6,400 training samples and 8 steps",
+                      self.assert_ok(outcome).out)
 
     def test_what_the_worker_finds_becomes_our_sentence(self):
         worker = self.write_program("worker", """\
             print("noise", file=sys.stderr)
-            print(f"muster-worker: {sys.argv[3]}:7:3: the shapes do not fit", file=sys.stderr)
+            print(f"muster: {sys.argv[3]}:7:3: the shapes do not fit", file=sys.stderr)
             sys.exit(4)
             """)
         outcome = self.muster("config", "check", "job.yaml", "--worker", worker)

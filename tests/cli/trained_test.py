@@ -52,7 +52,9 @@ class Trained(CommandTest):
         self.assert_ok(self.muster("eval", "latest", "-s", "data.test.limit=8"))
         self.assert_ok(self.muster("predict", "latest", "--samples", "0-3"))
         predicted = self.assert_ok(self.muster("predict", "latest", "--samples", "0-3", "-o", "json"))
-        json.loads(predicted.out)
+        rows = [json.loads(line) for line in predicted.out.splitlines()]
+        self.assertEqual([row["sample"] for row in rows], [0, 1, 2, 3])
+        self.assertEqual([row["class"] for row in rows], [0, 1, 2, 0], "it has learnt this much")
 
     def test_list_and_show(self):
         result = self.train()

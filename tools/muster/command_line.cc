@@ -61,16 +61,18 @@ CLI::Validator checkpoint_name() {
   return CLI::Validator(check, "");
 }
 
-CLI::Validator sample_range() {
-  const auto check = [](const std::string& text) {
+CLI::Validator sample_list() {
+  const auto is_range = [](const std::string& text) {
     const auto parts = split(text, '-');
     uint64_t first = 0;
     uint64_t last = 0;
-    if (parts.size() <= 2 && parses_as(parts.front(), first) && parses_as(parts.back(), last) &&
-        first <= last) {
-      return std::string();
-    }
-    return fmt::format("must be a number or a range such as 0-9, not '{}'", text);
+    return parts.size() <= 2 && parses_as(parts.front(), first) && parses_as(parts.back(), last) &&
+           first <= last;
+  };
+  const auto check = [is_range](const std::string& text) {
+    const auto ranges = split(text, ',');
+    if (std::ranges::all_of(ranges, is_range)) return std::string();
+    return fmt::format("must be numbers or ranges such as 0-9 or 1,5,8-10, not '{}'", text);
   };
   return CLI::Validator(check, "");
 }
@@ -184,9 +186,10 @@ void add_predict(CLI::App* root, Request& request) {
                                          "what a trained model says about samples", request);
   add_run(app, a->run, true);
   add_checkpoint(app, a->checkpoint);
-  auto* samples = app->add_option("--samples", a->samples, "which samples, from 0")
-                      ->type_name("A-B")
-                      ->check(sample_range());
+  auto* samples =
+      app->add_option("--samples", a->samples, "which samples, from 0: 0-9, or 1,5,8-10")
+          ->type_name("A-B")
+          ->check(sample_list());
   auto* from = app->add_option("--from", a->from, "from which data; default: test")
                    ->type_name("test|train")
                    ->check(one_of(kSources));

@@ -63,7 +63,7 @@ std::string last_words(const WorkerEnd& end) {
 Error worker_error(const WorkerEnd& end, const std::string& file, const std::string& stands_for) {
   const auto lines = split(std::string(trim(end.errors)), '\n');
   std::string message = lines.back();
-  const std::string prefix = "muster-worker: ";
+  const std::string prefix = "muster: ";  // it speaks in our name
   if (message.starts_with(prefix)) message.erase(0, prefix.size());
   if (message.empty()) message = fmt::format("the worker left with exit code {}", end.exit_code);
   const bool known = end.exit_code >= static_cast<int>(ErrorKind::kInternal) &&
@@ -72,9 +72,9 @@ Error worker_error(const WorkerEnd& end, const std::string& file, const std::str
                replaced(message, file, stands_for));
 }
 
-// Has the worker open the data and build the model. Returns what it printed about them.
-Result<std::string> check_with_worker(const std::string& worker, const config::Job& job,
-                                      const std::string& name, Context& context) {
+// Has the worker open the data and build the model. Returns the facts it found.
+Result<Json> check_with_worker(const std::string& worker, const config::Job& job,
+                               const std::string& name, Context& context) {
   MUSTER_TRY(const auto scratch, Scratch::create());
   MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
   MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", scratch.file()}));
@@ -85,7 +85,22 @@ Result<std::string> check_with_worker(const std::string& worker, const config::J
     // Lines are those of the resolved job, which `config show` prints.
     return worker_error(end, scratch.file(), name + " (as `muster config show` prints it)");
   }
-  return end.output;
+  Json facts = Json::parse(end.output, nullptr, false);
+  return facts.is_object() ? std::move(facts) : Json::object();
+}
+
+// ": 44,426 parameters, 60,000 training samples and 1,407 steps"
+std::string facts_text(const Json& facts) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* key, const char* what) {
+    const auto at = facts.find(key);
+    if (at == facts.end() || !at->is_number_unsigned() || at->get<uint64_t>() == 0) return;
+    parts.push_back(fmt::format("{} {}", with_commas(at->get<uint64_t>()), what));
+  };
+  add("parameters", "parameters");
+  add("train_samples", "training samples");
+  add("steps", "steps");
+  return parts.empty() ? "" : ": " + join_words(parts);
 }
 
 Json option_json(const config::Option& option) {
@@ -118,14 +133,14 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
   MUSTER_TRY(const auto loaded, config::load_job(sources));
   for (const auto& warning : loaded.warnings) context.console.warning(warning);
 
-  std::string found;    // what the worker says about data and model
+  Json facts;           // what the worker found out about data and model
   std::string skipped;  // why it was not asked
   if (arguments.no_data) {
     skipped = "--no-data";
   } else {
     const auto worker = find_worker(WorkerPlaces::of_process(arguments.worker));
     if (worker.ok()) {
-      MUSTER_TRY(found, check_with_worker(*worker, loaded.job, arguments.job, context));
+      MUSTER_TRY(facts, check_with_worker(*worker, loaded.job, arguments.job, context));
     } else if (worker.error().kind() == ErrorKind::kUsage) {
       return worker.error();
     } else {
@@ -135,14 +150,15 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
   if (arguments.format == Format::kJson) {
     Json object = {{"ok", true}, {"job", arguments.job}, {"data_checked", skipped.empty()}};
     if (!skipped.empty()) object["reason"] = skipped;
+    if (facts.is_object()) object["facts"] = facts;
     object["warnings"] = loaded.warnings;
     context.console.line(object.dump());
     return 0;
   }
-  context.console.line(fmt::format(
-      "{}: {}", arguments.job,
-      skipped.empty() ? "fine; options, data and model fit together" : "the options are fine"));
-  context.console.out(found);
+  context.console.line(fmt::format("{}: {}", arguments.job,
+                                   skipped.empty()
+                                       ? "options, data and model fit together" + facts_text(facts)
+                                       : "the options are fine"));
   if (!skipped.empty() && !arguments.no_data) {
     context.console.note("data and model were not looked at: " + skipped);
   }
