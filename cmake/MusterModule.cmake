@@ -42,8 +42,8 @@ function(muster_unit_test program module)
   add_executable(${program} ${ARGN})
   target_link_libraries(${program} PRIVATE muster_${module} muster_flags GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${program} TEST_PREFIX "${module}." DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "unit;${module}" TIMEOUT 300
-    ENVIRONMENT "MUSTER_SOURCE_DIR=${PROJECT_SOURCE_DIR};OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+    # One value each: gtest_discover_tests takes lists apart and would misread what follows them.
+    PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT "MUSTER_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
   add_dependencies(unit_tests ${program})
 endfunction()
 

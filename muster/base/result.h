@@ -81,12 +81,13 @@ class [[nodiscard]] Result {
   // The value; it must be there (ok()).
   T& value() & { return checked(), std::get<0>(state_); }
   const T& value() const& { return checked(), std::get<0>(state_); }
-  T&& value() && { return checked(), std::get<0>(std::move(state_)); }
+  // By value, so that `for (auto& x : *f())` does not look into a Result that is gone.
+  T value() && { return checked(), std::get<0>(std::move(state_)); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
 
   // The error; it must be there (!ok()).
   const Error& error() const& { return std::get<1>(state_); }

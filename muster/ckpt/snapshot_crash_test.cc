@@ -85,7 +85,7 @@ TEST_P(SnapshotCrashTest, ACrashAtAnyOperationLeavesTheOldOrTheNew) {
   ASSERT_GT(operations, 20);
   for (int64_t n = 0; n <= operations; ++n) {
     for (const auto loss : {CrashLoss::kNothing, CrashLoss::kUnsynced, CrashLoss::kSome}) {
-      for (uint64_t seed = 0; seed < (loss == CrashLoss::kSome ? 20 : 1); ++seed) {
+      for (uint64_t seed = 0; seed < (loss == CrashLoss::kSome ? 8 : 1); ++seed) {
         SCOPED_TRACE(testing::Message()
                      << "crash at operation " << n << " of " << operations << ", loss "
                      << static_cast<int>(loss) << ", seed " << seed);

@@ -93,12 +93,12 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 // After a step that fitted: what was seen, if it is larger; else `used`, less one bit every
 // kFallEvery steps. Scales follow growth at once and decline slowly, because gradients come in
 // bursts: late in training most batches are easy, and an ordinary hard one is a hundred times
-// larger. Following every dip would have it overflow the spare bits and cost a redone step (168 of 1,407
-// steps of LeNet on MNIST with a bit per step, none like this), while a few bits too much cost
-// nothing that matters: what is rounded off is small against the gradients that move the weights. A
-// block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of an
-// embedding would overflow whenever they are hit), and so does one that was not finite, if the job
-// skips such steps.
+// larger. Following every dip would have it overflow the spare bits and cost a redone step (168 of
+// 1,407 steps of LeNet on MNIST with a bit per step, none like this), while a few bits too much
+// cost nothing that matters: what is rounded off is small against the gradients that move the
+// weights. A block of zeros says nothing about the next gradient and keeps its exponent (else rare
+// rows of an embedding would overflow whenever they are hit), and so does one that was not finite,
+// if the job skips such steps.
 inline constexpr int kFallEvery = 32;
 uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step);
 // After a step in which some block overflowed (none not finite): exponents to redo it with. Blocks

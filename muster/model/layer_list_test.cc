@@ -176,7 +176,7 @@ TEST(LayerList, SaysWhichOptionsAreWrong) {
             "'- linear: { out: 10 }'");
   EXPECT_EQ(complaint(layers("[]"), images()),
             "job.yaml:1:1: layers must be a list of at least one layer");
-  EXPECT_THAT(complaint(layers("- flatten\n- linear: { out: 4e18 }"), images()),
+  EXPECT_THAT(complaint(layers("- flatten\n- linear: { out: 4000000000000000000 }"), images()),
               StartsWith("the model could not be made: "));
 }
 

@@ -45,7 +45,7 @@ class LeNet : public Net {
 }  // namespace
 
 Result<std::shared_ptr<Net>> make_lenet(const config::Node& args, const data::Schema& schema,
-                                        std::shared_ptr<LaneContext> /*lane*/) {
+                                        const std::shared_ptr<LaneContext>& /*lane*/) {
   MUSTER_RETURN_IF_ERROR(config::ArgReader(args, "the lenet model").finish());
   MUSTER_RETURN_IF_ERROR(need_images("lenet", schema));
   const auto& shape = schema.input_shape;

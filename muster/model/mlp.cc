@@ -52,7 +52,7 @@ Result<std::vector<int64_t>> hidden_widths(config::ArgReader& args) {
 }  // namespace
 
 Result<std::shared_ptr<Net>> make_mlp(const config::Node& args, const data::Schema& schema,
-                                      std::shared_ptr<LaneContext> lane) {
+                                      const std::shared_ptr<LaneContext>& lane) {
   config::ArgReader reader(args, "the mlp model");
   MUSTER_TRY(auto widths, hidden_widths(reader));
   MUSTER_TRY(const std::string name, reader.get_string("activation", "relu"));

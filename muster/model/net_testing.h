@@ -58,7 +58,7 @@ inline config::ModelOptions layers(const std::string& list,
 
 // A net of these options, its weights set.
 inline std::shared_ptr<Net> make(const config::ModelOptions& options, const data::Schema& schema,
-                                 std::shared_ptr<LaneContext> context = lane()) {
+                                 const std::shared_ptr<LaneContext>& context = lane()) {
   auto net = build(Registry::builtin(), options, schema, context).value();
   initialise(*net, context->seed);
   return net;

@@ -50,14 +50,14 @@ constexpr uint32_t kWeyl1 = 0xBB67AE85;
 
 __attribute__((target("avx512f"))) void avx512(Key key, uint64_t first, size_t groups,
                                                uint32_t* out) {
-  constexpr int kParts = 2;
+  constexpr size_t kParts = 2;
   const __m512i multiply0 = _mm512_set1_epi64(kMultiply0);
   const __m512i multiply1 = _mm512_set1_epi64(kMultiply1);
   const __m512i lanes = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
   for (size_t g = 0; g < groups; ++g, out += kRandomGroup) {
     __m512i c0[kParts], c1[kParts], c2[kParts], c3[kParts];
-    for (int h = 0; h < kParts; ++h) {
-      const auto block = static_cast<int64_t>((first + g) * kBlocks + h * 8U);
+    for (size_t h = 0; h < kParts; ++h) {
+      const auto block = static_cast<int64_t>((first + g) * kBlocks + 8 * h);
       c0[h] = _mm512_add_epi64(lanes, _mm512_set1_epi64(block));
       c1[h] = _mm512_srli_epi64(c0[h], 32);
       c2[h] = c3[h] = _mm512_setzero_si512();
@@ -66,7 +66,7 @@ __attribute__((target("avx512f"))) void avx512(Key key, uint64_t first, size_t g
     for (int round = 0; round < 10; ++round) {
       const __m512i k0 = _mm512_set1_epi64(k[0]);
       const __m512i k1 = _mm512_set1_epi64(k[1]);
-      for (int h = 0; h < kParts; ++h) {
+      for (size_t h = 0; h < kParts; ++h) {
         const __m512i p0 = _mm512_mul_epu32(c0[h], multiply0);
         const __m512i p1 = _mm512_mul_epu32(c2[h], multiply1);
         c0[h] = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p1, 32), c1[h]), k0);
@@ -77,7 +77,7 @@ __attribute__((target("avx512f"))) void avx512(Key key, uint64_t first, size_t g
       k[0] += kWeyl0;
       k[1] += kWeyl1;
     }
-    for (int h = 0; h < kParts; ++h) {
+    for (size_t h = 0; h < kParts; ++h) {
       constexpr __mmask16 kOdd = 0xAAAA;
       _mm512_storeu_si512(out + 16 * h,
                           _mm512_mask_blend_epi32(kOdd, c0[h], _mm512_slli_epi64(c1[h], 32)));
@@ -88,14 +88,14 @@ __attribute__((target("avx512f"))) void avx512(Key key, uint64_t first, size_t g
 }
 
 __attribute__((target("avx2"))) void avx2(Key key, uint64_t first, size_t groups, uint32_t* out) {
-  constexpr int kParts = 4;
+  constexpr size_t kParts = 4;
   const __m256i multiply0 = _mm256_set1_epi64x(kMultiply0);
   const __m256i multiply1 = _mm256_set1_epi64x(kMultiply1);
   const __m256i lanes = _mm256_set_epi64x(3, 2, 1, 0);
   for (size_t g = 0; g < groups; ++g, out += kRandomGroup) {
     __m256i c0[kParts], c1[kParts], c2[kParts], c3[kParts];
-    for (int h = 0; h < kParts; ++h) {
-      const auto block = static_cast<int64_t>((first + g) * kBlocks + h * 4U);
+    for (size_t h = 0; h < kParts; ++h) {
+      const auto block = static_cast<int64_t>((first + g) * kBlocks + 4 * h);
       c0[h] = _mm256_add_epi64(lanes, _mm256_set1_epi64x(block));
       c1[h] = _mm256_srli_epi64(c0[h], 32);
       c2[h] = c3[h] = _mm256_setzero_si256();
@@ -104,7 +104,7 @@ __attribute__((target("avx2"))) void avx2(Key key, uint64_t first, size_t groups
     for (int round = 0; round < 10; ++round) {
       const __m256i k0 = _mm256_set1_epi64x(k[0]);
       const __m256i k1 = _mm256_set1_epi64x(k[1]);
-      for (int h = 0; h < kParts; ++h) {
+      for (size_t h = 0; h < kParts; ++h) {
         const __m256i p0 = _mm256_mul_epu32(c0[h], multiply0);
         const __m256i p1 = _mm256_mul_epu32(c2[h], multiply1);
         c0[h] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1[h]), k0);
@@ -115,7 +115,7 @@ __attribute__((target("avx2"))) void avx2(Key key, uint64_t first, size_t groups
       k[0] += kWeyl0;
       k[1] += kWeyl1;
     }
-    for (int h = 0; h < kParts; ++h) {
+    for (size_t h = 0; h < kParts; ++h) {
       constexpr int kOdd = 0xAA;
       const __m256i low = _mm256_blend_epi32(c0[h], _mm256_slli_epi64(c1[h], 32), kOdd);
       const __m256i high = _mm256_blend_epi32(c2[h], _mm256_slli_epi64(c3[h], 32), kOdd);

@@ -86,7 +86,8 @@ std::vector<std::string> Registry::model_names() const { return keys_of(models_)
 std::vector<std::string> Registry::loss_names() const { return keys_of(losses_); }
 
 Result<std::shared_ptr<Net>> build(const Registry& registry, const config::ModelOptions& options,
-                                   const data::Schema& schema, std::shared_ptr<LaneContext> lane) {
+                                   const data::Schema& schema,
+                                   const std::shared_ptr<LaneContext>& lane) {
   MUSTER_CHECK(lane != nullptr, "a net needs its lane's context");
   try {
     torch::manual_seed(lane->seed);

@@ -75,7 +75,8 @@ class Registry {
 // mode. Its parameters are unset: call initialise() (init.h), or let them alias weights that exist.
 // Seeds torch's global generator with lane->seed, for models whose constructors draw from it.
 Result<std::shared_ptr<Net>> build(const Registry& registry, const config::ModelOptions& options,
-                                   const data::Schema& schema, std::shared_ptr<LaneContext> lane);
+                                   const data::Schema& schema,
+                                   const std::shared_ptr<LaneContext>& lane);
 
 // The loss that the job names, if it fits the targets.
 Result<Loss> find_loss(const Registry& registry, const config::ModelOptions& options,

@@ -159,7 +159,7 @@ Result<bool> wants_large_stem(config::ArgReader& args, const data::Schema& schem
 }  // namespace
 
 Result<std::shared_ptr<Net>> make_resnet(const config::Node& args, const data::Schema& schema,
-                                         std::shared_ptr<LaneContext> /*lane*/) {
+                                         const std::shared_ptr<LaneContext>& /*lane*/) {
   MUSTER_RETURN_IF_ERROR(need_images("resnet", schema));
   config::ArgReader reader(args, "the resnet model");
   MUSTER_TRY(const int64_t wanted, reader.get_int("size", 20));

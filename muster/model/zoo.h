@@ -14,7 +14,7 @@ namespace muster::model {
 // channels) with pooling, one hidden layer of 500. 431,080 parameters on MNIST. No arguments.
 // Names: conv1, conv2, fc1, fc2.
 Result<std::shared_ptr<Net>> make_lenet(const config::Node& args, const data::Schema& schema,
-                                        std::shared_ptr<LaneContext> lane);
+                                        const std::shared_ptr<LaneContext>& lane);
 
 // Linear layers with an activation between.
 //   hidden      widths of the hidden layers     [2048, 2048]: 5,824,522 parameters on MNIST
@@ -22,7 +22,7 @@ Result<std::shared_ptr<Net>> make_lenet(const config::Node& args, const data::Sc
 //   dropout     after each activation            0
 // Names: fc1, fc2, ...
 Result<std::shared_ptr<Net>> make_mlp(const config::Node& args, const data::Schema& schema,
-                                      std::shared_ptr<LaneContext> lane);
+                                      const std::shared_ptr<LaneContext>& lane);
 
 // Residual nets for images (He et al. 2015).
 //   size   8, 14, 20, 32, 44, 56: three stages, for small images; 18, 34: four stages; 50: four
@@ -34,7 +34,7 @@ Result<std::shared_ptr<Net>> make_mlp(const config::Node& args, const data::Sche
 // nets use the same names with layer1 to layer3, and projections where the size changes ("option
 // B").
 Result<std::shared_ptr<Net>> make_resnet(const config::Node& args, const data::Schema& schema,
-                                         std::shared_ptr<LaneContext> lane);
+                                         const std::shared_ptr<LaneContext>& lane);
 
 // A language model: GPT-2's architecture, as nanoGPT writes it, with its names (transformer.wte,
 // transformer.h.0.attn.c_attn, ...). The output layer shares its weight with the embedding; that
@@ -47,6 +47,6 @@ Result<std::shared_ptr<Net>> make_resnet(const config::Node& args, const data::S
 //   dropout                                                0
 //   bias     in linear layers and norms                    false
 Result<std::shared_ptr<Net>> make_gpt(const config::Node& args, const data::Schema& schema,
-                                      std::shared_ptr<LaneContext> lane);
+                                      const std::shared_ptr<LaneContext>& lane);
 
 }  // namespace muster::model

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -103,7 +104,7 @@ const std::vector<std::vector<int64_t>> kShapes = {{40, 300}, {40}, {5, 7, 3, 3}
 FlatModel make_model(const Optimizer& optimizer) {
   std::vector<TensorInfo> infos;
   for (size_t t = 0; t < kSizes.size(); ++t) {
-    infos.push_back({"w" + std::to_string(t), static_cast<int>(kShapes[t].size())});
+    infos.push_back({fmt::format("w{}", t), static_cast<int>(kShapes[t].size())});
   }
   return FlatModel(infos, kSizes, optimizer.slot_names().size(), 21);
 }

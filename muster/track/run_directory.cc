@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -205,8 +206,8 @@ Result<std::vector<RunSummary>> list_runs(FileSystem& fs, const std::string& roo
     runs.push_back({name, run->path(), run->read_status(), run->read_result().value_or(json())});
   }
   // Names carry the time, but begin with the job.
-  std::stable_sort(runs.begin(), runs.end(), [](const RunSummary& a, const RunSummary& b) {
-    return a.status.started < b.status.started;
+  std::sort(runs.begin(), runs.end(), [](const RunSummary& a, const RunSummary& b) {
+    return std::tie(a.status.started, a.name) < std::tie(b.status.started, b.name);
   });
   return runs;
 }

@@ -50,8 +50,8 @@ Status Trainer::start() {
     }
     env_.log->info("initial weights: {} of {} tensors from {}", loaded, all, from);
     if (loaded < all) {
-      env_.log->warning("model.init_from: {} of {} tensors are not in '{}' and start afresh",
-                        all - loaded, all, from);
+      warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",
+                       all - loaded, all, from));
     }
   }
   return open_outputs();
@@ -60,7 +60,7 @@ Status Trainer::start() {
 Status Trainer::resume() {
   std::vector<std::string> notes;
   MUSTER_TRY(auto snapshot, store_.load_newest(&notes));
-  for (const auto& note : notes) env_.log->warning("{}", note);
+  for (const auto& note : notes) warn(note);
   if (!snapshot) {
     env_.log->info("no checkpoint yet: starting from the beginning");
     return start();
@@ -108,6 +108,15 @@ Status Trainer::open_outputs() {
   return {};
 }
 
+void Trainer::warn(const std::string& message) {
+  env_.log->warning("{}", message);
+  if (progress_ != nullptr) {
+    progress_->message(message);
+  } else {
+    notices_.push_back(message);
+  }
+}
+
 bool Trainer::is_better(double value) const {
   const auto& counters = session_.arena().counters();
   if (!std::isfinite(value)) return false;
@@ -125,6 +134,7 @@ bool Trainer::finished() const {
 
 Result<TrainSummary> Trainer::train(track::Progress& progress) {
   progress_ = &progress;
+  for (const auto& notice : notices_) progress.message(notice);
   TrainSummary summary;
   const auto& job = session_.job();
   const auto& counters = session_.arena().counters();
@@ -187,7 +197,7 @@ Status Trainer::record_step(const StepReport& report, double seconds) {
   const auto& counters = session_.arena().counters();
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) env_.log->debug("step {} was redone with wider scales", counters.step);
-  if (report.skipped) env_.log->warning("step {} was skipped: not finite", counters.step);
+  if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
   const Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
   if (!is_due(session_.job().track.every, at)) return {};
   nlohmann::json line = {{"step", counters.step}, {"pass", pass()},

@@ -60,6 +60,8 @@ class Trainer {
 
  private:
   Status open_outputs();
+  // Into the log, and to the person: at once, or when there is a screen.
+  void warn(const std::string& message);
   Status load(const ckpt::Snapshot& snapshot);
   Status step();
   Status evaluate();
@@ -74,6 +76,7 @@ class Trainer {
   track::RunDirectory& run_;
   TrainerEnvironment env_;
   track::Progress* progress_ = nullptr;  // while train() runs
+  std::vector<std::string> notices_;     // for when it begins to
   ckpt::SnapshotStore store_;
   ckpt::SnapshotWriter writer_;
   std::unique_ptr<track::MetricsWriter> metrics_;

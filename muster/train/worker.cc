@@ -118,7 +118,7 @@ Result<int> run_train(const Arguments& args, const Registries& registries) {
   const SystemClock clock;
   MUSTER_TRY(auto run, track::RunDirectory::open(*files, args.run));
   MUSTER_TRY(const auto lock, run.lock());
-  MUSTER_TRY(auto log, Log::to_file(run.log_file(), LogLevel::kInfo, args.display != "json"));
+  MUSTER_TRY(auto log, Log::to_file(run.log_file(), LogLevel::kInfo, false));
   auto code = train_in(args, registries, run, *files, clock, log);
   if (!code.ok()) {
     log.write(LogLevel::kInfo, "failed: " + code.error().message());
@@ -196,10 +196,12 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
     MUSTER_TRY(dataset, session->test_data());
   }
   MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.raw));
+  if (args.output == "json" || args.raw) {
+    std::puts(json(rows).dump().c_str());
+    return 0;
+  }
   for (const auto& row : rows) {
-    if (args.output == "json" || args.raw) {
-      std::puts(row.dump().c_str());
-    } else if (row.contains("class")) {
+    if (row.contains("class")) {
       fmt::print("sample {:>6}: class {:>3} ({:5.1f} %), labelled {}{}\n",
                  row["sample"].get<uint64_t>(), row["class"].get<int64_t>(),
                  100 * row["probability"].get<double>(), row["label"].get<int64_t>(),

@@ -151,7 +151,7 @@ def check(name, job, make, bin_dir, folder):
                    stdout=subprocess.DEVNULL)
     said = subprocess.run([muster, "predict", run, "--checkpoint", "newest", "--samples", "0-7", "--raw", "-o", "json"],
                           check=True, capture_output=True, text=True).stdout
-    ours = torch.tensor([json.loads(line)["output"] for line in said.strip().splitlines()])
+    ours = torch.tensor([row["output"] for row in json.loads(said)])
     net, inputs = make()
     net.load_state_dict(load_file(exported), strict=True)
     net.eval()

@@ -197,7 +197,7 @@ void add_predict(CLI::App* root, Request& request) {
                      ->type_name("TEXT")
                      ->excludes(samples)
                      ->excludes(from);
-  app->add_flag("--raw", a->raw, "all that the model puts out, as JSON lines")->excludes(prompt);
+  app->add_flag("--raw", a->raw, "all that the model puts out, as JSON")->excludes(prompt);
   app->add_option("--length", a->length, "how many characters to write")
       ->type_name("N")
       ->check(whole_number(1))
