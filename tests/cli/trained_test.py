@@ -51,8 +51,7 @@ class Trained(CommandTest):
         self.assertIn(json.dumps(result["test"]["loss"]), text, "the same as training measured")
         self.assert_ok(self.muster("eval", "latest", "-s", "data.test.limit=8"))
         self.assert_ok(self.muster("predict", "latest", "--samples", "0-3"))
-        predicted = self.assert_ok(self.muster("predict", "latest", "--samples", "0-3", "-o", "json"))
-        rows = [json.loads(line) for line in predicted.out.splitlines()]
+        rows = self.assert_ok(self.muster("predict", "latest", "--samples", "0-3", "-o", "json")).json
         self.assertEqual([row["sample"] for row in rows], [0, 1, 2, 3])
         self.assertEqual([row["class"] for row in rows], [0, 1, 2, 0], "it has learnt this much")
 
