@@ -47,7 +47,7 @@ class Order {
     uint64_t low_mask_;
     int low_bits_;
     int rounds_;
-    std::array<uint64_t, 2 * kMaxRounds> keys_;
+    std::array<uint64_t, size_t{2} * kMaxRounds> keys_;
   };
 
   uint64_t size() const { return n_; }

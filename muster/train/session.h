@@ -44,7 +44,7 @@ class Session {
   int64_t total_steps() const { return total_steps_; }
   // Committed steps per pass, as a real number.
   double steps_per_pass() const;
-  bool has_test() const { return job_.data.test.format != ""; }
+  bool has_test() const { return !job_.data.test.format.empty(); }
 
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
   // the arena's state before.
