@@ -152,8 +152,15 @@ std::vector<Advice> advise(const Findings& findings) {
   advise_on_probe(findings, advice);
   advise_on_disk(findings.disk, advice);
   advise_on_machine(findings.machine, advice);
-  std::ranges::stable_partition(advice, &Advice::fatal);
-  return advice;
+  // What stops training first. By hand: std::stable_partition of libstdc++ 12 uses what clang reports
+  // as deprecated.
+  std::vector<Advice> ordered;
+  for (const bool fatal : {true, false}) {
+    for (const auto& item : advice) {
+      if (item.fatal == fatal) ordered.push_back(item);
+    }
+  }
+  return ordered;
 }
 
 std::string verdict(const std::vector<Advice>& advice) {
