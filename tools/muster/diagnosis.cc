@@ -152,8 +152,8 @@ std::vector<Advice> advise(const Findings& findings) {
   advise_on_probe(findings, advice);
   advise_on_disk(findings.disk, advice);
   advise_on_machine(findings.machine, advice);
-  // What stops training first. By hand: std::stable_partition of libstdc++ 12 uses what clang reports
-  // as deprecated.
+  // What stops training first. By hand: std::stable_partition of libstdc++ 12 uses what clang
+  // reports as deprecated.
   std::vector<Advice> ordered;
   for (const bool fatal : {true, false}) {
     for (const auto& item : advice) {
