@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -172,7 +173,9 @@ Status EventFileWriter::add(int64_t step, std::span<const Scalar> scalars) {
 }
 
 Status EventFileWriter::resume_after(int64_t step) {
-  return file_->append(encode_record(encode_session_start(wall(), step + 1)));
+  // There is nothing beyond the last number there is.
+  const int64_t first = step == std::numeric_limits<int64_t>::max() ? step : step + 1;
+  return file_->append(encode_record(encode_session_start(wall(), first)));
 }
 
 }  // namespace muster::track
