@@ -88,7 +88,7 @@ def busy_loops(count):
 
 def compare(model, threads, args, folder):
     batch = str(MODELS[model]["batch"])
-    lanes = args.lanes or 2
+    lanes = args.lanes or threads
     job = job_file(model, lanes, folder)
     muster = [os.path.join(args.bin, "muster_loop"), job, "-s", f"threads={threads}"]
     contestants = [
