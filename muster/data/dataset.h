@@ -3,7 +3,7 @@
 // A data set is a list of samples with one schema. Opening checks everything once (the files are
 // whole, labels lie in range, numbers are numbers), so that reading a sample cannot fail and the
 // training loop has no data errors to handle. Formats live in a Registry that the program passes
-// in; a program adds its own beside idx, csv and text (docs/tour.md shows how).
+// in; a program adds its own beside idx, csv and text (docs/extend.md shows how).
 #pragma once
 
 #include <cstddef>

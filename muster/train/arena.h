@@ -8,7 +8,7 @@
 // It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one
 // hash. Modules alias their parameters into it (lane_net.h); optimizers update it block by block.
 // Memory is touched by several threads, each on blocks of its own; who may do what when is said in
-// step.h.
+// stepper.h.
 #pragma once
 
 #include <cstddef>

@@ -71,10 +71,6 @@ Status Session::build_nets() {
   return {};
 }
 
-double Session::steps_per_pass() const {
-  return static_cast<double>(train_->size()) / static_cast<double>(job_.batch);
-}
-
 void Session::start_loader() {
   std::vector<int> lanes(static_cast<size_t>(job_.lanes));
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all

@@ -42,8 +42,6 @@ class Session {
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job.
   int64_t total_steps() const { return total_steps_; }
-  // Committed steps per pass, as a real number.
-  double steps_per_pass() const;
   bool has_test() const { return !job_.data.test.format.empty(); }
 
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set

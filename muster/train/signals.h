@@ -3,9 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <optional>
-
-#include "muster/base/result.h"
 
 namespace muster::train {
 

@@ -177,15 +177,9 @@ optim::BlockView Stepper::view_block(size_t block, std::span<float> scratch) {
 
 void Stepper::for_each_block(
     const std::function<void(size_t block, std::span<float> scratch)>& body) {
-  const size_t count = parts_.arena->layout().blocks().size();
   constexpr size_t kGrain = 16;  // 64 Ki elements: long enough not to fight over the counter
-  std::atomic<size_t> next{0};
-  parts_.team->run([&](int member) {
-    for (size_t first = next.fetch_add(kGrain); first < count; first = next.fetch_add(kGrain)) {
-      for (size_t b = first; b < std::min(first + kGrain, count); ++b) {
-        body(b, scratch_[static_cast<size_t>(member)]);
-      }
-    }
+  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain, [&](int member, size_t b) {
+    body(b, scratch_[static_cast<size_t>(member)]);
   });
 }
 

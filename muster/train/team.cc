@@ -32,11 +32,11 @@ void Team::run(const std::function<void(int)>& body) {
   }
 }
 
-void Team::for_each(size_t count, size_t grain, const std::function<void(size_t)>& body) {
+void Team::for_each(size_t count, size_t grain, const std::function<void(int, size_t)>& body) {
   std::atomic<size_t> next{0};
-  run([&](int) {
+  run([&](int member) {
     for (size_t i = next.fetch_add(grain); i < count; i = next.fetch_add(grain)) {
-      for (size_t j = i; j < std::min(i + grain, count); ++j) body(j);
+      for (size_t j = i; j < std::min(i + grain, count); ++j) body(member, j);
     }
   });
 }

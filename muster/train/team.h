@@ -28,16 +28,16 @@ class Team {
   // visible to the caller. The body must not throw.
   void run(const std::function<void(int member)>& body);
 
-  // Calls body(i) once for each i in [0, count), each on whichever member is free, in runs of
-  // `grain`.
-  void for_each(size_t count, size_t grain, const std::function<void(size_t i)>& body);
+  // Calls body(member, i) once for each i in [0, count), each on whichever member is free, in runs
+  // of `grain`.
+  void for_each(size_t count, size_t grain, const std::function<void(int member, size_t i)>& body);
 
  private:
   void serve(int member);
 
   std::function<void(int)> prepare_;
   const std::function<void(int)>* body_ = nullptr;  // set by run() before it wakes the others
-  std::atomic<uint32_t> generation_{0};             // one more for each run; odd bit unused
+  std::atomic<uint32_t> generation_{0};             // one more for each run
   std::atomic<int> working_{0};                     // members still in the present run
   std::atomic<bool> stop_{false};
   std::vector<Thread> threads_;

@@ -37,7 +37,7 @@ TEST(Team, ForEachVisitsEverythingOnce) {
   for (size_t count : {0, 1, 5, 1000}) {
     for (size_t grain : {1, 7, 5000}) {
       std::vector<std::atomic<int>> visits(count);
-      team.for_each(count, grain, [&](size_t i) { ++visits[i]; });
+      team.for_each(count, grain, [&](int, size_t i) { ++visits[i]; });
       for (const auto& v : visits) EXPECT_EQ(v, 1);
     }
   }

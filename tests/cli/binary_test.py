@@ -24,7 +24,7 @@ class Binary(CommandTest):
 
     def test_help_takes_less_than_30_ms(self):
         # Processor time, the least of some runs: what the program itself needs, whatever else this
-        # machine is doing. docs/command.md has the time on the clock of an idle machine.
+        # machine is doing. docs/benchmarks.md has the time on the clock.
         taken = []
         for _ in range(15):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
