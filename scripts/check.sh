@@ -46,15 +46,22 @@ check_tidy() {
   configure asan
   configure fuzz
   python3 -B "$root/scripts/tidy.py" "$root" --cache "$cache/tidy" --jobs "$jobs" \
-    --build "$root/build/asan" --build "$root/build/fuzz" $all
+    --build "$root/build/asan" --build "$root/build/fuzz" "${tidy_options[@]}"
 }
 
 check() {
   local wanted=() what
-  all="" fix=no
-  for what in "$@"; do
+  tidy_options=() fix=no
+  while (($#)); do
+    what=$1
+    shift
     case $what in
-      --all) all=--all ;;
+      --all) tidy_options+=(--all) ;;
+      --minutes)
+        [[ ${1:-} =~ ^[0-9]+$ ]] || fail "--minutes needs a whole number of minutes"
+        tidy_options+=(--minutes "$1")
+        shift
+        ;;
       --fix) fix=yes ;;
       *)
         [[ " ${all_checks[*]} " == *" $what "* ]] || fail "there is no check '$what'; there are: ${all_checks[*]}"

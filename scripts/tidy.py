@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tidy.py ROOT --build DIR... --cache DIR [--all] [--jobs N]: clang-tidy on changed modules.
+"""tidy.py ROOT --build DIR... --cache DIR [--all] [--minutes N] [--jobs N]: clang-tidy on changed modules.
 
 Changed means: differs from where this branch left origin/main (or main, or else from the last commit),
 or is not committed. A module is a folder with a CMakeLists.txt. With --all: every file.
@@ -7,12 +7,18 @@ or is not committed. A module is a folder with a CMakeLists.txt. With --all: eve
 A clean result is remembered under the hash of everything it follows from that lives in the repository:
 the file, every header of ours it includes, .clang-tidy, the compile command and clang-tidy's version. A
 new version of a system header is not noticed; delete the cache folder then.
+
+With --minutes, no file is begun after that time, and the last line says how many were left. The files
+that changed last come first, so the time goes to what is new, and what was looked at is remembered, so
+the next run gets further. Which commits came since somebody last looked does not matter, nor whether
+this clone knows a main branch: what has not been seen clean is looked at.
 """
 
 import argparse
 import concurrent.futures
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,10 +26,14 @@ import time
 from pathlib import Path
 
 TIDY = "clang-tidy-19"
+COMPILER = "clang++-19"
+LLVM_HEADERS = Path("/usr/lib/llvm-19/include")
+PLUGIN = Path(__file__).resolve().with_name("tidy_plugin.cc")
 KEEP_DAYS = 60
 # The static analyzer explores a function in so many steps at most; its own default of 225,000 takes four
 # times as long over everything else together.
 ANALYZER = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=20000"]
+PRECOMPILED = re.compile(r"-include-pch -Xclang (\S+)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -44,6 +54,23 @@ def changed_files(root):
     changed = git(root, "diff", "--name-only", base[0]) or []
     fresh = git(root, "ls-files", "--others", "--exclude-standard") or []
     return changed + fresh, name
+
+
+def newest_first(root, files, closure):
+    """The files, those that changed last in front: by the youngest of a file and our headers it includes,
+    then by its own age. A file that is not committed as it is counts as changed now."""
+    changed_at = {}
+    date = 0
+    for line in git(root, "log", "--format=%x00%ct", "--name-only", "--no-renames") or []:
+        if line.startswith("\0"):
+            date = int(line[1:])
+        elif line:
+            changed_at.setdefault(root / line, date)
+    for line in git(root, "status", "--porcelain", "--no-renames", "--untracked-files=all") or []:
+        changed_at[root / line[3:]] = sys.maxsize
+    def age(file):
+        return max(changed_at.get(each, 0) for each in closure(file)), changed_at.get(file, 0)
+    return sorted(sorted(files), key=age, reverse=True)
 
 
 def module_of(root, path):
@@ -69,7 +96,7 @@ def commands(builds):
 
 
 class Hasher:
-    """Hashes of files together with all of our headers they include, computed once each."""
+    """Hashes of files together with all of our headers they include; each is read once."""
 
     def __init__(self, root):
         self.root = root
@@ -101,9 +128,26 @@ class Hasher:
         return digest.hexdigest()
 
 
-def run_tidy(path, build):
+def plugin_options(cache, version):
+    """What makes clang-tidy load tidy_plugin.cc, compiled into the cache; nothing where that cannot be."""
+    library = cache / f"plugin-{hashlib.sha256(PLUGIN.read_bytes() + version).hexdigest()}.so"
+    if not library.exists():
+        if not (LLVM_HEADERS / "clang-tidy").exists() or not (LLVM_HEADERS / "llvm").exists():
+            print(f"tidy: no headers of clang-tidy in {LLVM_HEADERS}, so this takes five times as long (./dev setup)")
+            return []
+        fresh = library.with_suffix(f".{os.getpid()}")
+        subprocess.run([COMPILER, "-std=c++17", "-fno-rtti", "-O1", "-fPIC", "-shared", "-isystem", str(LLVM_HEADERS),
+                        str(PLUGIN), "-o", str(fresh)], check=True)
+        fresh.rename(library)
+    library.touch()  # still in use
+    return [f"--load={library}", "--checks=muster-ours-only"]
+
+
+def run_tidy(root, path, build, options):
     begin = time.monotonic()
-    result = subprocess.run([TIDY, "--quiet", *ANALYZER, "-p", str(build), str(path)], capture_output=True, text=True)
+    # In root, because the HeaderFilterRegex that counts is that of the current directory's .clang-tidy.
+    result = subprocess.run([TIDY, "--quiet", *options, *ANALYZER, "-p", str(build), str(path)], cwd=root,
+                            capture_output=True, text=True)
     noise = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed |^Use -header-filter", re.M)
     errors = "\n".join(line for line in result.stderr.splitlines() if not noise.match(line))
     clean = result.returncode == 0 and "warning:" not in result.stdout
@@ -123,6 +167,7 @@ def main():
     parser.add_argument("--build", type=Path, action="append", required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     root = args.root.resolve()
@@ -137,13 +182,15 @@ def main():
             known = {file: entry for file, entry in known.items() if module_of(root, file.relative_to(root)) in modules}
             what = f"modules changed since {base}: {', '.join(sorted(map(str, modules))) or 'none'}"
 
-    version = subprocess.run([TIDY, "--version"], capture_output=True, check=True).stdout
-    common = version + " ".join(ANALYZER).encode() + (root / ".clang-tidy").read_bytes()
-    hasher = Hasher(root)
     args.cache.mkdir(parents=True, exist_ok=True)
     prune(args.cache)
+    version = subprocess.run([TIDY, "--version"], capture_output=True, check=True).stdout
+    options = plugin_options(args.cache, version)
+    common = version + " ".join(ANALYZER).encode() + (root / ".clang-tidy").read_bytes()
+    hasher = Hasher(root)
     todo = []
-    for file, (build, command) in sorted(known.items()):
+    for file in newest_first(root, known, hasher.closure):
+        build, command = known[file]
         mark = args.cache / hasher.key(file, command, common)
         if mark.exists():
             mark.touch()  # still in use
@@ -151,22 +198,38 @@ def main():
             todo.append((file, build, command, mark))
     print(f"tidy: {len(known)} files ({what}), {len(known) - len(todo)} known to be clean", flush=True)
 
-    # Files that use the precompiled torch header need it to be there.
-    for build in {build for _, build, command, _ in todo if "cmake_pch" in command}:
-        subprocess.run(["cmake", "--build", str(build), "--target", "muster_torch_pch"], check=True,
+    # A precompiled header that a file uses must be there. Ninja knows each by its path in the build folder.
+    headers = {(build, pch) for _, build, command, _ in todo for pch in PRECOMPILED.findall(command)}
+    for build in {build for build, _ in headers}:
+        targets = [os.path.relpath(pch, build) for of, pch in sorted(headers) if of == build]
+        subprocess.run(["cmake", "--build", str(build), "-j", str(args.jobs), "--target", *targets], check=True,
                        stdout=subprocess.DEVNULL)
-    failed = 0
+    deadline = time.monotonic() + 60 * args.minutes
+
+    def look(file, build, command, mark):
+        if time.monotonic() > deadline:
+            return None
+        found = run_tidy(root, file, build, options)
+        # Somebody may have edited the file meanwhile; then this says nothing about what the mark stands for.
+        if found[0] and mark.name == Hasher(root).key(file, command, common):
+            mark.touch()
+        return found
+
+    failed = looked = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        runs = {pool.submit(run_tidy, file, build): (file, mark) for file, build, _, mark in todo}
-        for count, run in enumerate(concurrent.futures.as_completed(runs), 1):
-            file, mark = runs[run]
+        runs = {pool.submit(look, *each): each[0] for each in todo}
+        for run in concurrent.futures.as_completed(runs):
+            if run.result() is None:
+                continue
             clean, output, seconds = run.result()
-            print(f"[{count}/{len(todo)}] {file.relative_to(root)} {seconds:.1f} s", flush=True)
-            if clean:
-                mark.touch()
-            else:
+            looked += 1
+            print(f"[{looked}/{len(todo)}] {runs[run].relative_to(root)} {seconds:.1f} s", flush=True)
+            if not clean:
                 failed += 1
                 print(output, flush=True)
+    if looked < len(todo):
+        print(f"tidy: {args.minutes:g} minutes are over: {len(todo) - looked} of {len(known)} files, those that changed "
+              "longest ago, were not looked at; the next run goes on there, ./dev check --all tidy to the end")
     if failed:
         sys.exit(f"tidy: {failed} files have findings")
 

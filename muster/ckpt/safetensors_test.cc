@@ -152,7 +152,8 @@ TEST(Safetensors, RefusesToWriteWhatCouldNotBeRead) {
 }
 
 TEST(Safetensors, TellsWhatIsWrongWithAFile) {
-  const auto entry = [](std::string dtype, std::string shape, std::string offsets) {
+  const auto entry = [](const std::string& dtype, const std::string& shape,
+                        const std::string& offsets) {
     return R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" +
            offsets + "}}";
   };
@@ -205,7 +206,7 @@ TEST(Safetensors, TellsWhatIsWrongWithAFile) {
 }
 
 TEST(Safetensors, RefusesHolesAndOverlaps) {
-  const auto two = [](std::string b_offsets) {
+  const auto two = [](const std::string& b_offsets) {
     return R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
            R"("b":{"dtype":"U8","shape":[4],"data_offsets":)" +
            b_offsets + "}}";

@@ -1,13 +1,13 @@
 #include "muster/config/load.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "muster/base/text.h"
 #include "muster/config/scalar.h"
 #include "muster/config/validate.h"
-
-extern char** environ;  // POSIX, but no header has to declare it
 
 namespace muster::config {
 namespace {
@@ -126,6 +126,19 @@ Result<LoadedJob> load_job(const Sources& sources) {
   MUSTER_TRY(LoadedJob loaded, read_job(sources));
   MUSTER_RETURN_IF_ERROR(validate(loaded.job, loaded.places));
   return loaded;
+}
+
+void borrow_places(Job& job, std::string_view file_text, const std::string& file_name) {
+  const auto file = parse_yaml(file_text, file_name);
+  if (!file.ok()) return;  // it has changed meanwhile
+  for (const auto& option : option_table().options) {
+    if (!option.is_tree()) continue;
+    const Node* node = &*file;
+    for (const auto& name : split(option.key, '.')) {
+      if (node != nullptr) node = node->find(name);
+    }
+    if (node != nullptr) std::get<Access<Node>>(option.field)(job).borrow_marks(*node);
+  }
 }
 
 Result<Sources> gather_sources(FileSystem& fs, const std::string& path,

@@ -46,6 +46,11 @@ Result<LoadedJob> read_job(const Sources& sources);
 // The same, and validated (validate.h): what every command but the most curious wants.
 Result<LoadedJob> load_job(const Sources& sources);
 
+// For a job that was resolved, written out and read again: gives its trees (a model's layers, the
+// arguments of something registered in C++) the places they have in the file that a person wrote,
+// so that errors name its lines. Parts that are not the same there keep theirs.
+void borrow_places(Job& job, std::string_view file_text, const std::string& file_name);
+
 // The file at `path` (empty: none), this process's environment and current directory.
 Result<Sources> gather_sources(FileSystem& fs, const std::string& path,
                                std::vector<std::string> sets);

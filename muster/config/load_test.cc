@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 const std::string kLenet = R"(muster: 1
 name: lenet-mnist
@@ -286,6 +285,52 @@ TEST(GatherSources, ReadsFileDirectoryAndEnvironment) {
   EXPECT_EQ(missing.error().message(),
             "cannot open '" + (dir / "jbo.yaml").string() + "': No such file or directory");
   std::filesystem::remove_all(dir);
+}
+
+TEST(BorrowPlaces, ErrorsNameTheLinesOfTheFileThatAPersonWrote) {
+  Sources sources = lenet();
+  sources.file_text = R"(muster: 1
+model:
+
+  layers:
+    # a comment that the resolved job does not have
+    - flatten
+    - linear: { out: 10,
+                bias: true }
+data: { train: { format: faces, args: { fold: 3 } } }
+steps: 1
+)";
+  sources.sets = {"data.train.args.size=5"};
+  const Job job = load(sources);
+  Sources resolved;
+  resolved.file_text = resolved_yaml(job);
+  resolved.file_name = "runs/1/job.yaml";
+  Job again = load(resolved);
+  const auto place = [](const Node& node) { return node.mark().text(); };
+  EXPECT_THAT(place(again.model.layers.items()[1]), HasSubstr("runs/1/job.yaml:"));
+  borrow_places(again, sources.file_text, sources.file_name);
+  EXPECT_EQ(again.model.layers, job.model.layers);
+  EXPECT_EQ(place(again.model.layers.items()[0]), "job.yaml:6:7");
+  const Node& linear = *again.model.layers.items()[1].find("linear");
+  EXPECT_EQ(place(*linear.find("bias")), "job.yaml:8:23");
+  EXPECT_EQ(linear.find("bias")->key_mark().text(), "job.yaml:8:17");
+  const Node& args = again.data.train.args;
+  EXPECT_EQ(place(*args.find("fold")), "job.yaml:9:47");
+  EXPECT_THAT(place(*args.find("size")), HasSubstr("runs/1/job.yaml:")) << "not in the file";
+}
+
+TEST(BorrowPlaces, WhatIsNotTheSameAnyMoreKeepsItsPlace) {
+  Sources sources = lenet();
+  sources.file_text =
+      "model: { layers: [ flatten, linear: { out: 10 } ] }\n"
+      "data: { train: { format: faces } }\n"
+      "steps: 1\n";
+  for (const std::string changed :
+       {"model: { layers: [ flatten, relu, linear: { out: 11 } ] }", "model: 7", "{", ""}) {
+    Job job = load(sources);
+    borrow_places(job, changed, "changed.yaml");
+    EXPECT_EQ(job.model.layers.items()[0].mark().source, "job.yaml") << changed;
+  }
 }
 
 }  // namespace

@@ -65,6 +65,22 @@ bool Node::operator==(const Node& other) const {
          items_ == other.items_ && entries_ == other.entries_;
 }
 
+void Node::borrow_marks(const Node& other) {
+  if (*this == other) {
+    *this = other;
+    return;
+  }
+  if (is_map() && other.is_map()) {
+    for (auto& [key, entry] : entries_) {
+      if (const Node* same = other.find(key)) entry.borrow_marks(*same);
+    }
+  }
+  // Of lists of different length nobody knows which item is which.
+  if (is_list() && other.is_list() && items_.size() == other.items_.size()) {
+    for (size_t i = 0; i < items_.size(); ++i) items_[i].borrow_marks(other.items_[i]);
+  }
+}
+
 Result<int64_t> Node::as_int(std::string_view what) const {
   const auto value = is_scalar() && !quoted_ ? parse_int(text_) : std::nullopt;
   if (!value) return error("{} must be a whole number, not {}", what, described());

@@ -93,6 +93,9 @@ class Node {
   // The same contents in the same order; where they were written does not matter.
   bool operator==(const Node& other) const;
 
+  // Takes the places of `other` for all parts that are equal to what stands at the same keys there.
+  void borrow_marks(const Node& other);
+
  private:
   // Appends the node in flow style; false, having appended part of it, past `most` characters.
   bool append_flow(std::string& out, size_t most) const;

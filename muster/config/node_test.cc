@@ -136,7 +136,7 @@ TEST(Node, ConvertsScalars) {
 
 TEST(Node, SaysWhatWasExpectedAndWhatIsThere) {
   const Node n = parse("s: fast\nq: \"7\"\nl: [1, x]\nm: {}\nz:\nf: 1.5\nbig: 1e999\n");
-  const auto said = [](auto result) { return result.error().message(); };
+  const auto said = [](const auto& result) { return result.error().message(); };
   EXPECT_EQ(said(n.find("s")->as_number("lr")), "job.yaml:1:4: lr must be a number, not 'fast'");
   EXPECT_EQ(said(n.find("q")->as_int("out")),
             "job.yaml:2:4: out must be a whole number, not '7' in quotes");

@@ -105,7 +105,7 @@ Json section_schema(const std::string& key) {
   const Table& table = option_table();
   Json properties = Json::object();
   for (const auto& name : table.names_in(key)) {
-    const std::string full = key.empty() ? name : key + "." + name;
+    const std::string full = key.empty() ? name : fmt::format("{}.{}", key, name);
     const Option* option = table.find(full);
     properties[name] = option != nullptr ? option_schema(*option) : section_schema(full);
   }

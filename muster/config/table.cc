@@ -126,7 +126,7 @@ void add_source(Section<SourceOptions> s) {
       .like("{ fold: 3 }");
 }
 
-void add_data(Section<DataOptions> s) {
+void add_data(const Section<DataOptions>& s) {
   add_source(s.section("train", &DataOptions::train, "The data to learn from."));
   add_source(s.section("test", &DataOptions::test,
                        "The data to evaluate on. Without it nothing is evaluated."));

@@ -67,7 +67,8 @@ std::optional<Every> parse_every(std::string_view text) {
   if (trim(text) == "never") return Every{};
   const auto quantity = parse_quantity(text);
   if (!quantity) return std::nullopt;
-  const auto& [value, unit] = *quantity;
+  const double value = quantity->value;
+  const std::string_view unit = quantity->unit;
   const auto every = [&]() -> std::optional<Every> {
     if (unit == "step" || unit == "steps") {
       return is_whole(value) ? std::optional(Every{value, Every::Unit::kSteps}) : std::nullopt;

@@ -37,13 +37,14 @@ void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& pl
   }
 }
 
-Loader::Loader(const Dataset& dataset, LoaderPlan plan, std::vector<int> lanes, uint64_t first_step)
+Loader::Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector<int>& lanes,
+               uint64_t first_step)
     : dataset_(dataset),
-      plan_(std::move(plan)),
+      plan_(plan),
       order_(plan_.seed, dataset.size()),
       pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity())),
       reads_ahead_(plan_.threads > 0 && plan_.ahead > 0) {
-  reset(first_step, std::move(lanes));
+  reset(first_step, lanes);
   if (!reads_ahead_) return;
   threads_.reserve(static_cast<size_t>(plan_.threads));
   for (int i = 0; i < plan_.threads; ++i) threads_.emplace_back("prefetch", [this] { prefetch(); });
@@ -59,7 +60,7 @@ Loader::~Loader() {
 }
 
 // With mutex_ held, or before there are threads.
-void Loader::reset(uint64_t step, std::vector<int> lanes) {
+void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
   ++generation_;
   for (Lane& lane : lanes_) {
     for (Slot& slot : lane.slots) {
@@ -83,10 +84,10 @@ void Loader::reset(uint64_t step, std::vector<int> lanes) {
   }
 }
 
-void Loader::restart(uint64_t step, std::vector<int> lanes) {
+void Loader::restart(uint64_t step, const std::vector<int>& lanes) {
   {
     const std::lock_guard lock(mutex_);
-    reset(step, std::move(lanes));
+    reset(step, lanes);
   }
   ready_.notify_all();
   work_.notify_all();

@@ -42,7 +42,8 @@ class Loader {
  public:
   // Reads ahead for `lanes` (those this worker computes), from `first_step` on. The data set must
   // outlive the loader.
-  Loader(const Dataset& dataset, LoaderPlan plan, std::vector<int> lanes, uint64_t first_step);
+  Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector<int>& lanes,
+         uint64_t first_step);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -54,7 +55,7 @@ class Loader {
 
   // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
   // Leases stay valid.
-  void restart(uint64_t step, std::vector<int> lanes);
+  void restart(uint64_t step, const std::vector<int>& lanes);
 
   // Steps of the whole stream.
   uint64_t steps() const { return plan_.batches.steps(); }
@@ -89,7 +90,7 @@ class Loader {
   };
 
   void prefetch();
-  void reset(uint64_t step, std::vector<int> lanes);
+  void reset(uint64_t step, const std::vector<int>& lanes);
   uint64_t claimable(const Lane& lane) const;
   Claim claim();
   void deliver(const Claim& claim, std::unique_ptr<Batch> batch);

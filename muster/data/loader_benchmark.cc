@@ -50,7 +50,7 @@ void BM_Loader(benchmark::State& state) {
   Loader loader(*dataset, plan, {0, 1, 2, 3, 4, 5, 6, 7}, 0);
   uint64_t step = 0;
   int64_t samples = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     for (int lane = 0; lane < 8; ++lane) {
       const Lease lease = loader.take(step, lane);
       benchmark::DoNotOptimize(lease->inputs.data());

@@ -13,7 +13,7 @@ void BM_OrderIndex(benchmark::State& state) {
   const auto n = static_cast<uint64_t>(state.range(0));
   const auto pass = Order(1, n).pass(0);
   uint64_t position = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     benchmark::DoNotOptimize(pass(position));
     if (++position == n) position = 0;
   }
@@ -26,7 +26,7 @@ BENCHMARK(BM_OrderIndex)->Arg(1000)->Arg(60000)->Arg(int64_t{1} << 30)->Arg((int
 void BM_OrderPass(benchmark::State& state) {
   const Order order(1, static_cast<uint64_t>(state.range(0)));
   uint64_t number = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(order.pass(number++));
+  for ([[maybe_unused]] const auto _ : state) benchmark::DoNotOptimize(order.pass(number++));
 }
 BENCHMARK(BM_OrderPass)->Arg(1000)->Arg(60000);
 

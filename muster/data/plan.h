@@ -49,4 +49,15 @@ inline Slice lane_slice(const BatchPlan& plan, uint64_t step, uint64_t lane) {
   return {whole.first + begin, end - begin};
 }
 
+// The fewest samples that a lane with any has in a step. Only the last step, if it is short, can
+// have fewer than batch / lanes.
+inline uint64_t fewest_lane_samples(const BatchPlan& plan, uint64_t step) {
+  uint64_t fewest = plan.lane_capacity();
+  for (uint64_t lane = 0; lane < plan.lanes; ++lane) {
+    const uint64_t count = lane_slice(plan, step, lane).count;
+    if (count > 0) fewest = std::min(fewest, count);
+  }
+  return fewest;
+}
+
 }  // namespace muster::data

@@ -67,6 +67,15 @@ TEST(PlanTest, BatchesGoAcrossThePassBorder) {
   EXPECT_EQ(lane_slice(plan, 2, 1), (Slice{20, 0})) << "and leaves the later lanes with nothing";
 }
 
+TEST(PlanTest, TheFewestSamplesOfALane) {
+  const BatchPlan plan{
+      .batch = 10, .lanes = 4, .total = 18};  // lanes of 2, 3, 2, 3; then 2, 3, 2, 1
+  EXPECT_EQ(fewest_lane_samples(plan, 0), 2U);
+  EXPECT_EQ(fewest_lane_samples(plan, 1), 1U);
+  EXPECT_EQ(fewest_lane_samples({.batch = 10, .lanes = 4, .total = 15}, 1), 2U)
+      << "a lane without any does not count";
+}
+
 TEST(PlanTest, NothingPastTheEnd) {
   const BatchPlan plan{.batch = 8, .lanes = 2, .total = 16};
   EXPECT_EQ(plan.steps(), 2U);

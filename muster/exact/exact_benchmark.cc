@@ -54,7 +54,7 @@ void compare(benchmark::State& state, Buffers& buffers, double bytes_per_element
   // Small buffers are gone over several times, so that a sample is long enough to be timed and
   // finds them in the cache.
   const size_t repeats = std::max<size_t>(1, (size_t{4} << 20) / n);
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     auto start = Clock::now();
     for (size_t r = 0; r < repeats; ++r) {
       for (const Block& block : buffers.layout.blocks()) body(block);

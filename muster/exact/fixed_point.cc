@@ -73,14 +73,17 @@ Added accumulate(std::span<const float> g, int s, int lanes, int32_t* sum, Isa i
   return {exponent, exponent > largest_exponent(s, lanes)};
 }
 
-}  // namespace
-
-int lane_bits(int lanes) {
+// (2^31 - 1) / lanes, rounded down.
+uint32_t largest_share(int lanes) {
   MUSTER_CHECK(1 <= lanes && lanes <= kMaxLanes, "lanes must be from 1 to 65536");
-  return std::bit_width(static_cast<uint32_t>(0x7fffffff / lanes)) - 1;
+  return static_cast<uint32_t>(0x7fffffff / lanes);
 }
 
-int64_t lane_bound(int lanes) { return int64_t{1} << lane_bits(lanes); }
+}  // namespace
+
+int lane_bits(int lanes) { return std::bit_width(largest_share(lanes)) - 1; }
+
+int64_t lane_bound(int lanes) { return std::bit_floor(largest_share(lanes)); }
 
 // A float with exponent byte e is below 2^(e-126); 8 times that, scaled, is to be at most 2^k.
 int scale_for(uint8_t exponent, int lanes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "muster/model/dropout.h"
 #include "muster/model/layers.h"
@@ -14,10 +15,10 @@ struct AttentionOptions {
   bool causal = true;  // each place sees itself and what is before it
   double dropout = 0;
   bool bias = true;
-  int64_t expand = 4;             // the hidden layer of the block is this much wider
-  std::optional<Init> init = {};  // of linear layers; default: PyTorch's
+  int64_t expand = 4;                       // the hidden layer of the block is this much wider
+  std::optional<Init> init = std::nullopt;  // of linear layers; default: PyTorch's
   std::optional<Init> closing_init =
-      {};  // of the two that are added to the residual; default: init
+      std::nullopt;  // of the two that are added to the residual; default: init
 };
 
 // [samples, length, width] to the same shape. Uses torch's fused kernel where attention weights

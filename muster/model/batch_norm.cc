@@ -18,8 +18,7 @@ torch::Tensor BatchNorm::forward(const torch::Tensor& input) {
                           options_.momentum, options_.eps, kCudnn);
   }
   TORCH_CHECK(input.numel() > options_.channels,
-              "batch normalisation in training needs more than one value per channel in each lane; "
-              "give the job a larger batch or fewer lanes");
+              "batch normalisation in training needs more than one value per channel in each lane");
   // With momentum 1 torch writes the statistics of this batch itself, unbiased, where it would else
   // keep the running ones: (1 - 1) * old + 1 * new. `old` must be finite for that, hence the zeros.
   // The aliases have version counters of their own, so that a second forward before backward is no

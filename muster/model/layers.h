@@ -23,7 +23,7 @@ struct LinearOptions {
   int64_t out = 0;
   bool bias = true;
   // Default: PyTorch's, for weight and bias. If set, the bias starts at 0.
-  std::optional<Init> weight_init = {};
+  std::optional<Init> weight_init = std::nullopt;
 };
 
 // Works on the last dimension.
@@ -47,7 +47,7 @@ struct Conv2dOptions {
   Pair padding = {0, 0};
   int64_t groups = 1;
   bool bias = true;
-  std::optional<Init> weight_init = {};  // as Linear's
+  std::optional<Init> weight_init = std::nullopt;  // as Linear's
 };
 
 class Conv2d : public Layer, public HasInit {

@@ -28,7 +28,7 @@ void BM_DropoutOurs(benchmark::State& state) {
   const std::vector<float> in(static_cast<size_t>(state.range(0)), 1);
   std::vector<float> out(in.size());
   uint64_t step = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     apply_dropout(RandomStream(1, Purpose::kDropout, ++step), kShare, in, out);
     benchmark::DoNotOptimize(out.data());
   }
@@ -43,7 +43,7 @@ void BM_DropoutTorch(benchmark::State& state) {
   at::set_num_threads(1);
   const at::Tensor in = at::ones({state.range(0)});
   at::Tensor out;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     out = at::dropout(in, kShare, /*train=*/true);
     benchmark::DoNotOptimize(out.data_ptr());
   }
@@ -56,7 +56,7 @@ void BM_Words(benchmark::State& state, Isa isa) {
   constexpr size_t kGroups = 256;
   std::vector<uint32_t> words(kGroups * kRandomGroup);
   const RandomStream stream(1, Purpose::kDropout);
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     random_words(isa, stream.key(), 0, kGroups, words.data());
     benchmark::DoNotOptimize(words.data());
   }
@@ -73,7 +73,7 @@ void BM_Words(benchmark::State& state, Isa isa) {
 
 void BM_FillUniform(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     fill_uniform(RandomStream(1, Purpose::kInit), -1, 1, out);
     benchmark::DoNotOptimize(out.data());
   }
@@ -86,7 +86,7 @@ BENCHMARK(BM_FillUniform)->Arg(1 << 20);
 
 void BM_FillNormal(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     fill_normal(RandomStream(1, Purpose::kInit), 0, 1, out);
     benchmark::DoNotOptimize(out.data());
   }

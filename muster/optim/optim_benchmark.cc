@@ -68,7 +68,7 @@ void run_step(benchmark::State& state, const std::string& kind, double momentum)
   using Clock = std::chrono::steady_clock;
   std::vector<double> ours, theirs;
   int64_t steps = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     const auto start = Clock::now();
     step_once(model, optimizer, steps++, best_isa());
     const auto middle = Clock::now();

@@ -98,7 +98,7 @@ class AgainstTorch : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Optimizer, AgainstTorch, ::testing::ValuesIn(all_cases()),
                          [](const auto& info) { return info.param.name; });
 
-const std::vector<size_t> kSizes = {40 * 300, 40, 5 * 7 * 3 * 3, 1};
+const std::vector<size_t> kSizes = {size_t{40} * 300, 40, size_t{5} * 7 * 3 * 3, 1};
 const std::vector<std::vector<int64_t>> kShapes = {{40, 300}, {40}, {5, 7, 3, 3}, {}};
 
 FlatModel make_model(const Optimizer& optimizer) {

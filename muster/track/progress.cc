@@ -119,6 +119,7 @@ double Progress::seconds_left() const {
 void Progress::print_step(Moment now) {
   measure(now);
   next_print_ = now + interval();
+  if (!sink_.keeps_up()) return;  // what is shown later is newer
   if (options_.mode == ProgressMode::kJson) {
     sink_.write(json_line({{"event", "step"},
                            {"step", last_.step},
@@ -196,7 +197,7 @@ void Progress::busy(std::string_view doing) {
   if (doing_.empty() && any_step_) time_since_ += now - since_;
   doing_ = one_line(doing);
   since_ = now;
-  if (on_terminal()) redraw();
+  if (on_terminal() && sink_.keeps_up()) redraw();
 }
 
 void Progress::resume() {

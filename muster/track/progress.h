@@ -8,7 +8,8 @@
 //
 // step() is called after every step and stays off the critical path: until the next line is due it
 // reads the clock and adds up, no more. Output that cannot be written is dropped: a run does not
-// fail because nobody watches. For one thread.
+// fail because nobody watches. While the sink does not keep up, steps are not shown at all;
+// evaluations, messages and the result always are. For one thread.
 #pragma once
 
 #include <cstdint>

@@ -129,7 +129,7 @@ Result<RunDirectory> RunDirectory::create(FileSystem& fs, const std::string& roo
       fmt::format("{}-{}", file_name_of(job_name), utc_timestamp(clock.wall(), true));
   for (int i = 1; i <= 1000; ++i) {
     const std::string name = i == 1 ? base : fmt::format("{}-{}", base, i);
-    const std::string path = root + "/" + name;
+    const std::string path = fmt::format("{}/{}", root, name);
     MUSTER_TRY(const bool ours, fs.create_directory(path));
     if (!ours) continue;
     MUSTER_RETURN_IF_ERROR(fs.sync_directory(root));
@@ -201,7 +201,7 @@ Result<std::vector<RunSummary>> list_runs(FileSystem& fs, const std::string& roo
   std::vector<RunSummary> runs;
   for (const auto& name : names) {
     if (name == "latest" || name.starts_with(".")) continue;
-    const auto run = RunDirectory::open(fs, root + "/" + name);
+    const auto run = RunDirectory::open(fs, fmt::format("{}/{}", root, name));
     if (!run.ok()) continue;
     runs.push_back({name, run->path(), run->read_status(), run->read_result().value_or(json())});
   }

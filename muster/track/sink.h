@@ -10,6 +10,9 @@ class Sink {
   virtual ~Sink() = default;
   // All of `text` at once, so that a terminal never shows half an update. Errors are dropped.
   virtual void write(std::string_view text) = 0;
+  // False while much of what was written before is still on its way; then leave out what is not
+  // needed.
+  virtual bool keeps_up() const { return true; }
   // Whether a line can be redrawn.
   virtual bool is_terminal() const = 0;
   virtual bool has_colour() const = 0;

@@ -14,7 +14,7 @@
 namespace muster::train {
 namespace {
 
-torch::Tensor numbers(std::vector<int64_t> shape, uint64_t which) {
+torch::Tensor numbers(const std::vector<int64_t>& shape, uint64_t which) {
   auto tensor = torch::empty(shape);
   RandomStream random(0, Purpose::kUser, which);
   float* values = tensor.data_ptr<float>();
@@ -31,7 +31,7 @@ Hash128 hash_of(const std::vector<torch::Tensor>& tensors) {
   return hasher.finish();
 }
 
-Hash128 with_gradients(const torch::Tensor& output, std::vector<torch::Tensor> leaves) {
+Hash128 with_gradients(const torch::Tensor& output, const std::vector<torch::Tensor>& leaves) {
   output.square().sum().backward();
   std::vector<torch::Tensor> results{output};
   for (const auto& leaf : leaves) results.push_back(leaf.grad());
@@ -93,6 +93,7 @@ Fingerprint take_fingerprint() {
 }
 
 void prepare_process() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): called first, when there is one thread
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("MKL_NUM_THREADS", "1", 0);
   // Without this MKL may take another path for memory that happens to be aligned differently.
@@ -102,6 +103,7 @@ void prepare_process() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 Result<std::string> check_gloo() {

@@ -62,6 +62,7 @@ inline const Registries& testing_registries() {
 
 // A job given as YAML; data paths are relative to examples/data.
 inline config::Job make_job(const std::string& text, const std::vector<std::string>& sets = {}) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no test changes the environment
   const char* source = std::getenv("MUSTER_SOURCE_DIR");
   config::Sources sources;
   sources.file_text = "muster: 1\n" + text;

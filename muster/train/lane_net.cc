@@ -49,7 +49,7 @@ class Autocast {
 };
 
 // A tensor over memory that somebody else owns, for as long as that lives.
-torch::Tensor view(const void* data, std::vector<int64_t> shape, torch::Dtype dtype) {
+torch::Tensor view(const void* data, const std::vector<int64_t>& shape, torch::Dtype dtype) {
   return torch::from_blob(const_cast<void*>(data), shape, torch::TensorOptions().dtype(dtype));
 }
 
@@ -157,7 +157,7 @@ Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& are
 
 Status LaneNet::attach(bool copy_into_arena) {
   const torch::NoGradGuard no_grad;
-  const auto adopt = [&](torch::Tensor tensor, size_t t) {
+  const auto adopt = [&](const torch::Tensor& tensor, size_t t) {
     auto ours = view(arena_.tensor(t).data(), arena_.tensors()[t].shape, torch::kFloat32);
     if (copy_into_arena) ours.copy_(tensor);
     tensor.set_data(ours);
@@ -214,6 +214,20 @@ Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, 
     }
     return loss.item<float>();
   });
+}
+
+Status LaneNet::try_training(uint64_t samples) {
+  const auto doing =
+      fmt::format("training the model on {} sample{} per lane", samples, samples == 1 ? "" : "s");
+  MUSTER_TRY(const auto output, guarded(doing, [&] {
+               const torch::NoGradGuard no_grad;
+               const Autocast autocast(plan_.bf16);
+               net_->train();
+               return net_->forward(torch::zeros(batched(samples, plan_.schema.input_shape),
+                                                 to_torch(plan_.schema.input)));
+             }));
+  (void)output;
+  return {};
 }
 
 Result<LaneNet::Evaluation> LaneNet::evaluate(const data::Batch& batch) {

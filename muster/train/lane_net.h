@@ -67,6 +67,11 @@ class LaneNet {
   };
   Result<Evaluation> evaluate(const data::Batch& batch);
 
+  // Whether the model can be trained on this many samples at once: batch normalisation cannot on
+  // one. Computes on zeros; nothing of it stays.
+  Status try_training(uint64_t samples);
+  bool keeps_statistics() const { return !statistics_.empty(); }
+
   // The model's output for a batch, without gradients.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema& schema);
 

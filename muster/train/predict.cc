@@ -41,7 +41,8 @@ int64_t draw(const torch::Tensor& scores, double temperature, RandomStream& rand
   double left = random.uniform();
   const int64_t last = probabilities.numel() - 1;
   for (int64_t i = 0; i < last; ++i) {
-    if ((left -= p[i]) < 0) return i;
+    left -= p[i];
+    if (left < 0) return i;
   }
   return last;
 }

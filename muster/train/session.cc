@@ -74,7 +74,7 @@ Status Session::build_nets() {
 void Session::start_loader() {
   std::vector<int> lanes(static_cast<size_t>(job_.lanes));
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
-  loader_ = std::make_unique<data::Loader>(*train_, loading_, std::move(lanes),
+  loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes,
                                            static_cast<uint64_t>(arena_->counters().step));
   stepper_ = std::make_unique<Stepper>(
       job_,
@@ -84,7 +84,10 @@ void Session::start_loader() {
 }
 
 Result<StepReport> Session::step() {
-  if (stepper_ == nullptr) start_loader();
+  if (stepper_ == nullptr) {
+    MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
+    start_loader();
+  }
   return stepper_->run();
 }
 
@@ -111,6 +114,30 @@ Status Session::try_forward() {
   data::read_range(*train_, 0, 1, batch);
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
+  return try_smallest_lanes();
+}
+
+// A lane with a single sample is no batch to normalise. Better to say so now than in the last step,
+// the only one that may be short, after hours of training.
+Status Session::try_smallest_lanes() {
+  if (!nets_[0]->keeps_statistics()) return {};
+  const auto& batches = loading_.batches;
+  const uint64_t usual = data::fewest_lane_samples(batches, 0);
+  if (const auto tried = nets_[0]->try_training(usual); !tried.ok()) {
+    return Error(tried.error().kind(), "{}; give the job a larger batch or fewer lanes",
+                 tried.error().message());
+  }
+  if (total_steps_ == 0) return {};
+  const uint64_t last = batches.steps() - 1;
+  const uint64_t fewest = data::fewest_lane_samples(batches, last);
+  if (fewest >= usual) return {};
+  if (const auto tried = nets_[0]->try_training(fewest); !tried.ok()) {
+    return Error(tried.error().kind(),
+                 "{}; the last step, with only {} of the batch's {} samples, has too few: leave it "
+                 "out with steps: {}",
+                 tried.error().message(), data::step_slice(batches, last).count, batches.batch,
+                 last);
+  }
   return {};
 }
 

@@ -51,7 +51,8 @@ class Session {
   Result<EvalReport> evaluate();
   // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
-  // Runs the model on one sample, so that shapes that do not fit are found before training starts.
+  // Runs the model on one sample, and in training mode on as few as a lane may have, so that what
+  // does not fit is found before training starts.
   Status try_forward();
   // Opened when first asked for.
   Result<const data::Dataset*> test_data();
@@ -61,6 +62,7 @@ class Session {
   Session(config::Job job, const Registries& registries);
   Status open_data();
   Status build_nets();
+  Status try_smallest_lanes();
   void start_loader();
 
   config::Job job_;

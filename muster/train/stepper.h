@@ -2,8 +2,7 @@
 //
 //   lanes     the team takes lanes one by one, forward and backward, gradients into the GradientSum
 //   commit    did a scale overflow (then the lanes run once more), is everything finite
-//   norms     only if the job clips by norm or the optimizer needs them: sums of squares, in
-//   double,
+//   norms     only if the job clips by norm or the optimizer needs them: sums of squares in double,
 //             block by block, added up in the order of blocks
 //   update    the team takes blocks one by one: sum -> float -> optimizer -> weights
 //

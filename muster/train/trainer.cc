@@ -142,7 +142,8 @@ Result<TrainSummary> Trainer::train(track::Progress& progress) {
   const auto elapsed = [&] { return seconds(env_.clock->now() - started_); };
 
   while (!finished()) {
-    if ((summary.signal = env_.stop_signal()) != 0) {
+    summary.signal = env_.stop_signal();
+    if (summary.signal != 0) {
       summary.reason = EndReason::kSignal;
       break;
     }

@@ -223,6 +223,40 @@ TEST(Trainer, NotFiniteIsSkippedWhenTheJobSaysSoWithTheSameBitsOnAnyThreads) {
   EXPECT_EQ(a.weights_hash, b.weights_hash);
 }
 
+// The error of the first step, which also must be what `muster config check` finds.
+std::string refusal_of(std::vector<std::string> sets) {
+  sets.emplace_back("model.layers=[linear: { out: 16 }, batchnorm, linear: { out: 2 }]");
+  const auto session = open_session(kJob, sets);
+  const auto tried = session->try_forward();
+  const auto step = session->step();
+  if (tried.ok() && step.ok()) return "";
+  EXPECT_EQ(session->arena().counters().step, 0);
+  EXPECT_FALSE(tried.ok() || step.ok());
+  EXPECT_EQ(step.error().kind(), ErrorKind::kJob);
+  EXPECT_EQ(tried.error().message(), step.error().message());
+  return step.error().message();
+}
+
+TEST(Trainer, ALaneOfOneSampleIsNoBatchToNormalise) {
+  EXPECT_EQ(refusal_of({"batch=7"}),
+            "training the model on 1 sample per lane: batch normalisation in training needs more "
+            "than one value per channel in each lane; give the job a larger batch or fewer lanes");
+  EXPECT_EQ(refusal_of({"batch=8"}), "");
+}
+
+TEST(Trainer, ALastStepThatCannotBeNormalisedIsRefusedBeforeTheFirst) {
+  const std::vector<std::string> pass = {"steps=0", "passes=1"};
+  auto one_left = pass;
+  one_left.emplace_back("data.train.args={size: 201}");
+  EXPECT_EQ(refusal_of(one_left),
+            "training the model on 1 sample per lane: batch normalisation in training needs more "
+            "than one value per channel in each lane; the last step, with only 1 of the batch's 20 "
+            "samples, has too few: leave it out with steps: 10");
+  auto two_left = pass;
+  two_left.emplace_back("data.train.args={size: 202}");
+  EXPECT_EQ(refusal_of(two_left), "");
+}
+
 TEST(Trainer, PassesUseEverySampleOnceAndTheLastStepMayBeShort) {
   const track::TempDirectory temp;
   Life life(temp.path() + "/run", {"steps=0", "passes=3", "batch=64"});

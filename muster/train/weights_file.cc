@@ -28,7 +28,7 @@ Result<ckpt::Snapshot> open_snapshot(FileSystem& files, const std::string& check
 Result<ckpt::SafetensorsFile> open_weights(FileSystem& files, const std::string& from,
                                            const std::string& runs) {
   if (from.ends_with(".safetensors")) return ckpt::SafetensorsFile::open(files, from);
-  for (const auto& directory : {from, runs + "/" + from}) {
+  for (const auto& directory : {from, fmt::format("{}/{}", runs, from)}) {
     if (!files.exists(directory + "/checkpoints")) continue;
     MUSTER_TRY(auto snapshot, open_snapshot(files, directory + "/checkpoints", "best"));
     return std::move(snapshot.model);

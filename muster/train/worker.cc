@@ -13,6 +13,7 @@
 #include "muster/base/text.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
+#include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
 #include "muster/train/fingerprint.h"
 #include "muster/train/predict.h"
@@ -29,6 +30,7 @@ using nlohmann::json;
 struct Arguments {
   std::string run;
   std::string job;
+  std::string written;  // the job file as the person wrote it, whose lines errors name
   bool resume = false;
   std::string display = "normal";
   std::string checkpoint = "best";
@@ -42,12 +44,18 @@ struct Arguments {
   GenerateOptions generate;
 };
 
+// `written`: the file that the job at `path` was resolved from, or "".
 Result<config::Job> load_job(FileSystem& files, const std::string& path,
-                             const std::vector<std::string>& sets) {
+                             const std::vector<std::string>& sets,
+                             const std::string& written = "") {
   MUSTER_TRY(auto sources, config::gather_sources(files, path, sets));
   // A resolved job has everything in it; the environment had its say when it was made.
   sources.environment.clear();
   MUSTER_TRY(auto loaded, config::load_job(sources));
+  if (!written.empty()) {
+    const auto text = files.read(written);
+    if (text.ok()) config::borrow_places(loaded.job, *text, written);
+  }
   return std::move(loaded.job);
 }
 
@@ -82,11 +90,14 @@ track::ProgressMode display_mode(const std::string& name) {
 Result<int> train_in(const Arguments& args, const Registries& registries, track::RunDirectory& run,
                      FileSystem& files, const Clock& clock, Log& log) {
   StopSignals signals;
-  MUSTER_TRY(auto job, load_job(files, run.job_file(), {}));
+  MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
   MUSTER_RETURN_IF_ERROR(run.write_status(track::RunState::kRunning, "", 0, clock));
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 
-  auto sink = track::FdSink::standard_output();
+  auto standard_output = track::FdSink::standard_output();
+  // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
+  // then all is on the disk.
+  track::BackgroundSink sink(standard_output);
   track::ProgressOptions options;
   options.mode = display_mode(args.display);
   options.total_steps = session->total_steps();
@@ -216,7 +227,7 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
 
 Result<int> run_check(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
-  MUSTER_TRY(auto job, load_job(*files, args.job, {}));
+  MUSTER_TRY(auto job, load_job(*files, args.job, {}, args.written));
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->try_forward());
   if (session->has_test()) {
@@ -240,6 +251,7 @@ void add_commands(CLI::App& app, Arguments& args) {
   auto* train = app.add_subcommand("train", "train in a run directory");
   train->add_option("--run", args.run)->required();
   train->add_flag("--resume", args.resume);
+  train->add_option("--written", args.written, "the job file that the run's was resolved from");
   train->add_option("--display", args.display)->check(CLI::IsMember({"normal", "quiet", "json"}));
   const auto trained = [&](CLI::App* command) {
     command->add_option("--run", args.run)->required();
@@ -261,12 +273,14 @@ void add_commands(CLI::App& app, Arguments& args) {
   predict->add_option("--seed", args.generate.seed);
   auto* check = app.add_subcommand("check", "open the data and build the model");
   check->add_option("--job", args.job)->required();
+  check->add_option("--written", args.written, "the job file that it was resolved from");
   auto* probe = app.add_subcommand("probe", "what this machine can do, as JSON");
   probe->add_option("--threads", args.threads);
 }
 
 // A worker must not outlive the command that started it and would have stopped it.
 void follow_launcher() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there are no other threads yet
   const char* launcher = std::getenv("MUSTER_LAUNCHER_PID");
   if (launcher == nullptr) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -279,6 +293,8 @@ void follow_launcher() {
 int worker_main(int argc, char** argv, const Registries& registries) {
   prepare_process();
   follow_launcher();
+  // A reader that goes away (`muster train ... | head`) ends its own reading, not the run.
+  signal(SIGPIPE, SIG_IGN);
   Arguments args;
   CLI::App app(
       "Muster's worker: computes lanes. Started by `muster`, which is what you want to use.");

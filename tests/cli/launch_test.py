@@ -57,7 +57,8 @@ class Launch(CommandTest):
         outcome = self.assert_ok(self.muster("train", self.job, "--worker", worker))
         run = self.only_run()
         told = outcome.json
-        self.assertEqual(told["words"], ["train", "--run", f"runs/{run.name}", "--display", "normal"])
+        self.assertEqual(told["words"], ["train", "--run", f"runs/{run.name}", "--display", "normal",
+                                         "--written", str(self.job)])
         self.assertEqual((told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]), ("1", "1"))
         self.assertEqual(int(told["MUSTER_LAUNCHER_PID"]), told["parent"])
         self.assertTrue(told["group"], "the worker leads a process group of its own")
@@ -71,7 +72,7 @@ class Launch(CommandTest):
         self.assertEqual(outcome.out.strip(), "3")
 
     def test_display_and_settings(self):
-        worker = self.worker("print(sys.argv[-1])")
+        worker = self.worker("print(sys.argv[sys.argv.index('--display') + 1])")
         for flag, display in (("--quiet", "quiet"), ("--json", "json")):
             run = self.folder / display
             outcome = self.muster("train", self.job, flag, "--worker", worker, "--run-dir", run,

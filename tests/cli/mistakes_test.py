@@ -122,8 +122,17 @@ class WorkerMistakes(CommandTest):
 
     def test_5_shapes_that_do_not_fit(self):
         self.job.write_text(self.job.read_text().replace("- flatten", "- conv2d: { out: 4, kernel: 9 }"))
-        outcome = self.train()
-        self.assert_mistake(outcome, JOB, "job.yaml:", "conv2d")
+        # The line of the file that the person wrote, not of the resolved job in the run directory.
+        self.assert_mistake(self.train(), JOB, "muster: job.yaml:6:", "conv2d")
+        self.assert_mistake(self.muster("config", "check", "job.yaml"), JOB, "muster: job.yaml:6:",
+                            "conv2d")
+
+    def test_6_too_few_samples_in_a_lane_to_normalise(self):
+        self.job.write_text(self.job.read_text().replace("- relu", "- batchnorm"))
+        for lanes in (16, 9):
+            self.assert_mistake(self.train("-s", f"lanes={lanes}"), JOB, "1 sample per lane",
+                                "batch normalisation", "larger batch or fewer lanes")
+        self.assert_ok(self.train("-s", "lanes=8"))
 
     def test_5_a_model_with_too_few_outputs(self):
         self.job.write_text(self.job.read_text().replace("out: 3", "out: 2"))

@@ -1,6 +1,7 @@
 """From a job to a trained model and back, with the real worker."""
 
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -80,6 +81,41 @@ class Trained(CommandTest):
         self.assertEqual(again["weights_hash"], result["weights_hash"])
         more = self.train("-s", "model.init_from=./tiny.safetensors")
         self.assertNotEqual(more["weights_hash"], result["weights_hash"])
+
+    def test_an_output_that_nobody_reads_does_not_hold_up_the_training(self):
+        # As a terminal stopped by Ctrl-S does: the pipe is full before the run begins.
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        filled = 0
+        try:
+            while True:
+                filled += os.write(writer, b"." * 4096)
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unread"],
+                                   cwd=self.folder, env=self.env, stdout=writer)
+        os.close(writer)
+        for _ in range(6000):
+            if (self.folder / "unread/result.json").exists():
+                break
+            time.sleep(0.01)
+        self.assertTrue((self.folder / "unread/result.json").exists(), "trained to the end")
+        with open(reader, "rb", closefd=False) as stream:
+            text = stream.read()[filled:]
+        self.assertEqual(process.wait(), 0)
+        result = json.loads(text.splitlines()[-1])
+        self.assertEqual(result["steps"], 8)
+        self.assertEqual(result["event"], "result")
+
+    def test_a_reader_that_goes_away_does_not_end_the_training(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unheard"],
+                                   cwd=self.folder, env=self.env, stdout=writer)
+        os.close(writer)
+        self.assertEqual(process.wait(), 0)
+        self.assertTrue((self.folder / "unheard/result.json").exists())
 
     def interrupted(self, number):
         """Starts a long run, sends the signal once it has stepped, returns its exit code."""

@@ -77,12 +77,13 @@ Result<Json> check_with_worker(const std::string& worker, const config::Job& job
                                const std::string& name, Context& context) {
   MUSTER_TRY(const auto scratch, Scratch::create());
   MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
-  MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", scratch.file()}));
+  MUSTER_TRY(const auto end,
+             capture_worker(worker, {"check", "--job", scratch.file(), "--written", name}));
   if (const auto death = obituary(end, "")) {
     return Error(death->kind, "{}{}", death->sentence, last_words(end));
   }
   if (end.exit_code != 0) {
-    // Lines are those of the resolved job, which `config show` prints.
+    // What is not in the file, as from -s, is named by its line in the resolved job.
     return worker_error(end, scratch.file(), name + " (as `muster config show` prints it)");
   }
   Json facts = Json::parse(end.output, nullptr, false);

@@ -26,11 +26,12 @@ std::string resume_command(const track::RunDirectory& run) {
   return "muster resume " + (in_default_place ? run_name(run) : run.path());
 }
 
+// `how`: what the worker is told besides.
 Outcome launch(const std::string& worker, const track::RunDirectory& run, bool quiet, bool json,
-               bool resume, Context& context) {
+               const std::vector<std::string>& how, Context& context) {
   std::vector<std::string> arguments = {"train", "--run", run.path(), "--display",
                                         display(quiet, json)};
-  if (resume) arguments.emplace_back("--resume");
+  arguments.insert(arguments.end(), how.begin(), how.end());
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(worker, arguments));
   const auto death = obituary(
@@ -83,14 +84,15 @@ Outcome run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
 
   const std::string yaml = config::resolved_yaml(loaded.job);
+  const std::vector<std::string> how = {"--written", arguments.job};
   if (!arguments.run_directory.empty()) {
     MUSTER_TRY(const auto run, create_at(arguments.run_directory, yaml, context.files));
-    return launch(worker, run, arguments.quiet, arguments.json, false, context);
+    return launch(worker, run, arguments.quiet, arguments.json, how, context);
   }
   MUSTER_TRY(const auto run, track::RunDirectory::create(context.files, loaded.job.runs,
                                                          loaded.job.name, context.clock));
   MUSTER_RETURN_IF_ERROR(run.write_job(yaml));
-  return launch(worker, run, arguments.quiet, arguments.json, false, context);
+  return launch(worker, run, arguments.quiet, arguments.json, how, context);
 }
 
 Outcome run(const ResumeArguments& arguments, Context& context) {
@@ -119,7 +121,7 @@ Outcome run(const ResumeArguments& arguments, Context& context) {
     return Error(ErrorKind::kUsage, "'{}' is being trained right now by another process",
                  run.path());
   }
-  return launch(worker, run, arguments.quiet, arguments.json, true, context);
+  return launch(worker, run, arguments.quiet, arguments.json, {"--resume"}, context);
 }
 
 }  // namespace muster::cli

@@ -16,8 +16,6 @@
 
 #include "muster/base/text.h"
 
-extern char** environ;
-
 namespace muster::cli {
 namespace {
 
