@@ -19,7 +19,7 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
       overflow_(layout.blocks().size(), 0),
-      not_finite_(static_cast<size_t>(lanes), -1) {
+      not_finite_(static_cast<size_t>(lanes)) {
   const auto blocks = layout.blocks();
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
@@ -43,14 +43,24 @@ void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents) {
   ++round_;
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
   std::fill(overflow_.begin(), overflow_.end(), uint8_t{0});
-  std::fill(not_finite_.begin(), not_finite_.end(), int64_t{-1});
+  for (auto& tensor : not_finite_) tensor.store(-1, std::memory_order_relaxed);
 }
 
 void GradientSum::add(int lane, size_t tensor, const float* gradient) {
-  const size_t first = layout_.first_block(tensor);
-  const size_t last = layout_.first_block(tensor + 1);
+  add_blocks(lane, tensor, layout_.first_block(tensor), layout_.first_block(tensor + 1), gradient);
+}
+
+void GradientSum::add_part(int lane, size_t tensor, size_t first, std::span<const float> part) {
+  MUSTER_CHECK(first % exact::kBlockSize == 0, "a part begins inside a block");
+  const size_t block = layout_.first_block(tensor) + first / exact::kBlockSize;
+  const size_t blocks = (part.size() + exact::kBlockSize - 1) / exact::kBlockSize;
+  add_blocks(lane, tensor, block, block + blocks, part.data());
+}
+
+void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
+                             const float* gradient) {
   if (first == last) return;
-  const size_t tensor_begin = layout_.tensor_begin(tensor);
+  const size_t begin = layout_.blocks()[first].begin;
   const size_t first_bucket = bucket_of_[first];
   const size_t buckets = bucket_of_[last - 1] - first_bucket + 1;
   // Lanes that arrive together start at different buckets, so that they rarely wait for each other.
@@ -60,7 +70,7 @@ void GradientSum::add(int lane, size_t tensor, const float* gradient) {
     const std::lock_guard lock(bucket.mutex);
     const size_t end = std::min(bucket.last, last);
     for (size_t b = std::max(bucket.first, first); b < end; ++b) {
-      add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - tensor_begin));
+      add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - begin));
     }
   }
 }
@@ -89,8 +99,10 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   }
   added_in_[block] = round_;
   seen_[block] = std::max(seen_[block], exponent);
-  auto& culprit = not_finite_[static_cast<size_t>(lane)];
-  if (exponent == exact::kNotFinite && culprit < 0) culprit = static_cast<int64_t>(tensor);
+  if (exponent != exact::kNotFinite) return;
+  int64_t none = -1;
+  not_finite_[static_cast<size_t>(lane)].compare_exchange_strong(none, static_cast<int64_t>(tensor),
+                                                                 std::memory_order_relaxed);
 }
 
 GradientSum::Outcome GradientSum::finish() {
@@ -102,8 +114,9 @@ GradientSum::Outcome GradientSum::finish() {
     std::memset(ints(where.begin), 0, where.size * sizeof(int32_t));
   }
   for (size_t lane = 0; lane < not_finite_.size(); ++lane) {
-    if (not_finite_[lane] < 0) continue;
-    outcome.not_finite = {static_cast<int>(lane), static_cast<size_t>(not_finite_[lane])};
+    const int64_t tensor = not_finite_[lane].load(std::memory_order_relaxed);
+    if (tensor < 0) continue;
+    outcome.not_finite = {static_cast<int>(lane), static_cast<size_t>(tensor)};
     break;
   }
   return outcome;

@@ -12,6 +12,7 @@
 // may run on any number of threads, each with a lane of its own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,9 @@ class GradientSum {
   // next begin().
   void begin(Mode mode, std::span<const uint8_t> exponents);
   void add(int lane, size_t tensor, const float* gradient);
+  // A part of it: the elements from `first` on, which must be the beginning of a block; all parts
+  // must cover the tensor once. Parts of one lane may be added by several threads.
+  void add_part(int lane, size_t tensor, size_t first, std::span<const float> part);
   // Everything has been added. Blocks that nobody added to are zero.
   Outcome finish();
 
@@ -59,6 +63,8 @@ class GradientSum {
     size_t last;   // past the end
     std::mutex mutex;
   };
+  // Blocks [first, last), whose values begin at `gradient`.
+  void add_blocks(int lane, size_t tensor, size_t first, size_t last, const float* gradient);
   void add_block(int lane, size_t tensor, size_t block, const float* gradient);
   int32_t* ints(size_t at) const { return static_cast<int32_t*>(sums_.get()) + at; }
   float* floats(size_t at) const { return static_cast<float*>(sums_.get()) + at; }
@@ -77,8 +83,9 @@ class GradientSum {
   std::vector<uint32_t> added_in_;  // the round in which it was last added to
   std::vector<uint8_t> seen_;
   std::vector<uint8_t> overflow_;
-  // By lane, written only by the thread that has the lane. -1: all is finite.
-  std::vector<int64_t> not_finite_;
+  // By lane: the first tensor that is not finite, -1: all are. Atomic for those threads that add
+  // parts of one tensor together.
+  std::vector<std::atomic<int64_t>> not_finite_;
 };
 
 }  // namespace muster::train

@@ -60,10 +60,12 @@ Status Session::build_nets() {
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
                                        static_cast<size_t>(job_.sync.bucket));
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
-  const int threads = std::clamp(wanted, 1, static_cast<int>(job_.lanes));
-  // Bits depend on the order of sums inside an operation: one thread computes each lane, alone.
-  team_ = std::make_unique<Team>(threads, [](int) { at::set_num_threads(1); });
-  for (int member = 0; member < threads; ++member) {
+  const int per_lane = static_cast<int>(job_.threads_per_lane);
+  // Bits depend on the order of sums inside an operation, so on how many threads share it: always
+  // threads_per_lane, even on a machine that has fewer cores.
+  const int members = std::clamp(wanted / per_lane, 1, static_cast<int>(job_.lanes));
+  team_ = std::make_unique<Team>(members, per_lane);
+  for (int member = 0; member < members; ++member) {
     MUSTER_TRY(auto net,
                LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));

@@ -38,7 +38,7 @@ class Session {
   const data::Schema& schema() const { return plan_.schema; }
   const NetPlan& plan() const { return plan_; }
   Arena& arena() { return *arena_; }
-  int threads() const { return team_->size(); }
+  int threads() const { return team_->threads(); }
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job.
   int64_t total_steps() const { return total_steps_; }

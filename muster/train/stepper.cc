@@ -41,7 +41,7 @@ Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
       squares_(exponents_.size()),
       block_norms_(exponents_.size()),
       tensor_norms_(parts.arena->tensors().size()),
-      scratch_(static_cast<size_t>(parts.team->size()), std::vector<float>(exact::kBlockSize)) {}
+      scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)) {}
 
 Result<StepReport> Stepper::run() {
   Arena& arena = *parts_.arena;
@@ -178,8 +178,8 @@ optim::BlockView Stepper::view_block(size_t block, std::span<float> scratch) {
 void Stepper::for_each_block(
     const std::function<void(size_t block, std::span<float> scratch)>& body) {
   constexpr size_t kGrain = 16;  // 64 Ki elements: long enough not to fight over the counter
-  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain, [&](int member, size_t b) {
-    body(b, scratch_[static_cast<size_t>(member)]);
+  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain, [&](int thread, size_t b) {
+    body(b, scratch_[static_cast<size_t>(thread)]);
   });
 }
 

@@ -85,7 +85,7 @@ class Stepper {
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block
   std::vector<optim::Norms> tensor_norms_;   // by tensor
-  std::vector<std::vector<float>> scratch_;  // by member, one block each
+  std::vector<std::vector<float>> scratch_;  // by thread, one block each
 };
 
 }  // namespace muster::train
