@@ -50,6 +50,26 @@ uint64_t data_slot(SlotClass c, const Operation& op) { return data_slot(c, op, o
 
 }  // namespace
 
+// While one lives, this member is in a collective.
+class GlooMember::Presence {
+ public:
+  Presence(GlooMember& member, const Operation& op) : place_(member.places_[op.tag]) {
+    place_.number = op.number;
+  }
+  ~Presence() { place_.waits_for = kNobody; }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+ private:
+  Place& place_;
+  const SigpipeGuard guard_;
+};
+
+void GlooMember::waits_for(int peer, const Operation& op) {
+  if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) return;
+  places_[op.tag].waits_for.store(peer, std::memory_order_relaxed);
+}
+
 bool GlooMember::post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
                            const Operation& op) {
   return end.send(peer, slot, data, bytes) || broken(peer, op, end.error());
@@ -61,6 +81,7 @@ bool GlooMember::post_recv(Endpoint& end, int peer, uint64_t slot, void* data, s
 }
 
 bool GlooMember::await_send(Endpoint& end, int peer, const Operation& op) {
+  waits_for(peer, op);
   switch (end.wait_send(op.deadline)) {
     case Endpoint::Outcome::kDone:
       return true;
@@ -74,6 +95,7 @@ bool GlooMember::await_send(Endpoint& end, int peer, const Operation& op) {
 }
 
 bool GlooMember::await_recv(Endpoint& end, int peer, const Operation& op) {
+  waits_for(peer, op);
   switch (end.wait_recv(op.deadline)) {
     case Endpoint::Outcome::kDone:
       return true;
@@ -109,7 +131,7 @@ bool GlooMember::await_opening(Line& line, int peer, const Operation& op) {
 }
 
 bool GlooMember::run_allreduce(const Operation& op, std::byte* data) {
-  const SigpipeGuard guard;
+  const Presence presence(*this, op);
   if (op.bytes() <= inline_bytes_) {
     return size() <= kDirect ? allreduce_direct(op, data) : allreduce_tree(op, data);
   }
@@ -117,7 +139,7 @@ bool GlooMember::run_allreduce(const Operation& op, std::byte* data) {
 }
 
 bool GlooMember::run_reduce_scatter(const Operation& op, std::byte* data) {
-  const SigpipeGuard guard;
+  const Presence presence(*this, op);
   return exchange_parts(op, data, false);
 }
 
@@ -347,7 +369,7 @@ bool GlooMember::exchange_parts(const Operation& op, std::byte* data, bool distr
 }
 
 bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
-  const SigpipeGuard guard;
+  const Presence presence(*this, op);
   Channel& c = channel(op.tag);
   const uint64_t slot = data_slot(SlotClass::kResults, op);
   const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
@@ -384,7 +406,7 @@ bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
 // Down a binomial tree, segment by segment, so that a member passes on what it has while the rest
 // is still coming.
 bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
-  const SigpipeGuard guard;
+  const Presence presence(*this, op);
   Channel& c = channel(op.tag);
   const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
   const uint64_t slot = data_slot(SlotClass::kParts, op);
@@ -433,7 +455,7 @@ bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
 // In round k everyone tells the one 2^k ahead; after log2(size) rounds everyone has heard, through
 // others, of everyone.
 bool GlooMember::run_barrier(const Operation& op) {
-  const SigpipeGuard guard;
+  const Presence presence(*this, op);
   Channel& c = channel(op.tag);
   const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
   for (int k = 1; k < size(); k <<= 1) {

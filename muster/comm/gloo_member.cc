@@ -1,10 +1,11 @@
 #include "muster/comm/gloo_member.h"
 
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "muster/comm/local_group.h"
 
@@ -19,6 +20,28 @@ size_t inline_bytes_for(int size) { return size <= 16 ? 16 << 10 : 2 << 10; }
 // unless the machine is very busy; without it, the blame falls on the peer at the other end.
 constexpr auto kVerdict = std::chrono::milliseconds(500);
 constexpr auto kVerdictSlice = std::chrono::milliseconds(5);
+
+// How long a living process may take to answer. Ten times what a loaded machine needs.
+constexpr auto kAnswer = std::chrono::milliseconds(200);
+
+// A question is a tag; an answer is this.
+struct Whereabouts {
+  uint64_t number = 0;
+  int32_t waits_for = kNobody;
+  uint32_t unused = 0;
+};
+
+template <typename T>
+std::string to_bytes(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+template <typename T>
+std::optional<T> from_bytes(std::string_view bytes) {
+  T value;
+  if (bytes.size() != sizeof(value)) return std::nullopt;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
 
 }  // namespace
 
@@ -92,13 +115,16 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   handlers.failed = [this](int /*peer*/, Failure failure) { fail(std::move(failure)); };
   handlers.alarm = [this] {
     const std::vector<int> silent = watch_->unheard();
+    const int culprit = silent.empty() ? connecting_to_.load() : silent[0];
     fail({.kind = FailureKind::kDeadline,
-          .culprit = silent.empty() ? kNobody : silent[0],
-          .message = silent.empty()
-                         ? std::string("connecting took too long")
-                         : fmt::format("rank {} ({}) gave an address but did not connect in time",
-                                       fmt::join(silent, ", "), name(silent[0]))});
+          .culprit = culprit,
+          .message =
+              culprit == kNobody
+                  ? std::string("connecting took too long")
+                  : fmt::format("{} gave an address but did not connect in time{}",
+                                describe(culprit), silent.size() > 1 ? " (nor did others)" : "")});
   };
+  handlers.asked = [this](std::string_view question) { return answer(question); };
   MUSTER_RETURN_IF_ERROR(watch_->start(*addresses, std::move(greetings), std::move(handlers)));
   watch_->set_alarm(deadline);
   if (!connect_all()) return forming_error();
@@ -112,6 +138,7 @@ bool GlooMember::connect_all() {
   if (!watch_->wait_all(Moment::max())) return false;
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
+    connecting_to_ = r;
     try {
       wire_->connect(r, watch_->greeting(r));
     } catch (const std::exception& e) {
@@ -139,11 +166,48 @@ GlooMember::Channel& GlooMember::channel(uint32_t tag) {
   return *slot;
 }
 
+std::string GlooMember::answer(std::string_view question) const {
+  Whereabouts here;
+  const auto tag = from_bytes<uint32_t>(question);
+  if (tag && *tag < kCollectiveTags) {
+    here.number = places_[*tag].number.load();
+    here.waits_for = places_[*tag].waits_for.load();
+  }
+  return to_bytes(here);
+}
+
+// We wait for a peer, which may itself wait for another. Everyone is asked; whoever answers passes
+// the question on to the one it waits for, and at the end of the chain is one that is silent or
+// that waits for nobody.
+std::pair<int, std::string> GlooMember::find_culprit(int peer, const Operation& op) {
+  const bool transfer = op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
+  const uint32_t tag = transfer ? kCollectiveTags : op.tag;
+  const auto answers = watch_->ask(to_bytes(tag), kAnswer);
+  std::vector<bool> seen(static_cast<size_t>(size()));
+  seen[static_cast<size_t>(rank())] = true;
+  int suspect = peer;
+  while (true) {
+    const auto i = static_cast<size_t>(suspect);
+    seen[i] = true;
+    const auto there = from_bytes<Whereabouts>(answers[i].value_or(""));
+    if (!there) return {suspect, "is silent: it is stopped, hung or cut off"};
+    const bool elsewhere = there->waits_for == kNobody || there->number != op.number;
+    if (elsewhere) return {suspect, "lives, but did not come"};
+    const int next = there->waits_for;
+    if (next < 0 || next >= size() || seen[static_cast<size_t>(next)]) {
+      return {suspect, "lives and takes part, but too slowly"};
+    }
+    suspect = next;
+  }
+}
+
 bool GlooMember::late(int peer, const Operation& op) {
-  return fail({.kind = FailureKind::kDeadline,
-               .culprit = peer,
-               .message = fmt::format("{} did not do its part of {} in time (told by {})",
-                                      describe(peer), comm::describe(op), describe(rank()))});
+  const auto [culprit, how] = find_culprit(peer, op);
+  return fail(
+      {.kind = FailureKind::kDeadline,
+       .culprit = culprit,
+       .message = fmt::format("{} {} ({} waited for it in {} until the deadline)",
+                              describe(culprit), how, describe(rank()), comm::describe(op))});
 }
 
 bool GlooMember::broken(int peer, const Operation& op, const std::string& error) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "muster/comm/gloo_group.h"
@@ -64,11 +66,21 @@ class GlooMember final : public Group {
   GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
              std::unique_ptr<PeerWatch> watch);
 
+  // Where this member is in the collectives of a tag, for peers that ask.
+  struct Place {
+    std::atomic<uint64_t> number{0};
+    std::atomic<int> waits_for{kNobody};  // kNobody: not in a collective of this tag
+  };
+  class Presence;
+
   // Forming and failing: gloo_member.cc.
   Error forming_error() const;
   bool connect_all();
   void shut(const Failure* failure) override;
   Channel& channel(uint32_t tag);
+  std::string answer(std::string_view question) const;
+  // Who holds everyone up, and in words, if we wait for `peer`.
+  std::pair<int, std::string> find_culprit(int peer, const Operation& op);
   // The ends of an operation that cannot go on; all return false.
   bool late(int peer, const Operation& op);
   bool broken(int peer, const Operation& op, const std::string& error);
@@ -81,7 +93,7 @@ class GlooMember final : public Group {
                  const Operation& op);
   bool await_send(Endpoint& end, int peer, const Operation& op);
   bool await_recv(Endpoint& end, int peer, const Operation& op);
-  bool await_sends(Channel& c, size_t openings, size_t parts, size_t results, const Operation& op);
+  void waits_for(int peer, const Operation& op);
   bool expect_opening(Line& line, int peer, const Operation& op);
   bool send_opening(Line& line, int peer, const void* data, size_t bytes, const Operation& op);
   bool await_opening(Line& line, int peer, const Operation& op);
@@ -103,6 +115,8 @@ class GlooMember final : public Group {
   const std::unique_ptr<GlooWire> wire_;
   std::mutex channels_mutex_;
   std::array<std::unique_ptr<Channel>, kCollectiveTags> channels_;  // guarded by channels_mutex_
+  std::array<Place, kCollectiveTags> places_;
+  std::atomic<int> connecting_to_{kNobody};
   // Last, so that its thread is gone before the rest: it calls fail().
   std::unique_ptr<PeerWatch> watch_;
 };

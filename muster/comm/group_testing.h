@@ -30,15 +30,16 @@ inline void on_all(int size, const std::function<void(int)>& body) {
 
 enum class Backend { kLocal, kGloo };
 
-// All members of a new group.
-inline std::vector<std::unique_ptr<Group>> make_groups(Backend backend, int size) {
+// All members of a new group; on a device of their own unless one is given.
+inline std::vector<std::unique_ptr<Group>> make_groups(
+    Backend backend, int size, std::shared_ptr<GlooDevice> device = nullptr) {
   std::vector<std::unique_ptr<Group>> groups(static_cast<size_t>(size));
   if (backend == Backend::kLocal) {
     auto hub = LocalHub::create(test_names(size));
     for (int r = 0; r < size; ++r) groups[static_cast<size_t>(r)] = *hub->join(r);
     return groups;
   }
-  auto device = *GlooDevice::open("127.0.0.1");
+  if (device == nullptr) device = *GlooDevice::open("127.0.0.1");
   MemoryRendezvous rendezvous;
   on_all(size, [&](int r) {
     auto group = make_gloo_group({.device = device,

@@ -26,16 +26,19 @@ struct HelloHeader {
   uint32_t length = 0;
   uint32_t unused = 0;
 };
-struct WordsHeader {
-  static constexpr uint32_t kMagic = 0x7374734c;
-  uint32_t magic = kMagic;
-  uint8_t leaving = 0;
-  uint8_t kind = 0;
-  uint16_t length = 0;  // of the message, which follows
-  int32_t culprit = kNobody;
+// All that follows the hello.
+enum class FrameType : uint8_t { kLeaving = 1, kFailed = 2, kQuestion = 3, kAnswer = 4 };
+struct FrameHeader {
+  static constexpr uint16_t kMagic = 0x4d46;
+  uint16_t magic = kMagic;
+  FrameType type = FrameType::kLeaving;
+  uint8_t kind = 0;     // kFailed: the FailureKind
+  int32_t culprit = 0;  // kFailed
+  uint32_t number = 0;  // of a question, and in its answer
+  uint32_t length = 0;  // of what follows: the message, question or answer
 };
 constexpr size_t kLongestGreeting = 64 << 10;
-constexpr size_t kLongestMessage = 4096;
+constexpr size_t kLongestText = 4096;
 
 template <typename Header>
 std::string encode(const Header& header, std::string_view rest) {
@@ -201,20 +204,43 @@ void PeerWatch::set_alarm(std::optional<Moment> moment) {
 }
 
 void PeerWatch::say(const Failure* failure) {
-  WordsHeader header;
-  std::string message;
-  header.leaving = failure == nullptr ? 1 : 0;
+  FrameHeader header;
+  std::string_view message;
   if (failure != nullptr) {
-    message = failure->message.substr(0, kLongestMessage);
+    message = std::string_view(failure->message).substr(0, kLongestText);
+    header.type = FrameType::kFailed;
     header.kind = static_cast<uint8_t>(failure->kind);
     header.culprit = failure->culprit;
-    header.length = static_cast<uint16_t>(message.size());
+    header.length = static_cast<uint32_t>(message.size());
   }
   const std::string words = encode(header, message);
   const std::lock_guard lock(mutex_);
   for (Peer& peer : peers_) {
     if (peer.out && peer.connected) write_all(peer.out, words);
   }
+}
+
+std::vector<std::optional<std::string>> PeerWatch::ask(std::string_view question,
+                                                       Duration at_most) {
+  MUSTER_CHECK(question.size() <= kLongestText, "a question is too long");
+  const std::lock_guard asking(asking_);
+  std::unique_lock lock(mutex_);
+  const std::string frame = encode(FrameHeader{.type = FrameType::kQuestion,
+                                               .number = ++question_,
+                                               .length = static_cast<uint32_t>(question.size())},
+                                   question);
+  for (Peer& peer : peers_) {
+    peer.answer.reset();
+    if (!peer.over && peer.out && peer.connected) write_all(peer.out, frame);
+  }
+  changed_.wait_for(lock, at_most, [&] {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const Peer& p) { return p.over || p.answer.has_value(); });
+  });
+  std::vector<std::optional<std::string>> answers;
+  answers.reserve(peers_.size());
+  for (Peer& peer : peers_) answers.push_back(std::exchange(peer.answer, std::nullopt));
+  return answers;
 }
 
 void PeerWatch::wake() {
@@ -354,31 +380,67 @@ void PeerWatch::on_in(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (peer.over) return;
   const bool open = read_some(peer.in, peer.heard);
-  WordsHeader header;
-  if (decode(peer.heard, header) && peer.heard.size() >= sizeof(header) + header.length) {
-    peer.over = true;
-    if (header.leaving != 0) {
-      peer.left = true;
-      changed_.notify_all();
-      return;
-    }
-    const auto last = static_cast<uint8_t>(FailureKind::kInternal);
-    Failure failure{
-        .kind = static_cast<FailureKind>(std::min(header.kind, last)),
-        .culprit = header.culprit >= 0 && header.culprit < size_ ? header.culprit : rank,
-        .message = peer.heard.substr(sizeof(header), header.length)};
-    lock.unlock();
-    handlers_.failed(rank, std::move(failure));
-    return;
+  while (!peer.over && take_frame(rank, lock)) {
   }
+  if (open || peer.over) return;
   lock.unlock();
-  if (!open) lose(rank, "has died: its connection closed without a word");
+  lose(rank, "has died: its connection closed without a word");
+}
+
+// Understands one frame of what was heard, if it is complete; the lock is given up for handlers.
+bool PeerWatch::take_frame(int rank, std::unique_lock<std::mutex>& lock) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  FrameHeader header;
+  if (!decode(peer.heard, header)) return false;
+  const bool strange = header.magic != FrameHeader::kMagic || header.length > kLongestText;
+  if (!strange && peer.heard.size() < sizeof(header) + header.length) return false;
+  const std::string text = strange ? "" : peer.heard.substr(sizeof(header), header.length);
+  peer.heard.erase(0, strange ? peer.heard.size() : sizeof(header) + header.length);
+  switch (strange ? FrameType{} : header.type) {
+    case FrameType::kLeaving:
+      peer.over = peer.left = true;
+      changed_.notify_all();
+      return true;
+    case FrameType::kFailed: {
+      peer.over = true;
+      changed_.notify_all();
+      const auto last = static_cast<uint8_t>(FailureKind::kInternal);
+      const bool known = header.culprit >= 0 && header.culprit < size_;
+      Failure failure{.kind = static_cast<FailureKind>(std::min(header.kind, last)),
+                      .culprit = known ? header.culprit : kNobody,
+                      .message = text};
+      lock.unlock();
+      handlers_.failed(rank, std::move(failure));
+      lock.lock();
+      return true;
+    }
+    case FrameType::kQuestion: {
+      const std::string answer = handlers_.asked(text).substr(0, kLongestText);
+      if (!peer.connected) return true;
+      write_all(peer.out, encode(FrameHeader{.type = FrameType::kAnswer,
+                                             .number = header.number,
+                                             .length = static_cast<uint32_t>(answer.size())},
+                                 answer));
+      return true;
+    }
+    case FrameType::kAnswer:
+      if (header.number == question_) peer.answer = text;
+      changed_.notify_all();
+      return true;
+  }
+  // Not one of ours, or of another version: what it says means nothing.
+  peer.over = true;
+  lock.unlock();
+  lose(rank, "does not speak our language: are all workers of the same version?");
+  lock.lock();
+  return true;
 }
 
 void PeerWatch::lose(int rank, const std::string& how) {
   {
     const std::lock_guard lock(mutex_);
     peers_[static_cast<size_t>(rank)].over = true;
+    changed_.notify_all();
   }
   handlers_.lost(rank, how);
 }

@@ -8,9 +8,10 @@
 // that has died, within a millisecond. A process that is stopped (SIGSTOP, a hung machine, a cut
 // cable) is not noticed here: that is what deadlines and the coordinator's lease are for.
 //
-// A member says two things on its way: hello when it connects (with a few bytes for that peer), and
-// its last words: that it leaves in good order, or what failed and who began it. So everyone learns
-// who failed first, not only those who were talking to it.
+// A member says hello when it connects (with a few bytes for that peer), and has last words: that
+// it leaves in good order, or what failed and who began it. So everyone learns who failed first,
+// not only those who were talking to it. And it answers questions at once, whatever its other
+// threads do: who is asked and silent is stopped, hung or cut off.
 //
 // Threads: one of its own (muster-watch), which calls the handlers; all other calls from any
 // thread.
@@ -24,6 +25,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,8 @@ class PeerWatch {
     std::function<void(int rank, Failure failure)> failed;
     // The moment given to set_alarm() has come.
     std::function<void()> alarm;
+    // A peer asks; returns the answer. Must not wait for anything.
+    std::function<std::string(std::string_view question)> asked;
   };
 
   // Begins to listen at `at` (the port is ignored).
@@ -70,6 +74,10 @@ class PeerWatch {
 
   void set_alarm(std::optional<Moment> moment);
 
+  // Puts a question to all peers and waits for the answers, until all that can be reached have
+  // answered or `at_most` has passed. By rank; none where there was silence. Not from a handler.
+  std::vector<std::optional<std::string>> ask(std::string_view question, Duration at_most);
+
   // Last words to all peers that can be reached, without waiting. Null: leaving in good order.
   void say(const Failure* failure);
 
@@ -81,6 +89,7 @@ class PeerWatch {
     std::string heard;       // bytes of it not yet understood
     std::string hello;       // to say once connected
     std::optional<std::string> greeting;
+    std::optional<std::string> answer;  // to the question that is being asked
     bool left = false;
     bool over = false;  // nothing more is to be learnt of it
   };
@@ -101,6 +110,7 @@ class PeerWatch {
   bool understand_hello(Stranger& stranger, std::vector<int>& recognised);
   void on_out(int rank, short events);
   void on_in(int rank);
+  bool take_frame(int rank, std::unique_lock<std::mutex>& lock);
   void lose(int rank, const std::string& how);
   void lose(int rank, int error);
   void ring_if_due();
@@ -112,12 +122,14 @@ class PeerWatch {
   Fd wake_;
   Handlers handlers_;
 
+  std::mutex asking_;  // held by the one who asks, before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All below guarded by mutex_; sockets are closed by the thread only.
   std::vector<Peer> peers_;
   std::vector<Stranger> strangers_;
   std::optional<Moment> alarm_;
+  uint32_t question_ = 0;  // the number of the last one asked
   bool gave_up_ = false;
   bool stopping_ = false;
 
