@@ -24,7 +24,7 @@ constexpr int kDirect = 8;
 // Of parts: each is received into scratch, added, and sent on from the second-level cache.
 constexpr size_t kSegmentBytes = 512 << 10;
 // Receives of parts that are under way at a time.
-constexpr size_t kWindow = 2;
+constexpr size_t kWindow = 4;
 
 enum class SlotClass : uint64_t { kOpening = 1, kParts = 2, kResults = 3, kLetter = 4, kBody = 5 };
 
