@@ -34,6 +34,7 @@ struct TensorSpec {
 
 struct Counters {
   int64_t step = 0;         // committed steps
+  int64_t attempt = 0;      // commits since then that asked for other scales (stepper.h)
   uint64_t samples = 0;     // samples in them
   uint64_t redone = 0;      // steps computed again because a scale was too small
   uint64_t skipped = 0;     // steps without an update because something was not finite

@@ -57,8 +57,13 @@ Status Session::build_nets() {
   MUSTER_TRY(auto first, build_first_net(plan_));
 
   arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
+  const auto is_statistic = [](const TensorSpec& t) {
+    return t.info.role == optim::Role::kStatistic;
+  };
+  const auto statistics = std::ranges::find_if(arena_->tensors(), is_statistic);
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
-                                       static_cast<size_t>(job_.sync.bucket));
+                                       static_cast<size_t>(job_.sync.bucket),
+                                       static_cast<size_t>(statistics - arena_->tensors().begin()));
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always
@@ -85,9 +90,20 @@ void Session::start_loader() {
       total_steps_);
 }
 
-Result<StepReport> Session::step() {
+Stepper& Session::stepper() {
   if (stepper_ == nullptr) start_loader();
-  return stepper_->run();
+  return *stepper_;
+}
+
+void Session::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
+  stepper().assign(lanes, group, timeout);
+  loader_->restart(static_cast<uint64_t>(arena_->counters().step), std::move(lanes));
+  group_ = group;
+  timeout_ = timeout;
+}
+
+Result<StepReport> Session::step(const std::function<uint8_t()>& roster_byte) {
+  return stepper().run(roster_byte);
 }
 
 Result<const data::Dataset*> Session::test_data() {
@@ -105,7 +121,8 @@ Result<const data::Dataset*> Session::test_data() {
 
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
-  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples);
+  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples, group_,
+                         {.timeout = timeout_});
 }
 
 Status Session::try_forward() {
