@@ -277,7 +277,8 @@ class Deciding {
       const LanePlan plan = plan_lanes(speeds(next.members), lane_options());
       for (size_t i = 0; i < next.members.size(); ++i) next.members[i].lanes = plan.lanes[i];
     }
-    return issue(std::move(next));
+    put(std::move(next));
+    return std::move(result_);
   }
 
   // The same members, other lanes, if that is worth it. True: issued.
@@ -292,10 +293,9 @@ class Deciding {
     Roster next = begin_next();
     next.members = roster.members;
     for (size_t i = 0; i < next.members.size(); ++i) next.members[i].lanes = plan.lanes[i];
-    say(fmt::format("lanes follow speed: {} of {} move, a step takes {} instead of {}", plan.moves,
-                    options_.lanes, human_seconds(plan.step_seconds),
-                    human_seconds(plan.before_seconds)));
-    issue(std::move(next));
+    say(fmt::format("lanes follow speed: {} of {} move, a step takes {:.3g} s instead of {:.3g} s",
+                    plan.moves, options_.lanes, plan.step_seconds, plan.before_seconds));
+    put(std::move(next));
     return true;
   }
 
@@ -308,11 +308,10 @@ class Deciding {
     return next;
   }
 
-  Decision issue(Roster next) {
+  void put(Roster next) {
     next.reason = fmt::format("{}", fmt::join(why_, "; "));
     result_.reason = next.reason;
     result_.roster = std::move(next);
-    return std::move(result_);
   }
 
   std::vector<LaneWorker> speeds(const std::vector<Member>& members) const {
