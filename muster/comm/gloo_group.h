@@ -34,6 +34,10 @@ struct GlooGroupOptions {
   std::vector<std::string> names;  // of all members, by rank
   // For the meeting and the connecting together.
   Duration timeout = std::chrono::seconds(30);
+  // If all members are on one machine and can share memory, collectives of tag 0 go through it, in
+  // a fraction of the time; else, and if any member says no here, all go by TCP. The bits of
+  // integer sums and maxima are the same.
+  bool shared_memory = true;
   // Ends the forming early, from any thread. Later, the group's abort() does.
   std::stop_token stop = {};
 };

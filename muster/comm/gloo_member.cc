@@ -58,14 +58,15 @@ GlooMember::Line::Line(GlooWire& wire, size_t inline_bytes)
     : opening(wire),
       parts(wire),
       results(wire),
-      out(sizeof(Opening) + inline_bytes),
-      in(sizeof(Opening) + inline_bytes) {}
+      out(sizeof(Call) + inline_bytes),
+      in(sizeof(Call) + inline_bytes) {}
 
 GlooMember::GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
-                       std::unique_ptr<PeerWatch> watch)
+                       std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedPlane> plane)
     : Group(options.rank, options.names),
       inline_bytes_(inline_bytes_for(size())),
       wire_(std::move(wire)),
+      plane_(std::move(plane)),
       watch_(std::move(watch)) {}
 
 GlooMember::~GlooMember() { retire(); }
@@ -73,9 +74,11 @@ GlooMember::~GlooMember() { retire(); }
 Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& options) {
   const int size = static_cast<int>(options.names.size());
   MUSTER_TRY(auto watch, PeerWatch::listen(options.device->address(), options.rank, size));
+  auto plane = options.shared_memory ? SharedPlane::create(options.rank, size) : nullptr;
   try {
     auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
-    return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
+    return std::unique_ptr<GlooMember>(
+        new GlooMember(options, std::move(wire), std::move(watch), std::move(plane)));
   } catch (const std::exception& e) {
     return Error(ErrorKind::kMachine,
                  "Gloo cannot listen for the {} peers of a group (too many open files? see "
@@ -104,8 +107,19 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   }
   std::vector<std::string> greetings(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
-    if (r != rank()) greetings[static_cast<size_t>(r)] = wire_->address_for(r);
+    if (r == rank()) continue;
+    greetings[static_cast<size_t>(r)] =
+        (plane_ != nullptr ? plane_->address() : "") + '\n' + wire_->address_for(r);
   }
+  MUSTER_RETURN_IF_ERROR(watch_->start(*addresses, std::move(greetings), handlers()));
+  watch_->set_alarm(deadline);
+  if (!connect_all() || !agree_on_memory(deadline)) return forming_error();
+  watch_->set_alarm(std::nullopt);
+  if (failed()) return forming_error();
+  return {};
+}
+
+PeerWatch::Handlers GlooMember::handlers() {
   PeerWatch::Handlers handlers;
   handlers.lost = [this](int peer, const std::string& how) {
     fail({.kind = FailureKind::kPeerLost,
@@ -125,12 +139,7 @@ Status GlooMember::form(const GlooGroupOptions& options) {
                                 describe(culprit), silent.size() > 1 ? " (nor did others)" : "")});
   };
   handlers.asked = [this](std::string_view question) { return answer(question); };
-  MUSTER_RETURN_IF_ERROR(watch_->start(*addresses, std::move(greetings), std::move(handlers)));
-  watch_->set_alarm(deadline);
-  if (!connect_all()) return forming_error();
-  watch_->set_alarm(std::nullopt);
-  if (failed()) return forming_error();
-  return {};
+  return handlers;
 }
 
 bool GlooMember::connect_all() {
@@ -140,7 +149,8 @@ bool GlooMember::connect_all() {
     if (r == rank()) continue;
     connecting_to_ = r;
     try {
-      wire_->connect(r, watch_->greeting(r));
+      const std::string greeting = watch_->greeting(r);
+      wire_->connect(r, greeting.substr(greeting.find('\n') + 1));
     } catch (const std::exception& e) {
       return broken(r, Operation{.kind = OpKind::kBarrier, .deadline = {}}, e.what());
     }
@@ -148,9 +158,32 @@ bool GlooMember::connect_all() {
   return !failed();
 }
 
+// Shared memory is used if everyone can see everyone's: one that cannot speaks for all.
+bool GlooMember::agree_on_memory(Moment deadline) {
+  bool usable = plane_ != nullptr;
+  for (int r = 0; usable && r < size(); ++r) {
+    if (r == rank()) continue;
+    const std::string greeting = watch_->greeting(r);
+    usable = plane_->open(r, greeting.substr(0, greeting.find('\n')));
+  }
+  auto cannot = static_cast<std::byte>(usable ? 0 : 1);
+  const Operation vote{.kind = OpKind::kAllreduce,
+                       .reduction = Reduction::kMaxUint8,
+                       .number = ~uint64_t{0},  // before all others
+                       .count = 1,
+                       .deadline = deadline};
+  if (!run_allreduce(vote, &cannot)) return false;
+  use_plane_ = cannot == std::byte{0};
+  return true;
+}
+
 void GlooMember::shut(const Failure* failure) {
   watch_->say(failure);
   watch_->give_up();
+  if (plane_ != nullptr) {
+    if (failure == nullptr) plane_->leave();
+    plane_->close();
+  }
   wire_->close();
 }
 
@@ -210,6 +243,13 @@ bool GlooMember::late(int peer, const Operation& op) {
                               describe(culprit), how, describe(rank()), comm::describe(op))});
 }
 
+bool GlooMember::left(int peer, const Operation& op) {
+  return fail({.kind = FailureKind::kPeerLost,
+               .culprit = peer,
+               .message = fmt::format("{} left the group while {} waited for it in {}",
+                                      describe(peer), describe(rank()), comm::describe(op))});
+}
+
 bool GlooMember::broken(int peer, const Operation& op, const std::string& error) {
   // The peer may have closed because of another one, or this member itself may be closing. Whoever
   // knows will have said so in a moment.
@@ -217,45 +257,20 @@ bool GlooMember::broken(int peer, const Operation& op, const std::string& error)
   while (!wait_failed(kVerdictSlice) && !watch_->has_left(peer) &&
          std::chrono::steady_clock::now() < until) {
   }
-  if (watch_->has_left(peer)) {
-    return fail({.kind = FailureKind::kPeerLost,
-                 .culprit = peer,
-                 .message = fmt::format("{} left the group while {} waited for it in {}",
-                                        describe(peer), describe(rank()), comm::describe(op))});
-  }
+  if (watch_->has_left(peer)) return left(peer, op);
   return fail({.kind = FailureKind::kPeerLost,
                .culprit = peer,
                .message = fmt::format("the connection to {} broke: {}", describe(peer), error)});
 }
 
-bool GlooMember::disagree(int peer, const Operation& op, const Opening& theirs) {
-  const bool readable = theirs.magic == Opening::kMagic;
+bool GlooMember::disagree(int peer, const Operation& op, const Call& theirs) {
+  const bool readable = theirs.magic == Call::kMagic;
   return fail({.kind = FailureKind::kDisagreement,
                .culprit = peer,
                .message = fmt::format(
                    "{} called {} where {} called {}", describe(peer),
                    readable ? comm::describe(operation_of(theirs, op.tag)) : "something unreadable",
                    describe(rank()), comm::describe(op))});
-}
-
-GlooMember::Opening GlooMember::opening_of(const Operation& op) {
-  return {.kind = static_cast<uint8_t>(op.kind),
-          .reduction = static_cast<uint8_t>(op.reduction),
-          .peer = op.peer,
-          .element = op.element,
-          .number = op.number,
-          .count = op.count};
-}
-
-Operation GlooMember::operation_of(const Opening& o, uint32_t tag) {
-  return {.kind = static_cast<OpKind>(o.kind),
-          .reduction = static_cast<Reduction>(o.reduction),
-          .tag = tag,
-          .peer = o.peer,
-          .number = o.number,
-          .count = o.count,
-          .element = o.element,
-          .deadline = {}};
 }
 
 }  // namespace muster::comm

@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "muster/comm/call.h"
 #include "muster/comm/gloo_group.h"
 #include "muster/comm/gloo_wire.h"
 #include "muster/comm/group.h"
 #include "muster/comm/peer_watch.h"
+#include "muster/comm/shared_plane.h"
 
 namespace muster::comm {
 
@@ -30,32 +32,17 @@ class GlooMember final : public Group {
  private:
   using Endpoint = GlooWire::Endpoint;
 
-  // What every collective begins with between two members that exchange anything: what I am doing,
-  // and as much of the data as fits. The receiver compares before it believes anything.
-  struct Opening {
-    static constexpr uint32_t kMagic = 0x4e45504f;
-    uint32_t magic = kMagic;
-    uint8_t kind = 0;
-    uint8_t reduction = 0;
-    uint16_t unused = 0;
-    int32_t peer = 0;
-    uint32_t element = 0;
-    uint64_t number = 0;
-    uint64_t count = 0;
-  };
-  static Opening opening_of(const Operation& op);
-  static Operation operation_of(const Opening& opening, uint32_t tag);
-
-  // One direction-pair to one peer for the collectives of one tag. Three endpoints, because waits
-  // are counted and the three kinds of messages overlap.
+  // What goes between two members in the collectives of one tag. Every collective begins with an
+  // opening: what I am doing, and as much of the data as fits; the receiver compares before it
+  // believes anything. Three endpoints, because waits are counted and the kinds overlap.
   struct Line {
     Line(GlooWire& wire, size_t inline_bytes);
     Endpoint opening;
     Endpoint parts;                  // what others are to add up
     Endpoint results;                // what has been added up
-    std::vector<std::byte> out, in;  // an Opening and up to inline_bytes of data
-    std::byte* out_data() { return out.data() + sizeof(Opening); }
-    std::byte* in_data() { return in.data() + sizeof(Opening); }
+    std::vector<std::byte> out, in;  // a Call and up to inline_bytes of data
+    std::byte* out_data() { return out.data() + sizeof(Call); }
+    std::byte* in_data() { return in.data() + sizeof(Call); }
   };
   // All that the collectives of one tag need; made when the tag is first used, kept for good.
   struct Channel {
@@ -64,7 +51,7 @@ class GlooMember final : public Group {
   };
 
   GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
-             std::unique_ptr<PeerWatch> watch);
+             std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedPlane> plane);
 
   // Where this member is in the collectives of a tag, for peers that ask.
   struct Place {
@@ -75,7 +62,9 @@ class GlooMember final : public Group {
 
   // Forming and failing: gloo_member.cc.
   Error forming_error() const;
+  PeerWatch::Handlers handlers();
   bool connect_all();
+  bool agree_on_memory(Moment deadline);
   void shut(const Failure* failure) override;
   Channel& channel(uint32_t tag);
   std::string answer(std::string_view question) const;
@@ -83,8 +72,9 @@ class GlooMember final : public Group {
   std::pair<int, std::string> find_culprit(int peer, const Operation& op);
   // The ends of an operation that cannot go on; all return false.
   bool late(int peer, const Operation& op);
+  bool left(int peer, const Operation& op);
   bool broken(int peer, const Operation& op, const std::string& error);
-  bool disagree(int peer, const Operation& op, const Opening& theirs);
+  bool disagree(int peer, const Operation& op, const Call& theirs);
 
   // Posting and waiting, with blame: gloo_collectives.cc.
   bool post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
@@ -97,6 +87,9 @@ class GlooMember final : public Group {
   bool expect_opening(Line& line, int peer, const Operation& op);
   bool send_opening(Line& line, int peer, const void* data, size_t bytes, const Operation& op);
   bool await_opening(Line& line, int peer, const Operation& op);
+
+  bool shared(const Operation& op) const { return use_plane_ && op.tag == 0; }
+  bool run_shared(const Operation& op, std::byte* data);
 
   // The algorithms.
   bool run_allreduce(const Operation& op, std::byte* data) override;
@@ -113,6 +106,8 @@ class GlooMember final : public Group {
 
   const size_t inline_bytes_;  // the same on all members, as it depends on the size only
   const std::unique_ptr<GlooWire> wire_;
+  const std::unique_ptr<SharedPlane> plane_;  // may be null
+  bool use_plane_ = false;                    // decided while forming
   std::mutex channels_mutex_;
   std::array<std::unique_ptr<Channel>, kCollectiveTags> channels_;  // guarded by channels_mutex_
   std::array<Place, kCollectiveTags> places_;

@@ -43,20 +43,28 @@ class FatalRendezvous final : public Rendezvous {
 };
 
 Result<std::unique_ptr<Group>> join(const MeetingFolder& folder, int rank, int size,
-                                    Duration timeout = kPatience) {
+                                    bool shared_memory, Duration timeout = kPatience) {
   MUSTER_TRY(auto device, GlooDevice::open("127.0.0.1"));
   FileRendezvous rendezvous(folder.path());
   return make_gloo_group({.device = device,
                           .rendezvous = &rendezvous,
                           .rank = rank,
                           .names = test_names(size),
-                          .timeout = timeout});
+                          .timeout = timeout,
+                          .shared_memory = shared_memory});
 }
 
+struct Case {
+  int size;
+  size_t count;
+  bool shared_memory;
+};
+
 // Sums until something fails; `progress` counts.
-void sum_for_ever(const MeetingFolder& folder, int rank, int size, size_t count, Duration timeout,
+void sum_for_ever(const MeetingFolder& folder, int rank, const Case& c, Duration timeout,
                   Report& report) {
-  auto group = join(folder, rank, size);
+  const auto [size, count, shared_memory] = c;
+  auto group = join(folder, rank, size, shared_memory);
   if (!group.ok()) return report.finish(group.error().message());
   std::vector<int32_t> data(count);
   while (true) {
@@ -75,19 +83,15 @@ void sum_for_ever(const MeetingFolder& folder, int rank, int size, size_t count,
   }
 }
 
-struct Case {
-  int size;
-  size_t count;
-};
 class GlooProcessTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GlooProcessTest, AKilledPeerIsNoticedByAllAtOnce) {
-  const auto [size, count] = GetParam();
+  const int size = GetParam().size;
   const int victim = size - 2;
   for (int round = 0; round < 3; ++round) {
     const MeetingFolder folder;
     Processes p(size, [&](int rank, Report& report) {
-      sum_for_ever(folder, rank, size, count, kPatience, report);
+      sum_for_ever(folder, rank, GetParam(), kPatience, report);
     });
     ASSERT_TRUE(p.wait_progress(victim, 3 + round));
     const int64_t killed = now_ns();
@@ -107,11 +111,11 @@ TEST_P(GlooProcessTest, AKilledPeerIsNoticedByAllAtOnce) {
 }
 
 TEST_P(GlooProcessTest, AStoppedPeerIsNamedAtTheDeadline) {
-  const auto [size, count] = GetParam();
+  const int size = GetParam().size;
   const int victim = 1;
   const MeetingFolder folder;
   Processes p(size, [&](int rank, Report& report) {
-    sum_for_ever(folder, rank, size, count, seconds(2), report);
+    sum_for_ever(folder, rank, GetParam(), seconds(2), report);
   });
   ASSERT_TRUE(p.wait_progress(victim, 3));
   p.signal(victim, SIGSTOP);
@@ -132,11 +136,11 @@ TEST_P(GlooProcessTest, AStoppedPeerIsNamedAtTheDeadline) {
 }
 
 TEST_P(GlooProcessTest, AbortEndsAnAllreduceWithAStoppedPeer) {
-  const auto [size, count] = GetParam();
+  const auto [size, count, shared_memory] = GetParam();
   const int victim = size - 1;
   const MeetingFolder folder;
   Processes p(size, [&](int rank, Report& report) {
-    auto group = join(folder, rank, size);
+    auto group = join(folder, rank, size, shared_memory);
     if (!group.ok()) return report.finish(group.error().message());
     // What another thread of a worker does when the coordinator tells it of a new roster.
     std::thread watcher;
@@ -173,10 +177,13 @@ TEST_P(GlooProcessTest, AbortEndsAnAllreduceWithAStoppedPeer) {
 // Both members wait for each other in turn with messages of many segments: the kill or stop falls
 // into the middle of one.
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooProcessTest,
-                         ::testing::Values(Case{2, 1000}, Case{2, 8'000'000}, Case{3, 3'000'000},
-                                           Case{4, 1000}, Case{4, 2'000'000}),
+                         ::testing::Values(Case{2, 1000, false}, Case{2, 8'000'000, false},
+                                           Case{3, 3'000'000, false}, Case{4, 1000, false},
+                                           Case{4, 2'000'000, false}, Case{2, 1000, true},
+                                           Case{2, 8'000'000, true}, Case{4, 2'000'000, true}),
                          [](const auto& info) {
-                           return std::to_string(info.param.size) + "Of" +
+                           return (info.param.shared_memory ? "Shared" : "Gloo") +
+                                  std::to_string(info.param.size) + "Of" +
                                   std::to_string(info.param.count);
                          });
 
@@ -184,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GlooProcessTest,
 TEST(GlooProcessTest, OneThatDoesNotComeIsToldFromOneThatWaitsForIt) {
   const MeetingFolder folder;
   Processes p(4, [&](int rank, Report& report) {
-    auto group = join(folder, rank, 4);
+    auto group = join(folder, rank, 4, false);
     if (!group.ok()) return report.finish(group.error().message());
     if (rank == 3) {
       ::pause();  // in the data loader, say
@@ -219,7 +226,7 @@ TEST_P(GlooFormingTest, APeerThatDiesBeforeItConnectsFailsTheOthersAtOnce) {
                                .timeout = kPatience});
         return;
       }
-      auto group = join(folder, rank, size);
+      auto group = join(folder, rank, size, true);
       report.finish(group.ok() ? "good" : group.error().message());
     });
     const int64_t began = now_ns();
@@ -268,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GlooFormingTest, ::testing::Values(2, 4));
 TEST(GlooFormingTest, APeerThatNeverComesIsNamed) {
   const MeetingFolder folder;
   Processes p(2, [&](int rank, Report& report) {
-    auto group = join(folder, rank, 3, milliseconds(300));
+    auto group = join(folder, rank, 3, true, milliseconds(300));
     report.finish(group.ok() ? "good" : group.error().message());
   });
   for (int r = 0; r < 2; ++r) {

@@ -191,7 +191,7 @@ TEST_P(GroupFailureTest, AHundredGroupsLiveInOneProcess) {
   const auto files = count("/proc/self/fd");
   {
     std::shared_ptr<GlooDevice> device;
-    if (GetParam() == Backend::kGloo) device = *GlooDevice::open("127.0.0.1");
+    if (GetParam() != Backend::kLocal) device = *GlooDevice::open("127.0.0.1");
     std::vector<std::vector<std::unique_ptr<Group>>> all;
     for (int i = 0; i < 50; ++i) all.push_back(make_groups(GetParam(), 2, device));
     // The even ones by rank, the odd ones backwards: no order between groups is needed.
@@ -227,9 +227,8 @@ TEST_P(GroupFailureTest, TwoCollectivesAtOnceOnOneTagAreABug) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupFailureTest,
-                         ::testing::Values(Backend::kLocal, Backend::kGloo), [](const auto& info) {
-                           return info.param == Backend::kLocal ? "Local" : "Gloo";
-                         });
+                         ::testing::Values(Backend::kLocal, Backend::kGloo, Backend::kShared),
+                         [](const auto& info) { return backend_name(info.param); });
 
 TEST(LocalGroupTest, ARankCanBeTakenOnce) {
   auto hub = LocalHub::create(test_names(2));

@@ -206,11 +206,11 @@ TEST_P(GroupTest, TagsDoNotMeet) {
 }
 
 std::string case_name(const ::testing::TestParamInfo<std::tuple<Backend, int>>& info) {
-  return (std::get<0>(info.param) == Backend::kLocal ? "Local" : "Gloo") +
-         std::to_string(std::get<1>(info.param));
+  return backend_name(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param));
 }
 INSTANTIATE_TEST_SUITE_P(Backends, GroupTest,
-                         ::testing::Combine(::testing::Values(Backend::kLocal, Backend::kGloo),
+                         ::testing::Combine(::testing::Values(Backend::kLocal, Backend::kGloo,
+                                                              Backend::kShared),
                                             ::testing::Values(1, 2, 3, 4, 8, 11)),
                          case_name);
 

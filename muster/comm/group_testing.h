@@ -28,7 +28,11 @@ inline void on_all(int size, const std::function<void(int)>& body) {
   for (auto& t : threads) t.join();
 }
 
-enum class Backend { kLocal, kGloo };
+enum class Backend { kLocal, kGloo, kShared };  // kShared: Gloo's, with shared memory
+
+inline std::string backend_name(Backend backend) {
+  return backend == Backend::kLocal ? "Local" : backend == Backend::kGloo ? "Gloo" : "Shared";
+}
 
 // All members of a new group; on a device of their own unless one is given.
 inline std::vector<std::unique_ptr<Group>> make_groups(
@@ -46,7 +50,8 @@ inline std::vector<std::unique_ptr<Group>> make_groups(
                                   .rendezvous = &rendezvous,
                                   .rank = r,
                                   .names = test_names(size),
-                                  .timeout = std::chrono::seconds(30)});
+                                  .timeout = std::chrono::seconds(30),
+                                  .shared_memory = backend == Backend::kShared});
     MUSTER_CHECK(group.ok(), group.ok() ? "" : group.error().message());
     groups[static_cast<size_t>(r)] = *std::move(group);
   });
