@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "muster/base/check.h"
 #include "muster/base/thread.h"
 
 namespace muster::train {
@@ -88,6 +90,22 @@ void Session::start_loader() {
       StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), &loading_.batches,
                 &plan_.schema, optimizer_.get()},
       total_steps_);
+}
+
+Status Session::reset() {
+  MUSTER_TRY(const auto first, build_first_net(plan_));
+  const auto bytes = arena_->bytes();
+  std::memset(bytes.data(), 0, bytes.size());
+  arena_->counters() = Counters{};
+  const auto copy = [&](const std::string& name, const torch::Tensor& value) {
+    size_t t = 0;
+    MUSTER_CHECK(arena_->find(name, &t) != nullptr, "the model has changed");
+    std::memcpy(arena_->tensor(t).data(), value.const_data_ptr<float>(),
+                arena_->tensor(t).size_bytes());
+  };
+  for (const auto& item : first.net->named_parameters()) copy(item.key(), item.value());
+  for (const auto& item : model::collect_statistics(*first.net)) copy(item.name, item.running);
+  return {};
 }
 
 Stepper& Session::stepper() {

@@ -44,6 +44,7 @@ Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
       message_(parts.arena->layout().blocks().size(), static_cast<int>(job.lanes)),
+      draft_(message_),
       lane_results_(static_cast<size_t>(job.lanes)),
       squares_(parts.arena->layout().blocks().size()),
       block_norms_(squares_.size()),
@@ -113,15 +114,27 @@ Status Stepper::run_lanes() {
 }
 
 Status Stepper::commit(uint8_t roster_byte) {
-  message_.clear();
-  std::ranges::copy(parts_.sum->seen(), message_.seen().begin());
+  draft_.clear();
+  std::ranges::copy(parts_.sum->seen(), draft_.seen().begin());
   for (const int lane : own_lanes_) {
     auto result = lane_results_[static_cast<size_t>(lane)];
     result.not_finite = parts_.sum->not_finite(lane);
-    message_.set_lane(lane, result);
+    draft_.set_lane(lane, result);
   }
-  message_.set_roster_byte(roster_byte);
-  return group_->allreduce_max(message_.bytes(), {.timeout = timeout_});
+  draft_.set_roster_byte(roster_byte);
+  MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
+  std::swap(draft_, message_);
+  return {};
+}
+
+roster::Position Stepper::position() const {
+  const Counters& counters = parts_.arena->counters();
+  return {static_cast<uint64_t>(counters.step), static_cast<uint32_t>(counters.attempt)};
+}
+
+void Stepper::forget() {
+  holds_sums_ = false;
+  message_of_.reset();
 }
 
 bool Stepper::mend_scales(const CommitMessage& message) {
@@ -142,6 +155,7 @@ bool Stepper::mend_scales(const CommitMessage& message) {
     exponents[b] = exact::redo_exponent(exponents[b], message.seen()[b]);
   }
   parts_.arena->counters().redone += 1;
+  parts_.arena->counters().redoing = 1;
   return true;
 }
 
@@ -164,16 +178,18 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
     if (job_.not_finite != "skip") return not_finite_error(message, *not_finite);
     report.skipped = true;
   } else if (mend_scales(message)) {
+    message_of_ = position();
     counters.attempt += 1;
     holds_sums_ = false;
     return std::optional<StepReport>();
   }
   // From here on the step is committed.
-  const bool looked_first = counters.step == 0 && job_.sync.reduction == "exact";
-  report.redone = counters.attempt > (looked_first ? 1 : 0);
+  message_of_ = position();
+  report.redone = counters.redoing != 0;
   finish_step(message, report);
   counters.step += 1;
   counters.attempt = 0;
+  counters.redoing = 0;
   counters.samples += report.samples;
   counters.skipped += report.skipped ? 1 : 0;
   holds_sums_ = false;

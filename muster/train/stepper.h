@@ -31,6 +31,7 @@
 #include "muster/config/job.h"
 #include "muster/data/loader.h"
 #include "muster/optim/optimizer.h"
+#include "muster/roster/types.h"
 #include "muster/train/arena.h"
 #include "muster/train/commit.h"
 #include "muster/train/gradient_sum.h"
@@ -82,10 +83,15 @@ class Stepper {
 
   // The sums of the arena's next step are here, on every worker, and not applied.
   bool holds_sums() const { return holds_sums_; }
-  // They are worthless: the arena's state was replaced.
-  void drop_sums() { holds_sums_ = false; }
-  // Of the last commit that succeeded, or of another worker's that was taken over.
+  // How far the arena is.
+  roster::Position position() const;
+  // Of the last commit that succeeded, or that was taken over from another worker. It stays until
+  // the next one has succeeded: a worker that missed it may ask for it until then.
   CommitMessage& message() { return message_; }
+  // The position that message() led away from, to the present one.
+  std::optional<roster::Position> message_of() const { return message_of_; }
+  // The arena's state is about to be replaced: sums and message no longer belong to it.
+  void forget();
 
  private:
   GradientSum::Mode mode() const;
@@ -112,6 +118,8 @@ class Stepper {
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group
   CommitMessage message_;
+  CommitMessage draft_;  // of the commit under way
+  std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
   std::vector<double> squares_;              // by block

@@ -91,7 +91,7 @@ std::vector<std::string> train_together(const std::string& text, std::vector<std
                                         int workers, Backend backend) {
   sets.emplace_back("threads=1");
   std::vector<std::string> names;
-  for (int w = 0; w < workers; ++w) names.push_back("w" + std::to_string(w));
+  for (int w = 0; w < workers; ++w) names.push_back(fmt::format("w{}", w));
   const auto hub = comm::LocalHub::create(names);
   comm::MemoryRendezvous rendezvous;
   std::vector<std::string> results(static_cast<size_t>(workers));
@@ -101,8 +101,11 @@ std::vector<std::string> train_together(const std::string& text, std::vector<std
       Result<std::unique_ptr<comm::Group>> group = [&]() -> Result<std::unique_ptr<comm::Group>> {
         if (backend == Backend::kLocal) return hub->join(w);
         MUSTER_TRY(auto device, comm::GlooDevice::open("127.0.0.1"));
-        return comm::make_gloo_group(
-            {.device = std::move(device), .rendezvous = &rendezvous, .rank = w, .names = names});
+        return comm::make_gloo_group({.device = std::move(device),
+                                      .rendezvous = &rendezvous,
+                                      .rank = w,
+                                      .names = names,
+                                      .shared_memory = workers != 2});
       }();
       ASSERT_TRUE(group.ok()) << group.error().message();
       results[static_cast<size_t>(w)] = train_as(text, sets, w, workers, group->get());
