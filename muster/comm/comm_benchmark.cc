@@ -10,6 +10,7 @@
 //   group_cpu_us, gloo_cpu_us   processor time of both processes together, mean
 // Forming: from the exchange of addresses to a group that can be used, by number of members.
 // Abort: from abort() to the return of an allreduce that was blocked by a peer that did not come.
+// Killed: from SIGKILL of one process to the error on the last survivor.
 // Every sum is verified.
 #include <sys/resource.h>
 
@@ -98,10 +99,13 @@ Times compare(const std::string& folder, int rank, int size, bool shared_memory,
   const int rounds = bytes <= (1 << 20) ? 60 : bytes <= (16 << 20) ? 30 : 12;
   std::vector<double> group_us, gloo_us;
   Times times;
+  // Each sum multiplies the last by the number of members, so that nothing needs to be filled in
+  // between and every call is verified by the last of a batch.
   const auto run = [&](bool ours, std::vector<double>& us, double& cpu) {
+    std::fill(data.begin(), data.end(), rank + 1);
+    auto expected = static_cast<uint32_t>(size + 1);  // twice the sum of ranks over the size
     const double cpu_before = cpu_seconds();
     for (int i = 0; i < batch; ++i) {
-      std::fill(data.begin(), data.end(), rank + 1);
       const auto before = steady_clock::now();
       if (ours) {
         const Status status = group->allreduce_sum(std::span(data));
@@ -110,10 +114,11 @@ Times compare(const std::string& folder, int rank, int size, bool shared_memory,
         bare.allreduce(data);
       }
       us.push_back(std::chrono::duration<double, std::micro>(steady_clock::now() - before).count());
-      const int sum = size * (size + 1) / 2;
-      MUSTER_CHECK(data.front() == sum && data.back() == sum, "a wrong sum");
+      expected *= static_cast<uint32_t>(size);
     }
     cpu += (cpu_seconds() - cpu_before) * 1e6 / batch / rounds;
+    const auto twice = [](int32_t x) { return 2 * static_cast<uint32_t>(x); };
+    MUSTER_CHECK(twice(data.front()) == expected && twice(data.back()) == expected, "a wrong sum");
   };
   for (int i = 0; i < 3; ++i) {  // to warm up
     double ignored = 0;
@@ -250,6 +255,42 @@ void Abort(benchmark::State& state) {
 BENCHMARK(Abort)->ArgName("members")->Arg(2)->Arg(4)->Arg(8)->Iterations(1)->UseManualTime()->Unit(
     benchmark::kMillisecond);
 
+// From SIGKILL of one process to the error on the last of the others, in the middle of sums.
+void Killed(benchmark::State& state) {
+  const int size = static_cast<int>(state.range(0));
+  const bool shared_memory = state.range(1) != 0;
+  for (auto _ : state) {
+    std::vector<double> ms;
+    for (int round = 0; round < 9; ++round) {
+      const MeetingFolder folder;
+      Processes processes(size, [&](int rank, Report& report) {
+        const auto group = join(folder.path(), rank, size, shared_memory);
+        std::vector<int32_t> data(1 << 20);
+        while (group->allreduce_sum(std::span(data)).ok()) ++report.progress;
+        report.finish("");
+      });
+      if (!processes.wait_progress(1, 5)) return state.SkipWithError("no progress");
+      const auto killed = steady_clock::now().time_since_epoch().count();
+      processes.signal(1, SIGKILL);
+      int64_t last = 0;
+      for (int r = 0; r < size; ++r) {
+        if (r == 1) continue;
+        if (!processes.wait_done(r)) return state.SkipWithError("a process did not notice");
+        last = std::max<int64_t>(last, processes.report(r).ended_ns);
+      }
+      ms.push_back(static_cast<double>(last - killed) * 1e-6);
+    }
+    state.SetIterationTime(median(ms) * 1e-3);
+    state.counters["worst_ms"] = *std::max_element(ms.begin(), ms.end());
+  }
+}
+BENCHMARK(Killed)
+    ->ArgNames({"members", "shared"})
+    ->ArgsProduct({{2, 4}, {0, 1}})
+    ->Iterations(1)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
 // What a collective costs where there is nobody to talk to.
 void Solo(benchmark::State& state) {
   auto group = solo_group("alone");
@@ -262,7 +303,6 @@ BENCHMARK(Solo);
 void Local(benchmark::State& state) {
   const auto bytes = static_cast<size_t>(state.range(0));
   auto groups = make_groups(Backend::kLocal, 2);
-  std::atomic<bool> stop{false};
   std::thread other([&] {
     std::vector<int32_t> data(bytes / 4);
     while (groups[1]->allreduce_sum(std::span(data)).ok()) {

@@ -236,6 +236,9 @@ std::pair<int, std::string> GlooMember::find_culprit(int peer, const Operation& 
 
 bool GlooMember::late(int peer, const Operation& op) {
   const auto [culprit, how] = find_culprit(peer, op);
+  // Silent, because it has said its last words already? Then they count: if this process was
+  // stopped for a while, they blame it, and rightly.
+  if (watch_->is_over(culprit)) wait_failed(kVerdict);
   return fail(
       {.kind = FailureKind::kDeadline,
        .culprit = culprit,

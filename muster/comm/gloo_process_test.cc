@@ -131,7 +131,8 @@ TEST_P(GlooProcessTest, AStoppedPeerIsNamedAtTheDeadline) {
   // It wakes up in a world that has gone on, and says so.
   p.signal(victim, SIGCONT);
   ASSERT_TRUE(p.wait_done(victim));
-  EXPECT_THAT(p.report(victim).message, HasSubstr("failed"));
+  EXPECT_THAT(p.report(victim).message, HasSubstr("(worker-b) is silent"));
+  EXPECT_EQ(p.report(victim).culprit, victim);
   EXPECT_EQ(p.reap(victim, false), 0);
 }
 

@@ -42,9 +42,8 @@ constexpr size_t kLongestText = 4096;
 
 template <typename Header>
 std::string encode(const Header& header, std::string_view rest) {
-  std::string bytes(sizeof(header) + rest.size(), '\0');
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  std::memcpy(bytes.data() + sizeof(header), rest.data(), rest.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes.append(rest);
   return bytes;
 }
 
@@ -193,6 +192,11 @@ std::string PeerWatch::greeting(int rank) const {
 bool PeerWatch::has_left(int rank) const {
   const std::lock_guard lock(mutex_);
   return peers_[static_cast<size_t>(rank)].left;
+}
+
+bool PeerWatch::is_over(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return peers_[static_cast<size_t>(rank)].over;
 }
 
 void PeerWatch::set_alarm(std::optional<Moment> moment) {

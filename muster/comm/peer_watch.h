@@ -71,6 +71,8 @@ class PeerWatch {
   std::string greeting(int rank) const;
   // The peer has left in good order: expect no more of it.
   bool has_left(int rank) const;
+  // It has left, failed or been lost. For the latter two a handler has been called, or is about to.
+  bool is_over(int rank) const;
 
   void set_alarm(std::optional<Moment> moment);
 
