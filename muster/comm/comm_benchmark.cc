@@ -172,7 +172,7 @@ void AllreduceBesideGloo(benchmark::State& state) {
   }
 }
 BENCHMARK(AllreduceBesideGloo)
-    ->ArgsProduct({{2},
+    ->ArgsProduct({{2, 4},
                    {0, 1},
                    {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 24 << 20,
                     64 << 20}})

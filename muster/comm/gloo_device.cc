@@ -55,8 +55,8 @@ class AllSignalsBlocked {
 struct GlooDevice::Impl {
   Fd timer{::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
   Ticker ticker{timer.get()};
-  // After the two: its thread, which uses them, is joined when this goes. (Contexts hold it as well,
-  // but they are gone by then: their wires hold the GlooDevice.)
+  // After the two: its thread, which uses them, is joined when this goes. (Contexts hold it as
+  // well, but they are gone by then: their wires hold the GlooDevice.)
   std::shared_ptr<gloo::transport::tcp::Device> device;
   std::mutex mutex;
   int hurries = 0;  // guarded by mutex

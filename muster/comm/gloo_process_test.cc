@@ -188,6 +188,58 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GlooProcessTest,
                                   std::to_string(info.param.count);
                          });
 
+// Gloo itself does not tell an operation that its connection broke, or was closed, in the middle of
+// its message. The receiver's memory is shared with the test, so that it sees when that is.
+class MiddleOfAMessageTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(MiddleOfAMessageTest, TheReceiverIsWoken) {
+  const bool kill = GetParam();  // the sender; else it is stopped and the receiver aborts
+  constexpr size_t kBytes = 256 << 20;
+  void* memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* received = static_cast<volatile uint8_t*>(memory);
+  {
+    const MeetingFolder folder;
+    Processes p(2, [&](int rank, Report& report) {
+      auto group = join(folder, rank, 2, false);
+      if (!group.ok()) return report.finish(group.error().message());
+      if (rank == 1) {
+        const std::vector<uint8_t> data(kBytes, 7);
+        (void)(*group)->send(std::span(data), 0, {.timeout = kPatience});
+        ::pause();
+      }
+      std::thread watcher([&] {
+        while (report.progress == 0) std::this_thread::sleep_for(milliseconds(1));
+        if (report.progress == 1) (*group)->abort("a new roster");
+      });
+      const std::span<uint8_t> into(static_cast<uint8_t*>(memory), kBytes);
+      const Status status = (*group)->recv(into, 1, {.timeout = kPatience});
+      if (kill) report.progress = 2;
+      watcher.join();
+      report.finish(**group, status);
+    });
+    ASSERT_TRUE(Processes::eventually([&] { return received[1 << 20] == 7; }));
+    p.signal(1, SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(100));  // what is in the sockets may arrive
+    ASSERT_EQ(received[kBytes - 1], 0) << "the message was too short to stop in its middle";
+    const int64_t began = now_ns();
+    if (kill) {
+      p.signal(1, SIGKILL);
+    } else {
+      p.report(0).progress = 1;
+    }
+    ASSERT_TRUE(p.wait_done(0));
+    EXPECT_LT(since(p.report(0), began), kSoon);
+    EXPECT_EQ(p.report(0).culprit, kill ? 1 : 0) << p.report(0).message;
+    EXPECT_EQ(p.report(0).kind, kill ? FailureKind::kPeerLost : FailureKind::kAborted);
+  }
+  ::munmap(memory, kBytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, MiddleOfAMessageTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Kill" : "Abort"; });
+
 // A member that is alive but elsewhere is told from one that is stopped, and from one that waits.
 TEST(GlooProcessTest, OneThatDoesNotComeIsToldFromOneThatWaitsForIt) {
   const MeetingFolder folder;
