@@ -11,15 +11,19 @@ from pathlib import Path
 
 from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, main
 
-# Notes every signal it can, and leaves when a file called `leave` appears.
+# Notes every signal it can, and leaves when a file called `leave` appears. A handler may run while the
+# main program is still inside its own write of "ready": a file object then refuses the second write
+# ("reentrant call") and the worker dies of it, so each note is one system call.
 NOTES = """\
-    notes = open(os.environ["NOTES"], "a", buffering=1)
+    notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND)
+    def write(word):
+        os.write(notes, word.encode() + b"\\n")
     def note(number, frame):
-        print(signal.Signals(number).name, file=notes)
+        write(signal.Signals(number).name)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCONT):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, note)
-    print("ready", file=notes)
+    write("ready")
     while not os.path.exists(os.environ["NOTES"] + ".leave"):
         time.sleep(0.01)
     sys.exit(77)
@@ -27,12 +31,13 @@ NOTES = """\
 
 
 def wait_until(condition, what):
-    """For something that will happen; the limit only ends a test that is broken."""
+    """For something that will happen; the limit only ends a test that is broken. `what` may be a
+    function that tells it as it is at the end."""
     for _ in range(6000):
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError(f"waited a minute for {what}")
+    raise AssertionError(f"waited a minute for {what() if callable(what) else what}")
 
 
 class Launch(CommandTest):
@@ -209,7 +214,7 @@ class Signals(CommandTest):
         return self.notes.read_text().split()
 
     def await_note(self, *expected):
-        wait_until(lambda: self.noted() == list(expected), f"{expected}; notes: {self.noted()}")
+        wait_until(lambda: self.noted() == list(expected), lambda: f"{expected}; notes: {self.noted()}")
 
     def let_leave(self):
         (self.folder / "notes.leave").touch()
