@@ -198,8 +198,7 @@ class MiddleOfAMessageTest : public ::testing::TestWithParam<bool> {};
 TEST_P(MiddleOfAMessageTest, TheReceiverIsWoken) {
   const bool kill = GetParam();  // the sender; else it is stopped and the receiver aborts
   constexpr size_t kBytes = 256 << 20;
-  void* memory =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto* received = static_cast<volatile uint8_t*>(memory);
   {
