@@ -4,8 +4,7 @@
 // another comes in one message, not around a ring. That is the least latency and, with parts of
 // 1/size of the data, also the least bytes (those of a ring, 2 (size-1)/size of the data each way);
 // and whoever is missing is known by name. Only tiny reductions and broadcasts in groups of more
-// than kDirect go by a tree.
-// Large reductions: gloo_exchange.cc.
+// than kDirect go by a tree. Large reductions: gloo_exchange.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -26,6 +26,8 @@ class GlooMember final : public Group {
   static Result<std::unique_ptr<GlooMember>> create(const GlooGroupOptions& options);
   ~GlooMember() override;
 
+  std::string_view transport() const override { return use_plane_ ? "shared memory" : "tcp"; }
+
   // Meets the others and connects.
   Status form(const GlooGroupOptions& options);
 

@@ -66,6 +66,9 @@ void sum_for_ever(const MeetingFolder& folder, int rank, const Case& c, Duration
   const auto [size, count, shared_memory] = c;
   auto group = join(folder, rank, size, shared_memory);
   if (!group.ok()) return report.finish(group.error().message());
+  if ((*group)->transport() != (shared_memory ? "shared memory" : "tcp")) {
+    return report.finish("the wrong transport");
+  }
   std::vector<int32_t> data(count);
   while (true) {
     std::fill(data.begin(), data.end(), rank + 1);
@@ -257,6 +260,21 @@ TEST(GlooProcessTest, OneThatDoesNotComeIsToldFromOneThatWaitsForIt) {
     // A barrier goes by way of others: some wait for a member that waits itself.
     EXPECT_EQ(p.report(r).culprit, 3) << r << p.report(r).message;
     EXPECT_THAT(p.report(r).message, HasSubstr("rank 3 (worker-d) lives, but did not come"));
+  }
+}
+
+TEST(GlooProcessTest, OneWithoutSharedMemorySpeaksForAll) {
+  const MeetingFolder folder;
+  Processes p(3, [&](int rank, Report& report) {
+    auto group = join(folder, rank, 3, rank != 1);
+    if (!group.ok()) return report.finish(group.error().message());
+    std::vector<int32_t> data(100'000, 1);
+    const Status status = (*group)->allreduce_sum(std::span(data));
+    report.finish(status.ok() && data[99'999] == 3 ? std::string((*group)->transport()) : "bad");
+  });
+  for (int r = 0; r < 3; ++r) {
+    ASSERT_TRUE(p.wait_done(r));
+    EXPECT_STREQ(p.report(r).message, "tcp");
   }
 }
 

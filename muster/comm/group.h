@@ -26,6 +26,9 @@
 // tags have nothing to do with those of collectives. Destroy a group only when no call is under
 // way; peers that hang do not hold that up.
 //
+// Memory. Nothing has to be registered, and collectives allocate nothing here once a tag has been
+// used (Gloo allocates a little for each message).
+//
 // Bits. Integer sums and maxima do not depend on anything. A float sum is the same on all members,
 // and the same in every run with the same size, backend and length; no more is promised.
 #pragma once
@@ -39,6 +42,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -119,6 +123,8 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& name(int rank) const { return names_.at(static_cast<size_t>(rank)); }
+  // How members talk, for logs: "one process", "shared memory", "tcp".
+  virtual std::string_view transport() const = 0;
   // "rank 2 (worker-c@host3)"
   std::string describe(int rank) const;
 

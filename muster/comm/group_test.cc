@@ -40,8 +40,13 @@ void expect_good(const Status& status) {
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message());
 }
 
-TEST_P(GroupTest, KnowsItsMembers) {
+TEST_P(GroupTest, KnowsItsMembersAndHowTheyTalk) {
+  const Backend backend = std::get<0>(GetParam());
+  const std::string_view transport = backend == Backend::kLocal || size() == 1 ? "one process"
+                                     : backend == Backend::kGloo               ? "tcp"
+                                                                               : "shared memory";
   together([&](Group& g) {
+    EXPECT_EQ(g.transport(), transport);
     EXPECT_EQ(g.size(), size());
     for (int r = 0; r < size(); ++r) EXPECT_EQ(g.name(r), test_names(size())[size_t(r)]);
     EXPECT_FALSE(g.failed());

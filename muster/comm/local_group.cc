@@ -64,6 +64,8 @@ class LocalHub::Member final : public Group {
   Member(int rank, std::shared_ptr<LocalHub> hub, State& state)
       : Group(rank, state.names), hub_(std::move(hub)), state_(state) {}
 
+  std::string_view transport() const override { return "one process"; }
+
   ~Member() override {
     retire();
     const Lock lock(state_.mutex);
