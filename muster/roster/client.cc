@@ -81,15 +81,15 @@ class Client::Line final : public wire::Stream::Listener {
     return tiding;
   }
 
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
-                                            Duration timeout) {
+  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
+                                            std::stop_token stop) {
     std::unique_lock lock(mutex_);
     offer_ = Offer{roster, std::move(blob), std::nullopt};
     send_offer();
     const auto over = [&] {
       return offer_->answer || newest_->number > roster || standing_ != Standing::kUp;
     };
-    changed_.wait_for(lock, timeout, over);
+    changed_.wait_for(lock, stop, timeout, over);
     const Offer offer = *std::exchange(offer_, std::nullopt);
     if (offer.answer && offer.answer->blobs) return *offer.answer->blobs;
     if (standing_ != Standing::kUp) return Error(ErrorKind::kIo, "this worker is out: {}", reason_);
@@ -98,6 +98,9 @@ class Client::Line final : public wire::Stream::Listener {
                    sequence_of(newest_->number), sequence_of(roster), newest_->reason);
     }
     if (offer.answer) return Error(ErrorKind::kIo, "{}", offer.answer->reason);
+    if (stop.stop_requested()) {
+      return Error(ErrorKind::kInterrupted, "the exchange of addresses was stopped");
+    }
     return Error(ErrorKind::kIo,
                  "not all members of roster {} gave their addresses within {:.1f} s",
                  sequence_of(roster), seconds(timeout));
@@ -320,7 +323,7 @@ class Client::Line final : public wire::Stream::Listener {
   grpc::CompletionQueue queue_;
 
   mutable std::mutex mutex_;  // all below
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::mt19937_64 random_;
   bool stopping_ = false;
   Moment stop_by_;
@@ -370,8 +373,8 @@ Tiding Client::wait(RosterNumber than, Duration timeout, bool until_released) {
 }
 
 Result<std::vector<std::string>> Client::exchange(RosterNumber roster, std::string blob,
-                                                  Duration timeout) {
-  return line_->exchange(roster, std::move(blob), timeout);
+                                                  Duration timeout, std::stop_token stop) {
+  return line_->exchange(roster, std::move(blob), timeout, std::move(stop));
 }
 
 void Client::set_activity(Activity activity) {

@@ -173,7 +173,7 @@ TEST_F(CoordinatorTest, AnExchangeEndsWhenItsRosterIsSuperseded) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience / 2);
 }
 
-TEST_F(CoordinatorTest, AnExchangeEndsWhenItsTimeIsOver) {
+TEST_F(CoordinatorTest, AnExchangeEndsWhenItsTimeIsOverOrItIsStopped) {
   options_.roster.expected = 2;
   start();
   ClientOptions options;
@@ -187,6 +187,15 @@ TEST_F(CoordinatorTest, AnExchangeEndsWhenItsTimeIsOver) {
   const auto all = one->exchange(one->newest()->number, "x", 50ms);
   ASSERT_FALSE(all.ok());
   EXPECT_THAT(all.error().message(), HasSubstr("not all members of roster 1 gave their addresses"));
+  std::stop_source source;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(20ms);
+    source.request_stop();
+  });
+  const auto stopped = one->exchange(one->newest()->number, "x", kPatience, source.get_token());
+  stopper.join();
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_THAT(stopped.error().message(), HasSubstr("was stopped"));
 }
 
 TEST_F(CoordinatorTest, AClosedLineIsADeath) {

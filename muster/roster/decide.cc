@@ -61,6 +61,7 @@ class Deciding {
   void look_round() {
     for (const Member& member : state_.current.members) {
       const WorkerState* found = worker(member.key);
+      by_rank_.push_back(found);
       if (!found) continue;
       members_.push_back(found);
       if (found->beat.activity == Activity::kForming) ++forming_;
@@ -134,8 +135,9 @@ class Deciding {
   void find_members() {
     const Roster& roster = state_.current;
     settled_ = true;
-    for (const Member& member : roster.members) {
-      const WorkerState* found = worker(member.key);
+    for (size_t rank = 0; rank < roster.members.size(); ++rank) {
+      const Member& member = roster.members[rank];
+      const WorkerState* found = by_rank_[rank];
       if (!found || gone(member.key)) {
         lost_ = true;
         settled_ = false;
@@ -155,6 +157,7 @@ class Deciding {
         leaves_ = true;
       } else {
         stay_.push_back(member);
+        staying_.push_back(found);
       }
     }
     for (const WorkerKey& key : roster.leaving) {
@@ -195,15 +198,15 @@ class Deciding {
   void judge_failures() {
     std::optional<Moment> since;
     std::string trouble;
-    for (const Member& member : stay_) {
-      const WorkerState& found = *worker(member.key);
+    for (const WorkerState* member : staying_) {
+      const WorkerState& found = *member;
       if (found.beat.broken == 0 || found.beat.broken > state_.highest) continue;
       void_through_ = std::max(void_through_, found.beat.broken);
       if (found.beat.broken != state_.current.number || !found.broke) continue;
       if (!since || *found.broke < *since) {
         since = found.broke;
         trouble =
-            fmt::format("the group failed at worker {}: {}", member.key.id, found.beat.trouble);
+            fmt::format("the group failed at worker {}: {}", found.key().id, found.beat.trouble);
       }
     }
     if (!since || lost_) return;
@@ -213,14 +216,43 @@ class Deciding {
     if (!reached(*since + std::min<Duration>(wait, options_.lease))) return;
     result_.retry = true;
     say(std::move(trouble));
+    count_conflicts();
     put_one_out();
+  }
+
+  // Adds to the conflicts what this failure says: see Conflict.
+  void count_conflicts() {
+    std::set<std::pair<std::string, std::string>> pairs;
+    for (const WorkerState* member : staying_) {
+      const WorkerState& found = *member;
+      if (!blames(found)) continue;
+      const auto other = state_.workers.find(found.beat.suspect);
+      if (other == state_.workers.end() || !is_member(other->second)) continue;
+      const bool noticed = other->second.beat.broken == state_.current.number;
+      const bool mutual = blames(other->second) && other->second.beat.suspect == found.key().id;
+      if (!noticed || mutual) pairs.insert(std::minmax(found.key().id, found.beat.suspect));
+    }
+    result_.conflicts = state_.conflicts;
+    for (const auto& [a, b] : pairs) {
+      const auto known = std::ranges::find_if(
+          result_.conflicts, [&](const Conflict& one) { return one.a == a && one.b == b; });
+      if (known == result_.conflicts.end()) {
+        result_.conflicts.push_back({a, b, 1});
+      } else {
+        ++known->rosters;
+      }
+    }
+  }
+  bool blames(const WorkerState& worker) const {
+    return worker.beat.broken == state_.current.number && !worker.beat.suspect.empty() &&
+           worker.beat.suspect != worker.key().id;
   }
 
   // Of those who failed with each other often enough: the one in most conflicts, then the higher
   // id.
   void put_one_out() {
     std::map<std::string, int> degree;
-    for (const Conflict& conflict : state_.conflicts) {
+    for (const Conflict& conflict : result_.conflicts) {
       if (conflict.rosters < options_.tries) continue;
       ++degree[conflict.a];
       ++degree[conflict.b];
@@ -249,7 +281,8 @@ class Deciding {
     std::vector<const WorkerState*> candidates;
     for (const auto& [id, worker] : state_.workers) {
       const WorkerKey& key = worker.key();
-      if (is_member(worker) || worker.beat.leaving || gone(key) ||
+      // One that holds a roster was a member: it still is, or it is out and must ask in anew.
+      if (is_member(worker) || worker.join.held.number != 0 || worker.beat.leaving || gone(key) ||
           std::ranges::find(leaving_, key) != leaving_.end() ||
           std::ranges::find(state_.current.leaving, key) != state_.current.leaving.end()) {
         continue;
@@ -370,7 +403,8 @@ class Deciding {
   const Options& options_;
   Decision result_;
   std::vector<std::string> why_;
-  std::vector<const WorkerState*> members_;  // of the present roster, that are known; sorted
+  std::vector<const WorkerState*> by_rank_;  // members of the present roster; null: not known
+  std::vector<const WorkerState*> members_;  // those that are known; sorted
   int forming_ = 0;                          // how many of them say so
   int waiting_ = 0;                          // how many wait inside the present group
   bool settled_ = false;                     // every member is in the group of the present roster
@@ -378,6 +412,7 @@ class Deciding {
   bool leaves_ = false;                      // a member asked to go
   RosterNumber void_through_ = 0;
   std::vector<Member> stay_;
+  std::vector<const WorkerState*> staying_;  // the same
   std::vector<Member> add_;
   std::vector<WorkerKey> leaving_;
 };
@@ -389,6 +424,7 @@ Decision decide(Moment now, const State& state, const Options& options) {
 }
 
 void carry_out(Moment now, const Decision& decision, State& state, const Options& options) {
+  if (decision.retry && !decision.conflicts.empty()) state.conflicts = decision.conflicts;
   for (const Removal& removal : decision.out) {
     const auto found = state.workers.find(removal.who.id);
     if (found == state.workers.end() || found->second.key() != removal.who) continue;

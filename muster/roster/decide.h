@@ -41,10 +41,13 @@ struct WorkerState {
 };
 
 // Two that could not work together, and in how many rosters since the last commit.
+//
+// When one member leaves a group that failed under it, all others fail as well and blame it, or
+// each other. Only two kinds of blame say something: of two who blame each other, and of one who
+// has not noticed anything itself. The others are echoes.
 struct Conflict {
   std::string a, b;  // ids, a < b
   int32_t rosters = 0;
-  RosterNumber last = 0;  // the last one counted
 };
 
 struct Bar {
@@ -74,12 +77,13 @@ struct Removal {
 };
 
 struct Decision {
-  std::vector<Removal> out;      // to be told, and forgotten
-  std::optional<Roster> roster;  // to be issued
-  bool retry = false;            // `roster` is another try after a failure without a death
-  bool learned = false;          // listening is over
-  bool rebalanced = false;       // lanes were looked at
-  std::string reason;            // why; also why not
+  std::vector<Removal> out;         // to be told, and forgotten
+  std::optional<Roster> roster;     // to be issued
+  bool retry = false;               // `roster` is another try after a failure without a death
+  std::vector<Conflict> conflicts;  // with retry: as they are now, this failure included
+  bool learned = false;             // listening is over
+  bool rebalanced = false;          // lanes were looked at
+  std::string reason;               // why; also why not
   // Time alone may change the decision from this moment on, not before.
   std::optional<Moment> look_again;
 };

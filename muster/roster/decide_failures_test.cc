@@ -76,6 +76,35 @@ TEST_F(DecideTest, TheOneWithMostBrokenLinksGoes) {
   EXPECT_THAT(in(), ElementsAre("1", "2", "3"));
 }
 
+TEST_F(DecideTest, AnEchoIsNoBlame) {
+  running(4);
+  for (int round = 1; round <= 6; ++round) {
+    // 0 and 1 cannot reach each other. 2 saw 1 leave, and 3 saw 2.
+    fail("0", "1");
+    fail("1", "0");
+    fail("2", "1");
+    fail("3", "2");
+    pass(options_.lease / 2);
+    beat();
+    ASSERT_TRUE(decided().roster);
+    if (round < 3) {
+      EXPECT_EQ(state_.conflicts.size(), 1U);
+    }
+    if (round == 3) break;
+  }
+  EXPECT_THAT(in(), ElementsAre("0", "2", "3"));
+}
+
+TEST_F(DecideTest, ABlameThatGoesInACircleIsNobodys) {
+  running(3);
+  fail("0", "1");
+  fail("1", "2");
+  fail("2", "0");
+  pass(options_.confirm);
+  ASSERT_TRUE(decided().roster);
+  EXPECT_TRUE(state_.conflicts.empty());
+}
+
 TEST_F(DecideTest, TheBarGrowsWithEachTime) {
   state_.bars["1"] = {.until = now_, .times = 2};
   running(2);
@@ -92,7 +121,6 @@ TEST_F(DecideTest, TroubleNobodyCanNameDoesNotBecomeAStorm) {
   running(2);
   state_.failures = 4;
   fail("0", "");
-  state_.conflicts.clear();
   EXPECT_EQ(decided().look_again, now_ + options_.confirm * 16);
 }
 
@@ -175,6 +203,17 @@ TEST_F(DecideTest, WhoDoesNotShowItselfToANewCoordinatorIsOut) {
   ASSERT_TRUE(decision.roster);
   EXPECT_EQ(decision.reason, "worker 1 is out: it did not show itself");
   EXPECT_EQ(term_of(decision.roster->number), 5);
+}
+
+TEST_F(DecideTest, WhoHoldsAnOlderRosterThatTheNewestIsWithoutIsNotTakenInAgain) {
+  hold_77();
+  join("0");
+  join("1");
+  join("2").join.held.number = 76;
+  form();
+  EXPECT_TRUE(decided().learned);
+  EXPECT_FALSE(decided().roster);
+  EXPECT_EQ(state_.current.number, 77U);
 }
 
 TEST_F(DecideTest, ARosterOfAnotherCoordinatorThatComesLateIsOverruled) {

@@ -54,14 +54,6 @@ class DecideTest : public testing::Test {
     worker.beat.suspect = suspect;
     worker.beat.trouble = "cannot connect to " + suspect;
     worker.broke = now_;
-    for (Conflict& conflict : state_.conflicts) {
-      if (conflict.a == std::min(id, suspect) && conflict.b == std::max(id, suspect)) {
-        ++conflict.rosters;
-        return;
-      }
-    }
-    state_.conflicts.push_back(
-        {std::min(id, suspect), std::max(id, suspect), 1, state_.current.number});
   }
   Decision decided() {
     Decision decision = decide(now_, state_, options_);

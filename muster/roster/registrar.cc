@@ -67,8 +67,34 @@ void Registrar::learn(Moment now, const JoinRequest& request) {
   if (!state_.learning || request.held.number <= state_.current.number) return;
   state_.current = request.held;
   state_.issued = now;
-  history_ = {state_.current};
-  exchange_.begin(state_.current);
+  take_up_current();
+}
+
+// The present roster is another one: what is kept about it is made anew.
+void Registrar::take_up_current() {
+  const Roster& roster = state_.current;
+  history_.push_back(roster);
+  if (history_.size() > kHistory) history_.pop_front();
+  differences_.clear();
+  exchange_.begin(roster);
+  ranks_.clear();
+  in_group_ = 0;
+  for (size_t rank = 0; rank < roster.members.size(); ++rank) {
+    const WorkerKey& key = roster.members[rank].key;
+    ranks_[key.id] = static_cast<int>(rank);
+    const auto found = state_.workers.find(key.id);
+    if (found != state_.workers.end() && found->second.key() == key &&
+        found->second.beat.group == roster.number) {
+      ++in_group_;
+    }
+  }
+}
+
+int Registrar::rank_of(const WorkerKey& key) const {
+  const auto found = ranks_.find(key.id);
+  if (found == ranks_.end()) return -1;
+  const Member& member = state_.current.members[static_cast<size_t>(found->second)];
+  return member.key == key ? found->second : -1;
 }
 
 void Registrar::connected(SessionId session) { sessions_[session] = {}; }
@@ -143,6 +169,10 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   if (beat.sequence <= worker->beat.sequence) return;
   const Heartbeat before = std::exchange(worker->beat, beat);
   const bool moved = beat.group != before.group;
+  if (moved && rank_of(worker->key()) >= 0) {
+    if (beat.group == state_.current.number) ++in_group_;
+    if (before.group == state_.current.number) --in_group_;
+  }
   if (moved || beat.progress != before.progress || beat.activity != before.activity) {
     worker->progressed = now;
   }
@@ -154,7 +184,11 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     state_.failures = 0;
     state_.conflicts.clear();
   }
-  bool news = moved || beat.leaving != before.leaving;
+  // That one member more is in the group matters when it was the last: with thousands of them,
+  // deciding each time would be all that the coordinator does.
+  const bool complete = moved && in_group_ == state_.current.members.size();
+  bool news = complete || beat.leaving != before.leaving;
+  if (moved && !complete) release_leavers();
   if (beat.broken != before.broken || beat.suspect != before.suspect) {
     note_failure(now, *worker, beat);
     news = true;
@@ -175,19 +209,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
 void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& beat) {
   worker.broke = now;
   if (beat.broken == 0 || beat.broken != state_.current.number) return;
-  const std::string& id = worker.key().id;
-  record(now, fmt::format("worker {}: its group failed: {}", id, beat.trouble));
-  if (beat.suspect.empty() || beat.suspect == id) return;
-  const auto [a, b] = std::minmax(id, beat.suspect);
-  auto found = std::ranges::find_if(state_.conflicts, [&](const Conflict& conflict) {
-    return conflict.a == a && conflict.b == b;
-  });
-  if (found == state_.conflicts.end()) {
-    found = state_.conflicts.insert(found, Conflict{a, b, 0, 0});
-  }
-  if (found->last == beat.broken) return;  // the other one has said so already
-  found->last = beat.broken;
-  ++found->rosters;
+  record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, beat.trouble));
 }
 
 void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,
@@ -195,7 +217,7 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
   WorkerState* worker = find(session);
   if (!worker) return;
   worker->heard = now;
-  const int rank = state_.current.rank_of(worker->key());
+  const int rank = rank_of(worker->key());
   if (roster != state_.current.number || rank < 0) {
     send(session,
          Addresses{roster, nullptr,
@@ -247,27 +269,32 @@ void Registrar::settle(Moment now) {
     carry_out(now, decision, state_, options_);
     standing_ = decision.reason;
     wake_ = decision.look_again;
-    if (decision.learned) {
-      // Those who hold an older roster that the newest one is without.
-      std::vector<WorkerKey> strangers;
-      for (const auto& [id, worker] : state_.workers) {
-        if (worker.join.held.number != 0 && !state_.current.has(worker.key()) &&
-            !leaves(state_.current, worker.key())) {
-          strangers.push_back(worker.key());
-        }
-      }
-      for (const WorkerKey& key : strangers) {
-        end_session(key, Out{"a newer roster is without it"});
-        state_.workers.erase(key.id);
-      }
-    }
+    if (decision.learned) end_learning();
     if (decision.roster) {
       fail_exchange(superseded);
       announce(now);
+    } else if (decision.learned) {
+      tell_all();
     }
     if (!decision.roster && decision.out.empty() && !decision.learned) break;
   }
   release_leavers();
+}
+
+// The newest roster that anybody holds is known: those who hold an older one, and are not in it,
+// are out.
+void Registrar::end_learning() {
+  std::vector<WorkerKey> strangers;
+  for (const auto& [id, worker] : state_.workers) {
+    if (worker.join.held.number != 0 && !state_.current.has(worker.key()) &&
+        !leaves(state_.current, worker.key())) {
+      strangers.push_back(worker.key());
+    }
+  }
+  for (const WorkerKey& key : strangers) {
+    end_session(key, Out{"a newer roster is without it"});
+    state_.workers.erase(key.id);
+  }
 }
 
 void Registrar::remove(Moment now, const Removal& removal) {
@@ -290,13 +317,15 @@ void Registrar::end_session(const WorkerKey& key, ToWorker last) {
   session_of_.erase(found);
 }
 
-// Sends the new roster to all whom it concerns.
 void Registrar::announce(Moment now) {
   const Roster& roster = state_.current;
   record(now, fmt::format("roster {}: {}", sequence_of(roster.number), roster.reason));
-  history_.push_back(roster);
-  if (history_.size() > kHistory) history_.pop_front();
-  exchange_.begin(roster);
+  take_up_current();
+  tell_all();
+}
+
+// Sends the present roster to all whom it concerns and who do not have it.
+void Registrar::tell_all() {
   const auto tell = [&](const WorkerKey& key) {
     const auto found = session_of_.find(key.id);
     if (found == session_of_.end()) return;
@@ -305,15 +334,20 @@ void Registrar::announce(Moment now) {
       send_roster(found->second, session->second);
     }
   };
-  for (const Member& member : roster.members) tell(member.key);
-  for (const WorkerKey& key : roster.leaving) tell(key);
+  for (const Member& member : state_.current.members) tell(member.key);
+  for (const WorkerKey& key : state_.current.leaving) tell(key);
 }
 
 void Registrar::send_roster(SessionId id, Session& session) {
   if (session.sent == state_.current.number) return;
-  const auto base = std::ranges::find(history_, session.sent, &Roster::number);
-  send(id,
-       difference(session.sent != 0 && base != history_.end() ? *base : Roster{}, state_.current));
+  auto found = differences_.find(session.sent);
+  if (found == differences_.end()) {
+    const auto base = std::ranges::find(history_, session.sent, &Roster::number);
+    const bool known = session.sent != 0 && base != history_.end();
+    found = differences_.emplace(session.sent, difference(known ? *base : Roster{}, state_.current))
+                .first;
+  }
+  send(id, found->second);
   session.sent = state_.current.number;
 }
 

@@ -111,9 +111,13 @@ class Registrar {
   void note_failure(Moment now, WorkerState& worker, const Heartbeat& beat);
   void settle(Moment now);
   void remove(Moment now, const Removal& removal);
+  void end_learning();
   void announce(Moment now);
+  void tell_all();
   void send_roster(SessionId id, Session& session);
   void fail_exchange(const Roster& superseded);
+  void take_up_current();
+  int rank_of(const WorkerKey& key) const;
   void release_leavers();
   void end_session(const WorkerKey& key, ToWorker last);
   void send(SessionId session, ToWorker message, bool close = false);
@@ -124,6 +128,9 @@ class Registrar {
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<std::string, SessionId> session_of_;  // by worker id
   std::deque<Roster> history_;                             // bases for differences, newest last
+  std::map<RosterNumber, RosterDiff> differences_;         // to the present roster, by base
+  std::unordered_map<std::string, int> ranks_;             // in the present roster, by worker id
+  size_t in_group_ = 0;                                    // members that are in its group
   Exchange exchange_;
   std::vector<Outgoing> outgoing_;
   std::vector<Gone> gone_;

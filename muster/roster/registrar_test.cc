@@ -339,6 +339,21 @@ TEST_F(RegistrarTest, TheNewestRosterThatSomebodyHoldsCounts) {
   EXPECT_THAT(workers_["1"].heard<Out>(), SizeIs(1));
 }
 
+TEST_F(RegistrarTest, WhoMissedTheNewestRosterGetsItFromTheNewCoordinator) {
+  join("0", 1);
+  form();
+  const Roster old = current();
+  join("1", 2);  // worker 0 does not hear of this any more
+  const Roster newest = current();
+  options_.term = 10;
+  options_.fresh = false;
+  start();
+  workers_["0"].roster = {};
+  join("0", 1, old);
+  join("1", 2, newest);
+  EXPECT_EQ(workers_["0"].roster, newest);
+}
+
 TEST_F(RegistrarTest, ABlameForEachOtherIsCountedOncePerRoster) {
   join("0", 1);
   join("1", 2);
@@ -350,12 +365,12 @@ TEST_F(RegistrarTest, ABlameForEachOtherIsCountedOncePerRoster) {
     beat.suspect = suspect;
     say(workers_[id], beat);
   }
-  ASSERT_THAT(registrar_->state().conflicts, SizeIs(1));
-  EXPECT_EQ(registrar_->state().conflicts[0].rosters, 1);
-  // A commit in a later group forgives all.
   now_ += options_.confirm;
   registrar_->tick(now_);
   deliver();
+  ASSERT_THAT(registrar_->state().conflicts, SizeIs(1));
+  EXPECT_EQ(registrar_->state().conflicts[0].rosters, 1);
+  // A commit in a later group forgives all.
   form();
   Heartbeat beat = beat_of(workers_["0"]);
   beat.step = 5;

@@ -124,8 +124,10 @@ struct Heartbeat {
   RosterNumber known = 0;   // the newest roster it has
   RosterNumber group = 0;   // the roster of the group it is in; 0: none
   RosterNumber broken = 0;  // its group of this roster failed, or could not be formed; 0: none
-  std::string suspect;      // with broken: the id of the peer it could not work with, if known
-  std::string trouble;      // with broken: what happened, one sentence
+  // With broken: the id of a peer that it could not connect to or that was silent, if there is one.
+  // Not of one that closed the connection: that one had a reason of its own.
+  std::string suspect;
+  std::string trouble;  // with broken: what happened, one sentence
   Activity activity = Activity::kIdle;
   uint64_t step = 0;        // steps committed
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung

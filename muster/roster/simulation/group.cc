@@ -15,15 +15,17 @@ Group::Group(World& world, Witness& witness, std::shared_ptr<const Roster> roste
       members_(slots_.size(), nullptr),
       gone_(slots_.size(), false),
       frozen_(slots_.size()),
+      due_(slots_.size(), Moment::max()),
+      watched_(slots_.size(), false),
       lanes_(lanes) {}
 
 // When no link between members is cut any more, as things are.
 Moment Group::links_whole() const {
   Moment result{};
-  if (!world_.any_cut()) return result;
-  for (size_t a = 0; a < slots_.size(); ++a) {
-    for (size_t b = a + 1; b < slots_.size(); ++b) {
-      result = std::max(result, world_.cut_until(slots_[a], slots_[b]));
+  for (const auto& [ends, until] : world_.cuts()) {
+    if (until > world_.now() && std::ranges::find(slots_, ends.first) != slots_.end() &&
+        std::ranges::find(slots_, ends.second) != slots_.end()) {
+      result = std::max(result, until);
     }
   }
   return result;
@@ -35,19 +37,11 @@ void Group::arrive(int rank, GroupMember* member, Duration deadline) {
   ++arrived_;
   const auto self = shared_from_this();
   for (size_t other = 0; other < gone_.size(); ++other) {
-    if (gone_[other]) tell_failed(rank, static_cast<int>(other), "connection refused", 1ms);
+    if (gone_[other]) tell_failed(rank, "connection refused", 1ms);
   }
   world_.after(deadline, [self, rank, place] {
     if (self->formed_ || !self->members_[place]) return;
-    int suspect = -1;
-    for (size_t other = 0; other < self->slots_.size(); ++other) {
-      const bool missing = !self->members_[other];
-      if (missing || self->world_.is_cut(self->slots_[place], self->slots_[other])) {
-        suspect = static_cast<int>(other);
-        if (missing) break;
-      }
-    }
-    self->tell_failed(rank, suspect, "could not connect in time", 0ns);
+    self->tell_failed(rank, "could not connect in time", 0ns);
   });
   if (arrived_ < size()) return;
   const Moment whole = std::max(links_whole(), world_.now());
@@ -88,9 +82,10 @@ void Group::enter(int rank, size_t index, const Offering& offering, Duration tak
     operation.lanes.resize(static_cast<size_t>(lanes_), 0);
     for (const int32_t lane : *offering.lanes) ++operation.lanes[static_cast<size_t>(lane)];
   }
-  const auto self = shared_from_this();
-  world_.after(deadline, [self, rank, index] { self->check_deadline(rank, index); });
+  due_[place] = world_.now() + deadline;
+  if (!watched_[place]) watch(rank);
   if (operation.entered < size()) return;
+  const auto self = shared_from_this();
   if (offering.lanes) witness_.reduced(offering.position, operation.lanes);
   const Moment begin = std::max(links_whole(), world_.now()) + takes;
   for (int one = 0; one < size(); ++one) {
@@ -109,32 +104,46 @@ void Group::complete(int rank, size_t index) {
     return;
   }
   operations_[index].completed[place] = true;
+  due_[place] = Moment::max();
   members_[place]->on_complete(index);
 }
 
-int Group::suspect_of(int rank, const Operation& operation) const {
+// The first peer it has no way to, or that is silent; not one that went. -1: there is none.
+int Group::suspect_of(int rank) const {
+  const auto place = static_cast<size_t>(rank);
   for (size_t other = 0; other < slots_.size(); ++other) {
-    if (!operation.has_entered[other]) return static_cast<int>(other);
+    if (!gone_[other] && world_.is_cut(slots_[place], slots_[other]))
+      return static_cast<int>(other);
   }
   for (size_t other = 0; other < slots_.size(); ++other) {
-    if (world_.is_cut(slots_[static_cast<size_t>(rank)], slots_[other]))
-      return static_cast<int>(other);
+    if (gone_[other] || other == place) continue;
+    const bool silent = formed_ ? !operations_.empty() && !operations_.back().has_entered[other]
+                                : members_[other] == nullptr;
+    if (silent) return static_cast<int>(other);
   }
   return -1;
 }
 
-void Group::check_deadline(int rank, size_t index) {
-  const Operation& operation = operations_[index];
-  if (!members_[static_cast<size_t>(rank)] || operation.completed[static_cast<size_t>(rank)])
-    return;
-  tell_failed(rank, suspect_of(rank, operation), "an operation took too long", 0ns);
+// Looks after a member's deadlines: one event for many operations, since most are met.
+void Group::watch(int rank) {
+  const auto place = static_cast<size_t>(rank);
+  watched_[place] = true;
+  world_.at(due_[place], [self = shared_from_this(), rank, place] {
+    self->watched_[place] = false;
+    if (!self->members_[place] || self->due_[place] == Moment::max()) return;
+    if (self->due_[place] > self->world_.now()) {
+      self->watch(rank);
+    } else {
+      self->tell_failed(rank, "an operation took too long", 0ns);
+    }
+  });
 }
 
-void Group::tell_failed(int rank, int suspect, const char* why, Duration delay) {
+void Group::tell_failed(int rank, const char* why, Duration delay) {
   const auto self = shared_from_this();
-  world_.after(delay, [self, rank, suspect, why] {
+  world_.after(delay, [self, rank, why] {
     GroupMember* member = self->members_[static_cast<size_t>(rank)];
-    if (member) member->on_failed(suspect, why);
+    if (member) member->on_failed(self->suspect_of(rank), why);
   });
 }
 
@@ -155,7 +164,7 @@ void Group::leave(int rank, Going going) {
     const bool may_complete = under_way && world_.chance(0.5);
     if (!may_complete) frozen_[other] = Moment::max();
     if (going == Going::kSilently || world_.is_cut(slots_[place], slots_[other])) continue;
-    tell_failed(one, rank, "connection reset",
+    tell_failed(one, "connection reset",
                 may_complete ? world_.between(4ms, 8ms) : world_.between(200us, 3ms));
   }
   if (seen_by_some && missed_by_some) ++witness_.tally.split;

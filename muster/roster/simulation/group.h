@@ -76,9 +76,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   void complete(int rank, size_t index);
-  void check_deadline(int rank, size_t index);
-  int suspect_of(int rank, const Operation& operation) const;
-  void tell_failed(int rank, int suspect, const char* why, Duration delay);
+  void watch(int rank);
+  int suspect_of(int rank) const;
+  void tell_failed(int rank, const char* why, Duration delay);
   Moment links_whole() const;
 
   World& world_;
@@ -88,6 +88,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<GroupMember*> members_;  // by rank; null: not here yet, or gone
   std::vector<bool> gone_;
   std::vector<Moment> frozen_;  // by rank: not before this
+  std::vector<Moment> due_;     // by rank: when its operation must be complete; max: it is in none
+  std::vector<bool> watched_;   // by rank: somebody looks at due_ when it comes
   int arrived_ = 0;
   bool formed_ = false;
   int32_t lanes_;

@@ -39,14 +39,15 @@ void Office::up(SessionId session, Call call) {
   const Moment cut = world_.cut_until(wire.slot, kCoordinator);
   wire.last_up =
       std::max({wire.last_up, world_.now() + world_.latency(wire.slot, kCoordinator), cut});
-  const auto deliver = [this, generation = generation_, call] {
+  auto deliver = [this, generation = generation_, call = std::move(call)] {
     if (!registrar_ || generation != generation_) return;
     call(*registrar_);
     after_call();
   };
-  world_.at(wire.last_up, deliver);
-  if (duplicates_ > 0 && world_.chance(duplicates_))
+  if (duplicates_ > 0 && world_.chance(duplicates_)) {
     world_.after(world_.between(1ms, 1500ms), deliver);
+  }
+  world_.at(wire.last_up, std::move(deliver));
 }
 
 void Office::send_join(SessionId session, const JoinRequest& request) {

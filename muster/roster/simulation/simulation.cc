@@ -17,6 +17,9 @@ struct Scenario {
   int workers = 3;  // at the start
   int slots = 5;    // workers there can ever be
   bool peaceful = false;
+  // One fault in a quiet job: then it is known how soon the others must go on.
+  enum class Lone : uint8_t { kNo, kKill, kPower, kCut };
+  Lone lone = Lone::kNo;
   Duration length{0};   // how long faults go on
   Duration between{0};  // mean time between two of them
   Options options;
@@ -24,25 +27,30 @@ struct Scenario {
   double duplicates = 0;
 
   std::string text() const {
-    return fmt::format(
-        "{} workers of {}, {} lanes, min {}, max {}, {}{:.1f} s of {}", workers, slots,
-        options.lanes, options.min_workers, options.max_workers,
-        duplicates > 0 ? "duplicates, " : "", seconds(length),
-        peaceful ? "peace" : fmt::format("faults every {:.0f} ms", seconds(between) * 1e3));
+    return fmt::format("{} workers of {}, {} lanes, min {}, max {}, {}{:.1f} s of {}", workers,
+                       slots, options.lanes, options.min_workers, options.max_workers,
+                       duplicates > 0 ? "duplicates, " : "", seconds(length),
+                       peaceful ? "peace"
+                       : lone != Lone::kNo
+                           ? "quiet, then one fault"
+                           : fmt::format("faults every {:.0f} ms", seconds(between) * 1e3));
   }
 };
 
 Scenario draw_scenario(World& world) {
   Scenario scenario;
   const uint64_t kind = world.below(1000);
-  const bool large = kind < 3;
+  const bool large = kind < 1;
   scenario.peaceful = kind >= 900;
-  scenario.workers = static_cast<int>(large ? 100 + world.below(200) : 1 + world.below(6));
+  const bool lone = kind >= 840 && kind < 900;
+  if (lone) scenario.lone = static_cast<Scenario::Lone>(1 + world.below(3));
+  scenario.workers =
+      static_cast<int>(large ? 100 + world.below(200) : (lone ? 2 : 1) + world.below(6));
   scenario.slots = scenario.workers + static_cast<int>(1 + world.below(3));
   Options& options = scenario.options;
   options.job = "sim";
   options.lanes = static_cast<int32_t>(large ? 512 : 4 + world.below(13));
-  options.min_workers = world.chance(0.25) && scenario.workers > 1 ? 2 : 1;
+  options.min_workers = world.chance(0.25) && scenario.workers > 1 && !lone ? 2 : 1;
   options.max_workers =
       world.chance(0.2) ? std::max(options.min_workers, static_cast<int32_t>(scenario.workers)) : 0;
   options.expected = world.chance(0.7) ? scenario.workers : 0;
@@ -56,7 +64,7 @@ Scenario draw_scenario(World& world) {
   options.longest_bar = 4s;
   options.rebalance_every = 800ms;
   options.grace = 300ms;
-  scenario.length = world.between(1s, large ? 2s : 4s);
+  scenario.length = world.between(large ? 500ms : 1s, large ? 1s : 4s);
   scenario.between = world.between(60ms, 500ms);
   scenario.duplicates = world.chance(0.3) ? 0.1 : 0;
   return scenario;
@@ -74,6 +82,24 @@ Duration bound(const Scenario& scenario) {
   const Duration retry = options.tries * (options.lease + 2 * timing.form);
   const Duration steps = 3s;
   return start + notice + retry + options.longest_bar + 2 * options.rebalance_every + steps;
+}
+
+// After one fault in a quiet job the others have committed two more steps within this time. What is
+// added to the time it takes to notice is forming a group and a few steps, of 100 ms at most.
+Duration lone_bound(const Scenario& scenario) {
+  const Options& options = scenario.options;
+  const Timing& timing = scenario.timing;
+  const Duration go_on = 500ms;
+  switch (scenario.lone) {
+    case Scenario::Lone::kNo:
+    case Scenario::Lone::kKill:
+      return go_on;
+    case Scenario::Lone::kPower:
+      return options.lease + go_on;
+    case Scenario::Lone::kCut:
+      return timing.operation + options.tries * (timing.form + options.lease) + go_on;
+  }
+  return go_on;
 }
 
 class Run {
@@ -94,21 +120,20 @@ class Run {
 
   Outcome run() {
     const Moment end = began_ + scenario_.length;
-    world_.after(world_.between(50ms, 300ms), [this, end] { next_fault(end); });
-    while (!witness_.violation() && world_.now() < end && world_.step()) {
+    if (scenario_.lone != Scenario::Lone::kNo) {
+      lone_fault();
+    } else {
+      world_.after(world_.between(50ms, 300ms), [this, end] { next_fault(end); });
+      run_until(end, [] { return false; });
     }
     if (!witness_.violation()) make_peace();
     const Moment last = world_.now() + bound(scenario_);
     const Moment peace = world_.now();
     const uint64_t goal = witness_.newest_step() + 3;
-    bool recovered = false;
     // Looking at everybody after every event would be most of the work of a large run.
-    while (!witness_.violation() && world_.now() < last && world_.step()) {
-      if (world_.events() % 16 == 0 && witness_.newest_step() >= goal && all_in()) {
-        recovered = true;
-        break;
-      }
-    }
+    const bool recovered = run_until(last, [&] {
+      return world_.events() % 16 == 0 && witness_.newest_step() >= goal && all_in();
+    });
     if (!recovered) witness_.violated(why_stuck(goal));
     witness_.check_samples();
     if (scenario_.peaceful) check_peace();
@@ -128,12 +153,54 @@ class Run {
 
   void add_worker(int slot) {
     const bool slow = world_.chance(0.15);
-    const Duration lane_time = world_.between(2ms, 12ms) * (slow ? 4 : 1);
+    const bool quick = scenario_.lone != Scenario::Lone::kNo;
+    const Duration lane_time =
+        quick ? world_.between(2ms, 5ms) : world_.between(2ms, 12ms) * (slow ? 4 : 1);
     const auto threads = static_cast<int32_t>(1 + world_.below(2));
     workers_.push_back(
         std::make_unique<Worker>(Surroundings{world_, office_, witness_, disk_, meetings_,
                                               scenario_.timing, scenario_.options.lanes},
                                  slot, lane_time, threads));
+  }
+
+  // True when `enough` was; false when the time is over or a promise is broken.
+  template <typename Enough>
+  bool run_until(Moment end, Enough enough) {
+    while (!witness_.violation() && world_.now() < end && world_.step()) {
+      if (enough()) return true;
+    }
+    return false;
+  }
+
+  void lone_fault() {
+    if (!run_until(began_ + 5s, [&] { return witness_.newest_step() >= 3 && all_in(); })) {
+      witness_.violated("a quiet job does not begin");
+      return;
+    }
+    run_until(world_.now() + world_.between(0ns, 200ms), [] { return false; });
+    ++witness_.tally.faults;
+    const int slot = static_cast<int>(world_.below(static_cast<uint64_t>(scenario_.workers)));
+    const int other = (slot + 1) % scenario_.workers;
+    switch (scenario_.lone) {
+      case Scenario::Lone::kNo:
+        break;
+      case Scenario::Lone::kKill:
+        workers_[at(slot)]->kill(Worker::Death::kProcess, world_.chance(0.5));
+        break;
+      case Scenario::Lone::kPower:
+        workers_[at(slot)]->kill(Worker::Death::kMachine, false);
+        break;
+      case Scenario::Lone::kCut:
+        world_.trace("network: w{} and w{} are cut off from each other", slot, other);
+        world_.cut(slot, other, world_.now() + 60s);
+        break;
+    }
+    const uint64_t goal = witness_.newest_step() + 2;
+    const Duration bound = lone_bound(scenario_);
+    if (!run_until(world_.now() + bound, [&] { return witness_.newest_step() >= goal; })) {
+      witness_.violated(
+          fmt::format("one fault held the job up for more than {:.2f} s", seconds(bound)));
+    }
   }
 
   int any_slot() { return static_cast<int>(world_.below(workers_.size())); }

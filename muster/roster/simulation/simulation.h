@@ -10,6 +10,9 @@
 // - a key that was put out never counts again;
 // - each sample is used exactly once in every pass of the committed history;
 // - a run with nothing but joins, leaves and changes of speed redoes no step and aborts no group;
+// - one fault in a quiet job (a killed process, a lost machine, a cut link) holds the others up no
+// longer
+//   than lone_bound();
 // - when faults stop, steps are committed again, by all workers that can be in, within bound().
 #pragma once
 

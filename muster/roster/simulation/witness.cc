@@ -70,11 +70,10 @@ void Witness::violated(std::string what) {
   if (!violation_) violation_ = std::move(what);
 }
 
-void Witness::handed(const Roster& roster) {
-  const auto [found, first] = numbers_.emplace(roster.number, roster.checksum());
-  if (!first && found->second != roster.checksum()) {
-    violated(fmt::format("two rosters have number {} (roster {})", roster.number,
-                         sequence_of(roster.number)));
+void Witness::handed(RosterNumber number, uint64_t checksum) {
+  const auto [found, first] = numbers_.emplace(number, checksum);
+  if (!first && found->second != checksum) {
+    violated(fmt::format("two rosters have number {} (roster {})", number, sequence_of(number)));
   }
 }
 
@@ -85,7 +84,7 @@ void Witness::issued(uint64_t term, const Roster& roster) {
   if (numbers_.contains(roster.number)) {
     violated(fmt::format("number {} was issued twice", roster.number));
   }
-  handed(roster);
+  handed(roster.number, roster.checksum());
   if (term != term_) {
     term_ = term;
     last_ = {};

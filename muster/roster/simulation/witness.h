@@ -57,7 +57,7 @@ class Witness {
   // A coordinator (`term` tells one from the other) issued a roster.
   void issued(uint64_t term, const Roster& roster);
   // A worker was handed a roster, by whatever coordinator.
-  void handed(const Roster& roster);
+  void handed(RosterNumber number, uint64_t checksum);
   // A reduction of a step is complete: how often each lane is in it.
   void reduced(const Position& position, const std::vector<uint8_t>& lanes);
   // A worker is at a position with this state, by an update, a transfer or a checkpoint.

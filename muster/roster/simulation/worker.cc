@@ -233,7 +233,7 @@ void Worker::take_roster(const RosterDiff& diff) {
     return;
   }
   streamed_ = *next;
-  around_.witness.handed(*next);
+  around_.witness.handed(diff.number, diff.checksum);
   if (next->number <= newest_.number) return;
   highest_ = std::max(highest_, next->number);
   newest_ = std::move(*next);

@@ -27,7 +27,7 @@ struct Disk {
 
 // How long things take, and how long one waits for them.
 struct Timing {
-  Duration heartbeat = std::chrono::milliseconds(100);
+  Duration heartbeat = std::chrono::milliseconds(160);
   Duration keepalive = std::chrono::milliseconds(600);  // until a dead connection is given up
   Duration form = std::chrono::milliseconds(700);       // to form a group
   Duration operation = std::chrono::milliseconds(2500);

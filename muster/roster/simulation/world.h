@@ -73,7 +73,8 @@ class World {
   void heal_all();
   Moment cut_until(int a, int b) const;
   bool is_cut(int a, int b) const { return cut_until(a, b) > now_; }
-  bool any_cut() const { return !cuts_.empty(); }
+  // Pairs of ends, and until when they are cut.
+  const std::map<std::pair<int, int>, Moment>& cuts() const { return cuts_; }
   // How long a small message takes now.
   Duration latency(int a, int b);
 
