@@ -65,10 +65,11 @@ class Client {
   // over. kReleased is told only with `until_released`, and then a newer roster is not.
   Tiding wait(RosterNumber than, Duration timeout, bool until_released = false);
 
-  // Gives `blob` and gets everybody's, by rank. Fails as soon as `roster` is not the newest any
-  // more, or the time is over.
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
-                                            Duration timeout);
+  // Gives `blob` and gets everybody's, by rank: comm's Rendezvous for the group of `roster`. Fails
+  // as soon as `roster` is not the newest any more, a stop is requested, or the time is over. One
+  // at a time.
+  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
+                                            std::stop_token stop = {});
 
   // How things are. Sent with the next heartbeat; group, broken, leaving, done and finished at
   // once.

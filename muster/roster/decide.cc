@@ -1,9 +1,9 @@
 #include "muster/roster/decide.h"
 
 #include <algorithm>
-#include <set>
 
 #include "muster/base/text.h"
+#include "muster/roster/conflicts.h"
 #include "muster/roster/lanes.h"
 
 namespace muster::roster {
@@ -216,61 +216,16 @@ class Deciding {
     if (!reached(*since + std::min<Duration>(wait, options_.lease))) return;
     result_.retry = true;
     say(std::move(trouble));
-    count_conflicts();
+    result_.conflicts = conflicts_after(state_);
     put_one_out();
   }
 
-  // Adds to the conflicts what this failure says: see Conflict.
-  void count_conflicts() {
-    std::set<std::pair<std::string, std::string>> pairs;
-    for (const WorkerState* member : staying_) {
-      const WorkerState& found = *member;
-      if (!blames(found)) continue;
-      const auto other = state_.workers.find(found.beat.suspect);
-      if (other == state_.workers.end() || !is_member(other->second)) continue;
-      const bool noticed = other->second.beat.broken == state_.current.number;
-      const bool mutual = blames(other->second) && other->second.beat.suspect == found.key().id;
-      if (!noticed || mutual) pairs.insert(std::minmax(found.key().id, found.beat.suspect));
-    }
-    result_.conflicts = state_.conflicts;
-    for (const auto& [a, b] : pairs) {
-      const auto known = std::ranges::find_if(
-          result_.conflicts, [&](const Conflict& one) { return one.a == a && one.b == b; });
-      if (known == result_.conflicts.end()) {
-        result_.conflicts.push_back({a, b, 1});
-      } else {
-        ++known->rosters;
-      }
-    }
-  }
-  bool blames(const WorkerState& worker) const {
-    return worker.beat.broken == state_.current.number && !worker.beat.suspect.empty() &&
-           worker.beat.suspect != worker.key().id;
-  }
-
-  // Of those who failed with each other often enough: the one in most conflicts, then the higher
-  // id.
   void put_one_out() {
-    std::map<std::string, int> degree;
-    for (const Conflict& conflict : result_.conflicts) {
-      if (conflict.rosters < options_.tries) continue;
-      ++degree[conflict.a];
-      ++degree[conflict.b];
-    }
-    const Member* victim = nullptr;
-    for (const Member& member : stay_) {
-      const auto found = degree.find(member.key.id);
-      if (found == degree.end()) continue;
-      if (!victim || std::pair(found->second, member.key.id) >
-                         std::pair(degree[victim->key.id], victim->key.id)) {
-        victim = &member;
-      }
-    }
+    const Member* victim = one_to_put_out(result_.conflicts, stay_, options_.tries);
     if (!victim) return;
-    const std::string reason =
-        fmt::format("it could not work with {} of the others in {} rosters; it may ask again in {}",
-                    degree[victim->key.id], options_.tries,
-                    human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
+    const std::string reason = fmt::format(
+        "it could not work with others in {} rosters; it may ask again in {}", options_.tries,
+        human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
     say(fmt::format("worker {} is put out: {}", victim->key.id, reason));
     result_.out.push_back({.who = victim->key, .reason = reason, .barred = true});
     std::erase_if(stay_,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "muster/base/clock.h"
+#include "muster/roster/conflicts.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
@@ -38,16 +39,6 @@ struct WorkerState {
   double lane_seconds = 0;             // smoothed
 
   const WorkerKey& key() const { return join.key; }
-};
-
-// Two that could not work together, and in how many rosters since the last commit.
-//
-// When one member leaves a group that failed under it, all others fail as well and blame it, or
-// each other. Only two kinds of blame say something: of two who blame each other, and of one who
-// has not noticed anything itself. The others are echoes.
-struct Conflict {
-  std::string a, b;  // ids, a < b
-  int32_t rosters = 0;
 };
 
 struct Bar {

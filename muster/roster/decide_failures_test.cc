@@ -50,7 +50,7 @@ TEST_F(DecideTest, TwoThatCannotWorkTogetherPartAfterThreeTries) {
   }
   EXPECT_THAT(in(), ElementsAre("0", "2")) << "of two that blame each other the higher id goes";
   EXPECT_THAT(state_.current.reason,
-              HasSubstr("worker 1 is put out: it could not work with 1 of the others"));
+              HasSubstr("worker 1 is put out: it could not work with others"));
   form();
   // It asks in again at once, and has to wait.
   join("1");

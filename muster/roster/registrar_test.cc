@@ -342,16 +342,19 @@ TEST_F(RegistrarTest, TheNewestRosterThatSomebodyHoldsCounts) {
 TEST_F(RegistrarTest, WhoMissedTheNewestRosterGetsItFromTheNewCoordinator) {
   join("0", 1);
   form();
+  join("1", 2);
+  form();
   const Roster old = current();
-  join("1", 2);  // worker 0 does not hear of this any more
+  join("2", 3);  // workers 0 and 1 do not hear of this any more
   const Roster newest = current();
   options_.term = 10;
   options_.fresh = false;
   start();
-  workers_["0"].roster = {};
   join("0", 1, old);
-  join("1", 2, newest);
-  EXPECT_EQ(workers_["0"].roster, newest);
+  join("2", 3, newest);
+  EXPECT_EQ(workers_["0"].roster, old) << "it has not been told yet";
+  join("1", 2, old);
+  for (const char* id : {"0", "1", "2"}) EXPECT_EQ(workers_[id].roster, newest) << id;
 }
 
 TEST_F(RegistrarTest, ABlameForEachOtherIsCountedOncePerRoster) {

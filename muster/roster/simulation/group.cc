@@ -112,8 +112,8 @@ void Group::complete(int rank, size_t index) {
 int Group::suspect_of(int rank) const {
   const auto place = static_cast<size_t>(rank);
   for (size_t other = 0; other < slots_.size(); ++other) {
-    if (!gone_[other] && world_.is_cut(slots_[place], slots_[other]))
-      return static_cast<int>(other);
+    // Over a cut link nobody sees whether the other has gone.
+    if (world_.is_cut(slots_[place], slots_[other])) return static_cast<int>(other);
   }
   for (size_t other = 0; other < slots_.size(); ++other) {
     if (gone_[other] || other == place) continue;
