@@ -168,7 +168,7 @@ class Coordinator::Server final : public wire::Desk {
         registrar_.heartbeat(now, session, from_wire(message.heartbeat()));
         break;
       case v1::FromWorker::kAddresses:
-        registrar_.offer_addresses(now, session, message.addresses().roster(),
+        registrar_.offer_addresses(session, message.addresses().roster(),
                                    std::move(*message.mutable_addresses()->mutable_blob()));
         break;
       case v1::FromWorker::MESSAGE_NOT_SET:

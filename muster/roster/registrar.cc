@@ -165,8 +165,9 @@ WorkerState* Registrar::find(SessionId session) {
 void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) {
   WorkerState* worker = find(session);
   if (!worker) return;
-  worker->heard = now;
+  // One that comes twice or late says nothing about now: it does not renew the lease either.
   if (beat.sequence <= worker->beat.sequence) return;
+  worker->heard = now;
   const Heartbeat before = std::exchange(worker->beat, beat);
   const bool moved = beat.group != before.group;
   if (moved && rank_of(worker->key()) >= 0) {
@@ -212,11 +213,9 @@ void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& b
   record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, beat.trouble));
 }
 
-void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,
-                                std::string blob) {
-  WorkerState* worker = find(session);
+void Registrar::offer_addresses(SessionId session, RosterNumber roster, std::string blob) {
+  const WorkerState* worker = find(session);
   if (!worker) return;
-  worker->heard = now;
   const int rank = rank_of(worker->key());
   if (roster != state_.current.number || rank < 0) {
     send(session,

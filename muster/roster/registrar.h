@@ -72,7 +72,7 @@ class Registrar {
   void connected(SessionId session);
   void join(Moment now, SessionId session, const JoinRequest& request);
   void heartbeat(Moment now, SessionId session, const Heartbeat& beat);
-  void offer_addresses(Moment now, SessionId session, RosterNumber roster, std::string blob);
+  void offer_addresses(SessionId session, RosterNumber roster, std::string blob);
   void disconnected(Moment now, SessionId session);
   // A launcher saw the process of this slot end. `process`: its pid; 0: whichever is in the slot.
   void exited(Moment now, const std::string& id, int64_t process, const std::string& how);

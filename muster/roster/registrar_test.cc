@@ -89,7 +89,7 @@ class RegistrarTest : public testing::Test {
   void form() {
     for (auto& [id, worker] : workers_) {
       if (!current().has(worker.key)) continue;
-      registrar_->offer_addresses(now_, worker.session, current().number, "address of " + id);
+      registrar_->offer_addresses(worker.session, current().number, "address of " + id);
     }
     deliver();
     for (auto& [id, worker] : workers_) {
@@ -227,16 +227,21 @@ TEST_F(RegistrarTest, AnOlderHeartbeatThatComesLateIsDropped) {
   form();
   say(worker, old);  // says that it has no group
   EXPECT_EQ(registrar_->state().workers.at("0").beat.group, current().number);
+  // Nor does it renew the lease.
+  now_ += options_.lease;
+  say(worker, old);
+  registrar_->tick(now_);
+  EXPECT_FALSE(current().has({"0", 1}));
 }
 
 TEST_F(RegistrarTest, AddressesComeWhenAllAreIn) {
   join("0", 1);
   form();
   join("1", 2);
-  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
   deliver();
   EXPECT_THAT(workers_["0"].heard<Addresses>(), SizeIs(1)) << "only that of the first roster";
-  registrar_->offer_addresses(now_, workers_["1"].session, current().number, "b");
+  registrar_->offer_addresses(workers_["1"].session, current().number, "b");
   deliver();
   for (const char* id : {"0", "1"}) {
     const Addresses last = workers_[id].heard<Addresses>().back();
@@ -250,14 +255,14 @@ TEST_F(RegistrarTest, AddressesFailAtOnceWhenTheRosterIsNoMore) {
   form();
   join("1", 2);
   const RosterNumber number = current().number;
-  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
+  registrar_->offer_addresses(workers_["0"].session, number, "a");
   drop("1");
   const Addresses last = workers_["0"].heard<Addresses>().back();
   EXPECT_EQ(last.roster, number);
   EXPECT_FALSE(last.blobs);
   EXPECT_THAT(last.reason, HasSubstr("has taken its place: worker 1 is out"));
   // And for one who asks too late.
-  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
+  registrar_->offer_addresses(workers_["0"].session, number, "a");
   deliver();
   EXPECT_FALSE(workers_["0"].heard<Addresses>().back().blobs);
 }
@@ -285,7 +290,7 @@ TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
   EXPECT_FALSE(current().has({"1", 2}));
   EXPECT_THAT(workers_["1"].heard<Released>(), IsEmpty()) << "worker 0 is still in their group";
   EXPECT_EQ(workers_["1"].roster, current()) << "it must know, or it would wait for the commit";
-  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
   deliver();
   EXPECT_THAT(workers_["1"].heard<Released>(), SizeIs(1));
   beat.sequence = ++workers_["1"].beats;

@@ -63,8 +63,8 @@ void Office::send_beat(SessionId session, const Heartbeat& beat) {
 }
 
 void Office::send_addresses(SessionId session, RosterNumber roster, const std::string& blob) {
-  up(session, [this, session, roster, blob](Registrar& registrar) {
-    registrar.offer_addresses(world_.now(), session, roster, blob);
+  up(session, [session, roster, blob](Registrar& registrar) {
+    registrar.offer_addresses(session, roster, blob);
   });
 }
 
