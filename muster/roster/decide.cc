@@ -1,9 +1,9 @@
 #include "muster/roster/decide.h"
 
 #include <algorithm>
-#include <set>
 
 #include "muster/base/text.h"
+#include "muster/roster/conflicts.h"
 #include "muster/roster/lanes.h"
 
 namespace muster::roster {
@@ -17,10 +17,12 @@ class Deciding {
       : now_(now), state_(state), options_(options) {}
 
   Decision run() {
+    look_round();
     find_gone();
     if (state_.finished) return finish("the job is finished");
     if (!listen()) return std::move(result_);
     find_members();
+    judge_standstill();
     judge_failures();
     find_candidates();
     return issue();
@@ -55,6 +57,22 @@ class Deciding {
     return worker.beat.group == state_.current.number && state_.current.number != 0;
   }
 
+  // What the rules below ask of every worker, counted once: thousands of workers are no problem.
+  void look_round() {
+    for (const Member& member : state_.current.members) {
+      const WorkerState* found = worker(member.key);
+      by_rank_.push_back(found);
+      if (!found) continue;
+      members_.push_back(found);
+      if (found->beat.activity == Activity::kForming) ++forming_;
+      if (found->beat.activity == Activity::kWaiting && in_current_group(*found)) ++waiting_;
+    }
+    std::ranges::sort(members_);
+  }
+  bool is_member(const WorkerState& worker) const {
+    return std::ranges::binary_search(members_, &worker);
+  }
+
   void find_gone() {
     for (const auto& [id, worker] : state_.workers) {
       if (auto reason = why_gone(worker)) {
@@ -75,28 +93,24 @@ class Deciding {
     return why_overdue(worker);
   }
 
-  // Alive, but it holds up the others: its own work does not get on while somebody waits for it.
+  // Alive, but its own work does not get on.
   std::optional<std::string> why_overdue(const WorkerState& worker) {
-    const Roster& roster = state_.current;
-    if (options_.hang_timeout <= Duration{0} || roster.waiting || !roster.has(worker.key())) {
+    if (options_.hang_timeout <= Duration{0} || state_.current.waiting || !is_member(worker)) {
       return std::nullopt;
     }
     const bool inside = in_current_group(worker);
-    if (inside && worker.beat.activity != Activity::kComputing) return std::nullopt;
-    if (!inside && worker.beat.activity == Activity::kForming) return std::nullopt;
-    // Alone it holds up itself; otherwise somebody must be waiting, or all are merely slow.
-    bool waited_for = roster.members.size() == 1;
-    for (const Member& member : roster.members) {
-      const WorkerState* other = this->worker(member.key);
-      if (!other || other == &worker) continue;
-      waited_for |= inside ? in_current_group(*other) && other->beat.activity == Activity::kWaiting
-                           : other->beat.activity == Activity::kForming;
-    }
-    if (!waited_for) return std::nullopt;
+    if (inside && (worker.beat.activity != Activity::kComputing || waiting_ == 0))
+      return std::nullopt;
+    // On the way to the group: where nobody waits yet it takes longer to be sure. So it does for
+    // one that says it is forming it, for it may be waiting for another; but such a wait has an end
+    // of its own, and if it has not, its thread hangs.
+    const bool forming = worker.beat.activity == Activity::kForming;
+    const bool waited_for = inside || (forming_ > 0 && !forming);
+    const Duration patience = waited_for ? options_.hang_timeout : 3 * options_.hang_timeout;
     const Moment since = inside ? worker.progressed : std::max(worker.progressed, state_.issued);
-    if (!reached(since + options_.hang_timeout)) return std::nullopt;
+    if (!reached(since + patience)) return std::nullopt;
     return fmt::format("it hangs: no progress for {} after step {}",
-                       human_seconds(seconds(options_.hang_timeout)), worker.beat.step);
+                       human_seconds(seconds(patience)), worker.beat.step);
   }
 
   // A coordinator that replaces another one first hears who is there. False: still listening.
@@ -121,8 +135,9 @@ class Deciding {
   void find_members() {
     const Roster& roster = state_.current;
     settled_ = true;
-    for (const Member& member : roster.members) {
-      const WorkerState* found = worker(member.key);
+    for (size_t rank = 0; rank < roster.members.size(); ++rank) {
+      const Member& member = roster.members[rank];
+      const WorkerState* found = by_rank_[rank];
       if (!found || gone(member.key)) {
         lost_ = true;
         settled_ = false;
@@ -130,11 +145,19 @@ class Deciding {
         continue;
       }
       settled_ &= roster.waiting || in_current_group(*found);
+      if (found->beat.known > roster.number) {
+        // It came late from a coordinator that is no more, and some may have acted on it.
+        lost_ = true;
+        void_through_ = std::max(void_through_, found->beat.known);
+        say(fmt::format("worker {} has roster {} of another coordinator", member.key.id,
+                        sequence_of(found->beat.known)));
+      }
       if (found->beat.leaving) {
         leaving_.push_back(member.key);
         leaves_ = true;
       } else {
         stay_.push_back(member);
+        staying_.push_back(found);
       }
     }
     for (const WorkerKey& key : roster.leaving) {
@@ -149,12 +172,6 @@ class Deciding {
         say_lost(key);
       }
     }
-    if (state_.highest > roster.number) {
-      lost_ = true;
-      void_through_ = state_.highest;
-      say(fmt::format("somebody has roster {}, of another coordinator",
-                      sequence_of(state_.highest)));
-    }
   }
 
   void say_lost(const WorkerKey& key) {
@@ -163,19 +180,33 @@ class Deciding {
                     found != result_.out.end() ? found->reason : "it did not show itself"));
   }
 
+  // Nobody in the group gets on, and nobody can be said to be the cause: another group will tell,
+  // for who hangs will not come to it.
+  void judge_standstill() {
+    if (options_.hang_timeout <= Duration{0} || !settled_ || lost_ || state_.current.waiting)
+      return;
+    if (members_.empty()) return;
+    Moment last = state_.issued;
+    for (const WorkerState* member : members_) last = std::max(last, member->progressed);
+    if (!reached(last + 3 * options_.hang_timeout)) return;
+    result_.retry = true;
+    void_through_ = std::max(void_through_, state_.current.number);
+    say(fmt::format("no member got on for {}", human_seconds(seconds(3 * options_.hang_timeout))));
+  }
+
   // Members that live, but whose group failed.
   void judge_failures() {
     std::optional<Moment> since;
     std::string trouble;
-    for (const Member& member : stay_) {
-      const WorkerState& found = *worker(member.key);
+    for (const WorkerState* member : staying_) {
+      const WorkerState& found = *member;
       if (found.beat.broken == 0 || found.beat.broken > state_.highest) continue;
       void_through_ = std::max(void_through_, found.beat.broken);
       if (found.beat.broken != state_.current.number || !found.broke) continue;
       if (!since || *found.broke < *since) {
         since = found.broke;
         trouble =
-            fmt::format("the group failed at worker {}: {}", member.key.id, found.beat.trouble);
+            fmt::format("the group failed at worker {}: {}", found.key().id, found.beat.trouble);
       }
     }
     if (!since || lost_) return;
@@ -185,32 +216,16 @@ class Deciding {
     if (!reached(*since + std::min<Duration>(wait, options_.lease))) return;
     result_.retry = true;
     say(std::move(trouble));
+    result_.conflicts = conflicts_after(state_);
     put_one_out();
   }
 
-  // Of those who failed with each other often enough: the one in most conflicts, then the higher
-  // id.
   void put_one_out() {
-    std::map<std::string, int> degree;
-    for (const Conflict& conflict : state_.conflicts) {
-      if (conflict.rosters < options_.tries) continue;
-      ++degree[conflict.a];
-      ++degree[conflict.b];
-    }
-    const Member* victim = nullptr;
-    for (const Member& member : stay_) {
-      const auto found = degree.find(member.key.id);
-      if (found == degree.end()) continue;
-      if (!victim || std::pair(found->second, member.key.id) >
-                         std::pair(degree[victim->key.id], victim->key.id)) {
-        victim = &member;
-      }
-    }
+    const Member* victim = one_to_put_out(result_.conflicts, stay_, options_.tries);
     if (!victim) return;
-    const std::string reason =
-        fmt::format("it could not work with {} of the others in {} rosters; it may ask again in {}",
-                    degree[victim->key.id], options_.tries,
-                    human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
+    const std::string reason = fmt::format(
+        "it could not work with others in {} rosters; it may ask again in {}", options_.tries,
+        human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
     say(fmt::format("worker {} is put out: {}", victim->key.id, reason));
     result_.out.push_back({.who = victim->key, .reason = reason, .barred = true});
     std::erase_if(stay_,
@@ -221,7 +236,8 @@ class Deciding {
     std::vector<const WorkerState*> candidates;
     for (const auto& [id, worker] : state_.workers) {
       const WorkerKey& key = worker.key();
-      if (gone(key) || state_.current.has(key) || worker.beat.leaving ||
+      // One that holds a roster was a member: it still is, or it is out and must ask in anew.
+      if (is_member(worker) || worker.join.held.number != 0 || worker.beat.leaving || gone(key) ||
           std::ranges::find(leaving_, key) != leaving_.end() ||
           std::ranges::find(state_.current.leaving, key) != state_.current.leaving.end()) {
         continue;
@@ -342,11 +358,16 @@ class Deciding {
   const Options& options_;
   Decision result_;
   std::vector<std::string> why_;
-  bool settled_ = false;  // every member is in the group of the present roster
-  bool lost_ = false;     // the present roster cannot go on
-  bool leaves_ = false;   // a member asked to go
+  std::vector<const WorkerState*> by_rank_;  // members of the present roster; null: not known
+  std::vector<const WorkerState*> members_;  // those that are known; sorted
+  int forming_ = 0;                          // how many of them say so
+  int waiting_ = 0;                          // how many wait inside the present group
+  bool settled_ = false;                     // every member is in the group of the present roster
+  bool lost_ = false;                        // the present roster cannot go on
+  bool leaves_ = false;                      // a member asked to go
   RosterNumber void_through_ = 0;
   std::vector<Member> stay_;
+  std::vector<const WorkerState*> staying_;  // the same
   std::vector<Member> add_;
   std::vector<WorkerKey> leaving_;
 };
@@ -358,6 +379,7 @@ Decision decide(Moment now, const State& state, const Options& options) {
 }
 
 void carry_out(Moment now, const Decision& decision, State& state, const Options& options) {
+  if (decision.retry && !decision.conflicts.empty()) state.conflicts = decision.conflicts;
   for (const Removal& removal : decision.out) {
     const auto found = state.workers.find(removal.who.id);
     if (found == state.workers.end() || found->second.key() != removal.who) continue;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "muster/base/clock.h"
+#include "muster/roster/conflicts.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
@@ -38,13 +39,6 @@ struct WorkerState {
   double lane_seconds = 0;             // smoothed
 
   const WorkerKey& key() const { return join.key; }
-};
-
-// Two that could not work together, and in how many rosters since the last commit.
-struct Conflict {
-  std::string a, b;  // ids, a < b
-  int32_t rosters = 0;
-  RosterNumber last = 0;  // the last one counted
 };
 
 struct Bar {
@@ -74,12 +68,13 @@ struct Removal {
 };
 
 struct Decision {
-  std::vector<Removal> out;      // to be told, and forgotten
-  std::optional<Roster> roster;  // to be issued
-  bool retry = false;            // `roster` is another try after a failure without a death
-  bool learned = false;          // listening is over
-  bool rebalanced = false;       // lanes were looked at
-  std::string reason;            // why; also why not
+  std::vector<Removal> out;         // to be told, and forgotten
+  std::optional<Roster> roster;     // to be issued
+  bool retry = false;               // `roster` is another try after a failure without a death
+  std::vector<Conflict> conflicts;  // with retry: as they are now, this failure included
+  bool learned = false;             // listening is over
+  bool rebalanced = false;          // lanes were looked at
+  std::string reason;               // why; also why not
   // Time alone may change the decision from this moment on, not before.
   std::optional<Moment> look_again;
 };

@@ -26,7 +26,7 @@ AfterCommit after_commit(uint8_t agreed, const Roster& group, const Roster& newe
   return newest.number > group.number ? AfterCommit::kSwitch : AfterCommit::kWait;
 }
 
-Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, RosterNumber broken) {
+Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, RosterNumber past) {
   if (newest.number == 0) return Next::kWait;
   if (!newest.has(self)) {
     if (leaving) return Next::kGo;
@@ -34,7 +34,7 @@ Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, Roster
     // coordinator, not by a roster. Here the worker was in.
     return Next::kOut;
   }
-  if (newest.waiting || newest.number <= broken) return Next::kWait;
+  if (newest.waiting || newest.number <= past) return Next::kWait;
   return Next::kForm;
 }
 

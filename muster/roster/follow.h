@@ -41,7 +41,8 @@ enum class Next : uint8_t {
   kGo,    // it asked to leave, and the newest roster is without it
   kOut,   // it is not in the newest roster and did not ask: it must ask in again
 };
-// `broken`: the number of the last roster whose group failed for it, or 0: it is not tried again.
-Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, RosterNumber broken);
+// `past`: the number of the last roster whose group it has left or could not form, or 0. A group is
+// never formed twice.
+Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, RosterNumber past);
 
 }  // namespace muster::roster

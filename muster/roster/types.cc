@@ -1,7 +1,7 @@
 #include "muster/roster/types.h"
 
 #include <algorithm>
-#include <cstring>
+#include <unordered_map>
 
 namespace muster::roster {
 
@@ -64,7 +64,35 @@ uint64_t Roster::checksum() const {
   return all.hash();
 }
 
+namespace {
+
+// Finds members by key; for many members, without looking at all of them each time.
+class Finder {
+ public:
+  explicit Finder(const std::vector<Member>& members) : members_(members) {
+    if (members.size() <= kFew) return;
+    for (const Member& member : members) index_.emplace(member.key.id, &member);
+  }
+  const Member* find(const WorkerKey& key) const {
+    if (members_.size() <= kFew) {
+      const auto found = std::ranges::find(members_, key, &Member::key);
+      return found == members_.end() ? nullptr : &*found;
+    }
+    const auto found = index_.find(key.id);
+    return found != index_.end() && found->second->key == key ? found->second : nullptr;
+  }
+
+ private:
+  static constexpr size_t kFew = 16;
+  const std::vector<Member>& members_;
+  std::unordered_map<std::string_view, const Member*> index_;
+};
+
+}  // namespace
+
 RosterDiff difference(const Roster& from, const Roster& to) {
+  const Finder before(from.members);
+  const Finder after(to.members);
   RosterDiff diff{.base = from.number,
                   .number = to.number,
                   .job = to.job,
@@ -76,11 +104,11 @@ RosterDiff difference(const Roster& from, const Roster& to) {
                   .reason = to.reason,
                   .checksum = to.checksum()};
   for (const Member& member : from.members) {
-    if (!to.has(member.key)) diff.removed.push_back(member.key);
+    if (!after.find(member.key)) diff.removed.push_back(member.key);
   }
   for (const Member& member : to.members) {
-    const Member* before = from.find(member.key);
-    if (!before || *before != member) diff.changed.push_back(member);
+    const Member* old = before.find(member.key);
+    if (!old || *old != member) diff.changed.push_back(member);
   }
   return diff;
 }

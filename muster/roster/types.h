@@ -119,11 +119,15 @@ std::string_view activity_name(Activity activity);
 // Sent every Options::heartbeat, and at once when `group`, `broken` or `leaving` changes. It says
 // how things are, not what has happened, so one that is lost or comes twice does no harm.
 struct Heartbeat {
+  uint64_t sequence =
+      0;  // counts the heartbeats of a worker; an older one that comes late is dropped
   RosterNumber known = 0;   // the newest roster it has
   RosterNumber group = 0;   // the roster of the group it is in; 0: none
   RosterNumber broken = 0;  // its group of this roster failed, or could not be formed; 0: none
-  std::string suspect;      // with broken: the id of the peer it could not work with, if known
-  std::string trouble;      // with broken: what happened, one sentence
+  // With broken: the id of a peer that it could not connect to or that was silent, if there is one.
+  // Not of one that closed the connection: that one had a reason of its own.
+  std::string suspect;
+  std::string trouble;  // with broken: what happened, one sentence
   Activity activity = Activity::kIdle;
   uint64_t step = 0;        // steps committed
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
@@ -139,7 +143,8 @@ struct JoinRequest {
   std::string job;
   std::string host;
   int32_t slots = 1;
-  std::string fingerprint;  // of its numerics; see design "Numerics fingerprint"
+  int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
+  std::string fingerprint;  // of its numerics: a hash of what a few small kernels gave
   double lane_seconds = 0;  // a first guess, from the same small kernels; 0: none
   // The roster it is in (a worker that shows itself again), or number 0 (one that asks in).
   Roster held;
@@ -182,7 +187,9 @@ struct Options {
   // A broken connection is as good as a death certificate. A link that breaks connections of
   // healthy workers wants some time here for them to come back.
   Duration linger{0};
-  Duration hang_timeout = std::chrono::seconds(60);  // 0: never
+  // A member whose own work shows no progress for this long while another waits for it is out;
+  // three times as long if nobody waits. 0: never.
+  Duration hang_timeout = std::chrono::seconds(60);
 
   // After a member says that its group failed, and nobody is known to have died: how long to wait
   // for such news before the same members try again under another number.
@@ -211,7 +218,7 @@ struct Options {
 
 // Something that happened, for `muster status` and the log.
 struct Event {
-  WallTime when;
+  Moment when;
   RosterNumber roster = 0;  // the newest one at that time
   std::string text;
 };

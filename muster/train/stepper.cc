@@ -99,7 +99,9 @@ Status Stepper::run_lanes() {
   std::atomic<bool> failed{false};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
+  double spent = 0;            // guarded by mutex
   parts_.team->run([&](int member) {
+    const auto begin = std::chrono::steady_clock::now();
     for (size_t i = next++; i < own_lanes_.size() && !failed && !exchange_.failed(); i = next++) {
       if (auto status = run_lane(member, own_lanes_[i]); !status.ok()) {
         const std::lock_guard lock(mutex);
@@ -107,7 +109,10 @@ Status Stepper::run_lanes() {
         failed = true;
       }
     }
+    const std::lock_guard lock(mutex);
+    spent += seconds(std::chrono::steady_clock::now() - begin);
   });
+  if (!own_lanes_.empty()) lane_seconds_ = spent / static_cast<double>(own_lanes_.size());
   if (error) return *std::move(error);
   if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");
   return {};

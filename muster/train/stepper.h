@@ -90,6 +90,8 @@ class Stepper {
   CommitMessage& message() { return message_; }
   // The position that message() led away from, to the present one.
   std::optional<roster::Position> message_of() const { return message_of_; }
+  // Time for one lane on one thread in the last compute(), on average.
+  double lane_seconds() const { return lane_seconds_; }
   // The arena's state is about to be replaced: sums and message no longer belong to it.
   void forget();
 
@@ -121,6 +123,7 @@ class Stepper {
   CommitMessage draft_;  // of the commit under way
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
+  double lane_seconds_ = 0;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block
