@@ -321,6 +321,13 @@ Table make_table() {
           "Threads that compute lanes. 0: one for each core. No effect on the result.")
       .at_least(0)
       .at_most(4096);
+  job.add(
+         "threads_per_lane", &Job::threads_per_lane,
+         "How many of the threads work together on each lane, inside its operations. Part of the "
+         "result. More than 1 helps where there are fewer lanes than cores and the model is large, "
+         "on a machine that does nothing else.")
+      .at_least(1)
+      .at_most(256);
   job.add("runs", &Job::runs, "Where run directories are made; relative to the current directory.");
   return table;
 }

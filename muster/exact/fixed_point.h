@@ -68,6 +68,11 @@ int scale_for(uint8_t exponent, int lanes);
 // A block fits scale s if and only if its exponent byte is at most this, 0 to 254.
 uint8_t largest_exponent(int s, int lanes);
 
+// Whether a block whose largest exponent byte was `seen` fits the scale made from `used`.
+inline bool fits(uint8_t used, uint8_t seen, int lanes) {
+  return seen <= largest_exponent(scale_for(used, lanes), lanes);
+}
+
 // The exponent byte of a block: for the dry pass before the first step.
 uint8_t exponent_of(std::span<const float> g, Isa isa = best_isa());
 

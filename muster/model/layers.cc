@@ -30,16 +30,6 @@ constexpr std::array kActivations = {
 
 }  // namespace
 
-Linear::Linear(const LinearOptions& options)
-    : options_(options),
-      weight_(register_parameter("weight", torch::empty({options.out, options.in}))) {
-  if (options.bias) bias_ = register_parameter("bias", torch::empty({options.out}));
-}
-
-torch::Tensor Linear::forward(const torch::Tensor& input) {
-  return at::linear(input, weight_, bias_);
-}
-
 InitialValues Linear::initial_values() const {
   return weight_and_bias(options_.weight_init, options_.in, options_.bias);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "muster/model/gradient_sink.h"
 #include "muster/model/init.h"
 #include "muster/model/net.h"
 #include "muster/model/shape.h"
@@ -26,17 +27,23 @@ struct LinearOptions {
   std::optional<Init> weight_init = std::nullopt;
 };
 
-// Works on the last dimension.
-class Linear : public Layer, public HasInit {
+// Works on the last dimension. In linear.cc, for the sake of its gradient.
+class Linear : public Layer, public HasInit, public StreamsGradient {
  public:
   explicit Linear(const LinearOptions& options);
   torch::Tensor forward(const torch::Tensor& input) override;
   std::vector<std::pair<std::string, Init>> initial_values() const override;
+  void stream_to(GradientSink* sink) override;
+  const torch::Tensor& weight() const override { return weight_; }
 
  private:
+  friend class StreamedLinear;
   LinearOptions options_;
   torch::Tensor weight_;
   torch::Tensor bias_;  // undefined without bias
+  GradientSink* sink_ = nullptr;
+  uint64_t pass_ = 0;  // of the sink, when it was last used
+  int uses_ = 0;       // in that pass
 };
 
 struct Conv2dOptions {

@@ -34,6 +34,8 @@ struct TensorSpec {
 
 struct Counters {
   int64_t step = 0;         // committed steps
+  int64_t attempt = 0;      // changes of the state since then: other scales, an evaluation
+  int64_t redoing = 0;      // 1: the next step has overflowed and is computed again
   uint64_t samples = 0;     // samples in them
   uint64_t redone = 0;      // steps computed again because a scale was too small
   uint64_t skipped = 0;     // steps without an update because something was not finite

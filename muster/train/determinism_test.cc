@@ -77,6 +77,22 @@ TEST(Determinism, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 TEST(Determinism, GptInBf16) { expect_same_bits(kGpt, {"precision=bf16"}); }
 TEST(Determinism, GptWithLamb) { expect_same_bits(kGpt, {"optimizer.kind=lamb"}); }
 
+// Large enough for Linear to stream its gradient (model/linear.cc), which the others are not.
+const char* const kMlp = R"(
+model: { zoo: mlp, args: { hidden: [1000, 300] } }
+data:
+  train: { format: idx, images: mnist/train-images-idx3-ubyte.gz, labels: mnist/train-labels-idx1-ubyte.gz }
+batch: 37
+lanes: 8
+steps: 6
+optimizer: { kind: sgd, lr: 0.05, momentum: 0.9 }
+)";
+TEST(Determinism, MlpWithStreamedGradients) { expect_same_bits(kMlp); }
+TEST(Determinism, SeveralThreadsPerLane) {
+  expect_same_bits(kMlp, {"threads_per_lane=2", "lanes=3"});
+  expect_same_bits(kLenet, {"threads_per_lane=3", "lanes=2"});
+}
+
 TEST(Determinism, NativeSumsDependOnTheThreads) {
   // Any single pair may come out equal by luck; all of them will not.
   const auto expected = train(kLenet, {"threads=1", "sync.reduction=native"});

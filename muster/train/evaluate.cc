@@ -16,49 +16,64 @@ double EvalReport::at(const std::string& name) const {
   MUSTER_CHECK(false, "no metric named " + name);
 }
 
+namespace {
+
+// The sums of one batch as they travel: samples, loss, then a sum and a count for each metric.
+constexpr size_t kFixed = 2;
+
+}  // namespace
+
 Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, Team& team,
                             std::span<const std::unique_ptr<LaneNet>> nets, int64_t batch,
-                            int64_t samples) {
+                            int64_t samples, comm::Group* group, const comm::OpOptions& options) {
   const uint64_t count =
       samples > 0 ? std::min(dataset.size(), static_cast<uint64_t>(samples)) : dataset.size();
   const uint64_t size = std::max<uint64_t>(1, static_cast<uint64_t>(batch));
-  std::vector<LaneNet::Evaluation> parts((count + size - 1) / size);
-  std::atomic<size_t> next{0};
+  const size_t batches = (count + size - 1) / size;
+  const size_t width = kFixed + 2 * plan.loss.metrics.size();
+  const comm::Part own = group != nullptr ? comm::part_of(batches, group->rank(), group->size())
+                                          : comm::Part{0, batches};
+  std::vector<double> parts(batches * width);
+  std::atomic<size_t> next{own.begin};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
   team.run([&](int member) {
     data::Batch buffer;
-
-    for (size_t i = next++; i < parts.size(); i = next++) {
+    for (size_t i = next++; i < own.begin + own.size; i = next++) {
       data::read_range(dataset, i * size, std::min(size, count - i * size), buffer);
       auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
-      if (part.ok()) {
-        parts[i] = *std::move(part);
-        continue;
+      if (!part.ok()) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::move(part).error();
+        next = batches;
+        return;
       }
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::move(part).error();
-      next = parts.size();
+      double* row = parts.data() + i * width;
+      row[0] = part->samples;
+      row[1] = part->loss;
+      for (size_t m = 0; m < part->metrics.size(); ++m) {
+        row[kFixed + 2 * m] = part->metrics[m].first;
+        row[kFixed + 2 * m + 1] = part->metrics[m].second;
+      }
     }
   });
   if (error) return *std::move(error);
-
-  LaneNet::Evaluation sum;
-  sum.metrics.resize(plan.loss.metrics.size());
-  for (const auto& part : parts) {
-    sum.samples += part.samples;
-    sum.loss += part.loss;
-    for (size_t m = 0; m < sum.metrics.size(); ++m) {
-      sum.metrics[m].first += part.metrics[m].first;
-      sum.metrics[m].second += part.metrics[m].second;
+  if (group != nullptr) {
+    // As whole rows, so that the parts are those that were computed.
+    for (int rank = 0; rank < group->size(); ++rank) {
+      const auto part = comm::part_of(batches, rank, group->size());
+      MUSTER_RETURN_IF_ERROR(group->broadcast(
+          std::span(parts).subspan(part.begin * width, part.size * width), rank, options));
     }
   }
+  std::vector<double> sum(width, 0);
+  for (size_t i = 0; i < parts.size(); ++i) sum[i % width] += parts[i];
   EvalReport report;
   report.samples = count;
-  report.values.emplace_back("loss", sum.loss / std::max(1.0, sum.samples));
-  for (size_t m = 0; m < sum.metrics.size(); ++m) {
+  report.values.emplace_back("loss", sum[1] / std::max(1.0, sum[0]));
+  for (size_t m = 0; m < plan.loss.metrics.size(); ++m) {
     report.values.emplace_back(plan.loss.metrics[m].name,
-                               sum.metrics[m].first / std::max(1.0, sum.metrics[m].second));
+                               sum[kFixed + 2 * m] / std::max(1.0, sum[kFixed + 2 * m + 1]));
   }
   return report;
 }

@@ -1,7 +1,8 @@
 // The model's quality on a data set: loss and metrics over all samples, or the first `samples`.
 //
 // The team takes batches one by one; each batch's sums are kept apart and added up in the order of
-// batches, so the result does not depend on the number of threads.
+// batches, so the result depends neither on the number of threads nor on that of workers, which
+// share the batches.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/comm/group.h"
 #include "muster/data/dataset.h"
 #include "muster/train/lane_net.h"
 #include "muster/train/team.h"
@@ -23,9 +25,11 @@ struct EvalReport {
   double at(const std::string& name) const;
 };
 
-// nets: one per member of the team. samples: 0 for all.
+// nets: one per member of the team. samples: 0 for all. group: all of its members call this
+// together and get the same; nullptr: alone.
 Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, Team& team,
                             std::span<const std::unique_ptr<LaneNet>> nets, int64_t batch,
-                            int64_t samples);
+                            int64_t samples, comm::Group* group = nullptr,
+                            const comm::OpOptions& options = {});
 
 }  // namespace muster::train

@@ -96,6 +96,9 @@ void prepare_process() {
   // NOLINTBEGIN(concurrency-mt-unsafe): called first, when there is one thread
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("MKL_NUM_THREADS", "1", 0);
+  // threads_per_lane means that many, not fewer where the library finds the machine too small.
+  setenv("MKL_DYNAMIC", "FALSE", 0);
+  setenv("OMP_DYNAMIC", "FALSE", 0);
   // Without this MKL may take another path for memory that happens to be aligned differently.
   setenv("MKL_CBWR", best_isa() == Isa::kAvx512 ? "AVX512,STRICT" : "AVX2,STRICT", 0);
   // Gradients and activations come and go every step. glibc would give large pieces back to the

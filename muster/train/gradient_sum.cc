@@ -10,7 +10,8 @@
 
 namespace muster::train {
 
-GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes)
+GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes,
+                         size_t late)
     : layout_(layout),
       lanes_(lanes),
       sums_(std::aligned_alloc(64, std::max<size_t>(64, layout.elements() * sizeof(int32_t))),
@@ -18,39 +19,59 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
       bucket_of_(layout.blocks().size()),
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
-      overflow_(layout.blocks().size(), 0),
-      not_finite_(static_cast<size_t>(lanes), -1) {
+      not_finite_(static_cast<size_t>(lanes)) {
+  // The padding between tensors travels with them and must be zero; touching the pages now also
+  // keeps their faults out of the first step.
+  std::memset(sums_.get(), 0, layout.elements() * sizeof(int32_t));
   const auto blocks = layout.blocks();
+  const size_t late_block = layout.first_block(late);
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
     size_t bytes = 0;
     do {
       bucket_of_[last] = static_cast<uint32_t>(buckets_.size());
       bytes += blocks[last++].size * sizeof(int32_t);
-    } while (last < blocks.size() && bytes + blocks[last].size * sizeof(int32_t) <= bucket_bytes);
+    } while (last < blocks.size() && last != late_block &&
+             bytes + blocks[last].size * sizeof(int32_t) <= bucket_bytes);
     auto bucket = std::make_unique<Bucket>();
     bucket->first = first;
     bucket->last = last;
     buckets_.push_back(std::move(bucket));
     first = last;
   }
+  const size_t early = late_block < blocks.size() ? bucket_of_[late_block] : buckets_.size();
+  for (size_t b = early; b-- > 0;) order_.push_back(b);
+  for (size_t b = early; b < buckets_.size(); ++b) order_.push_back(b);
 }
 
-void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents) {
+void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes) {
   MUSTER_CHECK(exponents.size() == seen_.size(), "one exponent per block");
   mode_ = mode;
   exponents_ = exponents;
   ++round_;
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
-  std::fill(overflow_.begin(), overflow_.end(), uint8_t{0});
-  std::fill(not_finite_.begin(), not_finite_.end(), int64_t{-1});
+  for (auto& tensor : not_finite_) tensor.store(-1, std::memory_order_relaxed);
+  for (auto& bucket : buckets_) {
+    bucket->missing = (bucket->last - bucket->first) * static_cast<size_t>(own_lanes);
+    bucket->state.store(State::kOpen, std::memory_order_relaxed);
+  }
 }
 
 void GradientSum::add(int lane, size_t tensor, const float* gradient) {
-  const size_t first = layout_.first_block(tensor);
-  const size_t last = layout_.first_block(tensor + 1);
+  add_blocks(lane, tensor, layout_.first_block(tensor), layout_.first_block(tensor + 1), gradient);
+}
+
+void GradientSum::add_part(int lane, size_t tensor, size_t first, std::span<const float> part) {
+  MUSTER_CHECK(first % exact::kBlockSize == 0, "a part begins inside a block");
+  const size_t block = layout_.first_block(tensor) + first / exact::kBlockSize;
+  const size_t blocks = (part.size() + exact::kBlockSize - 1) / exact::kBlockSize;
+  add_blocks(lane, tensor, block, block + blocks, part.data());
+}
+
+void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
+                             const float* gradient) {
   if (first == last) return;
-  const size_t tensor_begin = layout_.tensor_begin(tensor);
+  const size_t begin = layout_.blocks()[first].begin;
   const size_t first_bucket = bucket_of_[first];
   const size_t buckets = bucket_of_[last - 1] - first_bucket + 1;
   // Lanes that arrive together start at different buckets, so that they rarely wait for each other.
@@ -60,7 +81,8 @@ void GradientSum::add(int lane, size_t tensor, const float* gradient) {
     const std::lock_guard lock(bucket.mutex);
     const size_t end = std::min(bucket.last, last);
     for (size_t b = std::max(bucket.first, first); b < end; ++b) {
-      add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - tensor_begin));
+      add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - begin));
+      if (--bucket.missing == 0) settle(bucket, State::kComplete);
     }
   }
 }
@@ -76,7 +98,6 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
       const auto added = first ? exact::store_block(values, scale, lanes_, ints(where.begin))
                                : exact::add_block(values, scale, lanes_, ints(where.begin));
       exponent = added.exponent;
-      if (added.overflow) overflow_[block] = 1;
       break;
     }
     case Mode::kNative:
@@ -89,24 +110,53 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   }
   added_in_[block] = round_;
   seen_[block] = std::max(seen_[block], exponent);
-  auto& culprit = not_finite_[static_cast<size_t>(lane)];
-  if (exponent == exact::kNotFinite && culprit < 0) culprit = static_cast<int64_t>(tensor);
+  if (exponent != exact::kNotFinite) return;
+  int64_t none = -1;
+  not_finite_[static_cast<size_t>(lane)].compare_exchange_strong(none, static_cast<int64_t>(tensor),
+                                                                 std::memory_order_relaxed);
 }
 
-GradientSum::Outcome GradientSum::finish() {
-  Outcome outcome;
-  for (size_t b = 0; b < seen_.size(); ++b) {
-    outcome.overflow |= overflow_[b] != 0;
-    if (added_in_[b] == round_ || mode_ == Mode::kDry) continue;
-    const auto& where = layout_.blocks()[b];
-    std::memset(ints(where.begin), 0, where.size * sizeof(int32_t));
+void GradientSum::settle(Bucket& bucket, State state) {
+  bucket.state.store(state, std::memory_order_release);
+  bucket.state.notify_all();
+}
+
+void GradientSum::flush() {
+  for (auto& bucket : buckets_) {
+    if (bucket->state.load(std::memory_order_relaxed) == State::kComplete) continue;
+    for (size_t b = bucket->first; b < bucket->last; ++b) {
+      if (added_in_[b] == round_ || mode_ == Mode::kDry) continue;
+      const auto& where = layout_.blocks()[b];
+      std::memset(ints(where.begin), 0, where.size * sizeof(int32_t));
+    }
+    settle(*bucket, State::kComplete);
   }
-  for (size_t lane = 0; lane < not_finite_.size(); ++lane) {
-    if (not_finite_[lane] < 0) continue;
-    outcome.not_finite = {static_cast<int>(lane), static_cast<size_t>(not_finite_[lane])};
-    break;
-  }
-  return outcome;
+}
+
+void GradientSum::abandon() {
+  for (auto& bucket : buckets_) settle(*bucket, State::kAbandoned);
+}
+
+bool GradientSum::wait_complete(size_t bucket) {
+  auto& state = buckets_[bucket]->state;
+  state.wait(State::kOpen, std::memory_order_acquire);
+  return state.load(std::memory_order_acquire) == State::kComplete;
+}
+
+std::pair<size_t, size_t> GradientSum::extent(size_t bucket) const {
+  const auto& first = layout_.blocks()[buckets_[bucket]->first];
+  const auto& last = layout_.blocks()[buckets_[bucket]->last - 1];
+  return {first.begin, last.begin + last.size - first.begin};
+}
+
+std::span<int32_t> GradientSum::int_bucket(size_t bucket) {
+  const auto [begin, size] = extent(bucket);
+  return {ints(begin), size};
+}
+
+std::span<float> GradientSum::float_bucket(size_t bucket) {
+  const auto [begin, size] = extent(bucket);
+  return {floats(begin), size};
 }
 
 std::span<const float> GradientSum::read(size_t block, std::span<float> scratch) const {

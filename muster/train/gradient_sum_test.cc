@@ -1,6 +1,7 @@
 #include "muster/train/gradient_sum.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -27,11 +28,18 @@ std::vector<float> gradient(int lane, size_t tensor) {
   return values;
 }
 
+bool overflowed(const GradientSum& sum, std::span<const uint8_t> exponents) {
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    if (!exact::fits(exponents[b], sum.seen()[b], kLanes)) return true;
+  }
+  return false;
+}
+
 // Sums all lanes, in the order given, on as many threads as there are groups.
 std::vector<float> sum(GradientSum& target, const exact::BlockLayout& layout, Mode mode,
                        const std::vector<std::vector<int>>& groups) {
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(mode, exponents);
+  target.begin(mode, exponents, kLanes);
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
     threads.emplace_back([&target, group] {
@@ -41,7 +49,8 @@ std::vector<float> sum(GradientSum& target, const exact::BlockLayout& layout, Mo
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_FALSE(target.finish().overflow);
+  target.flush();
+  EXPECT_FALSE(overflowed(target, exponents));
   std::vector<float> all;
   std::vector<float> scratch(exact::kBlockSize);
   for (size_t b = 0; b < layout.blocks().size(); ++b) {
@@ -89,9 +98,9 @@ TEST(GradientSum, ATensorNobodyAddsToIsZeroAlsoAfterAStepThatUsedIt) {
   GradientSum target(layout, kLanes, 1 << 20);
   (void)sum(target, layout, Mode::kExact, {{0, 1, 2, 3, 4, 5}});
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(Mode::kExact, exponents);
+  target.begin(Mode::kExact, exponents, kLanes);
   target.add(0, 0, gradient(0, 0).data());
-  (void)target.finish();
+  target.flush();
   std::vector<float> scratch(exact::kBlockSize);
   for (size_t b = layout.first_block(1); b < layout.blocks().size(); ++b) {
     for (const float v : target.read(b, scratch)) ASSERT_EQ(v, 0);
@@ -103,21 +112,22 @@ TEST(GradientSum, OverflowIsNoticedAndTheExponentsSeenFit) {
   GradientSum target(layout, kLanes, 1 << 20);
   std::vector<uint8_t> exponents(layout.blocks().size(), 100);  // far too small for values near 1
   for (const bool redone : {false, true}) {
-    target.begin(Mode::kExact, exponents);
+    target.begin(Mode::kExact, exponents, kLanes);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (size_t t = 0; t < kSizes.size(); ++t) target.add(lane, t, gradient(lane, t).data());
     }
-    EXPECT_EQ(target.finish().overflow, !redone);
+    target.flush();
+    EXPECT_EQ(overflowed(target, exponents), !redone);
     std::copy(target.seen().begin(), target.seen().end(), exponents.begin());
   }
 }
 
-TEST(GradientSum, NamesTheLowestLaneAndItsFirstTensorThatIsNotFinite) {
+TEST(GradientSum, NamesTheFirstTensorOfALaneThatIsNotFinite) {
   const exact::BlockLayout layout(kSizes);
   for (const Mode mode : {Mode::kExact, Mode::kNative, Mode::kDry}) {
     GradientSum target(layout, kLanes, 1 << 20);
     std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-    target.begin(mode, exponents);
+    target.begin(mode, exponents, kLanes);
     for (int lane = kLanes; lane-- > 0;) {
       for (size_t t = kSizes.size(); t-- > 0;) {
         auto g = gradient(lane, t);
@@ -125,11 +135,44 @@ TEST(GradientSum, NamesTheLowestLaneAndItsFirstTensorThatIsNotFinite) {
         target.add(lane, t, g.data());
       }
     }
-    const auto outcome = target.finish();
-    ASSERT_TRUE(outcome.not_finite.has_value());
-    EXPECT_EQ(outcome.not_finite->lane, 2);
-    EXPECT_EQ(outcome.not_finite->tensor, 3);
+    target.flush();
+    for (int lane = 0; lane < kLanes; ++lane) {
+      EXPECT_EQ(target.not_finite(lane), lane == 4 || lane == 2 ? 3 : -1);
+    }
   }
+}
+
+TEST(GradientSum, BucketsCompleteInTheOrderOfBackwardAndLateTensorsLast) {
+  const exact::BlockLayout layout(kSizes);
+  GradientSum target(layout, kLanes, 1, 4);  // a bucket for each block; the last tensor is late
+  const size_t late = layout.first_block(4);
+  std::vector<size_t> expected;
+  for (size_t b = late; b-- > 0;) expected.push_back(b);
+  for (size_t b = late; b < layout.blocks().size(); ++b) expected.push_back(b);
+  EXPECT_TRUE(std::ranges::equal(target.exchange_order(), expected));
+
+  std::vector<uint8_t> exponents(layout.blocks().size(), 129);
+  target.begin(Mode::kExact, exponents, 2);
+  std::atomic<size_t> done{0};
+  std::thread exchange([&] {
+    for (const size_t bucket : target.exchange_order()) {
+      EXPECT_TRUE(target.wait_complete(bucket));
+      EXPECT_EQ(target.int_bucket(bucket).size(), layout.blocks()[bucket].size);
+      ++done;
+    }
+  });
+  for (const int lane : {0, 5}) {
+    EXPECT_EQ(done, 0U) << "a bucket that lacks a lane is not complete";
+    for (size_t t = 4; t-- > 0;) target.add(lane, t, gradient(lane, t).data());
+  }
+  target.flush();  // nobody adds to the last tensor
+  exchange.join();
+  for (const int32_t v : target.int_bucket(late)) EXPECT_EQ(v, 0);
+
+  target.begin(Mode::kExact, exponents, 2);
+  std::thread waiting([&] { EXPECT_FALSE(target.wait_complete(0)); });
+  target.abandon();
+  waiting.join();
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "muster/exact/block_layout.h"
+#include "muster/model/gradient_sink.h"
 #include "muster/model/init.h"
 
 namespace muster::train {
@@ -134,6 +136,21 @@ class LaneNet::GradientHook final : public torch::autograd::PostAccumulateGradHo
   size_t tensor_;
 };
 
+// A layer that streams calls this with pieces of the gradient instead.
+class LaneNet::TensorSink final : public model::GradientSink {
+ public:
+  TensorSink(LaneNet& owner, size_t tensor) : owner_(owner), tensor_(tensor) {}
+  void add(size_t first, std::span<const float> piece) override {
+    owner_.sum_->add_part(static_cast<int>(owner_.context_->lane), tensor_, first, piece);
+  }
+  uint64_t pass() const override { return owner_.passes_; }
+
+ private:
+  static_assert(kGrain % exact::kBlockSize == 0);
+  LaneNet& owner_;
+  size_t tensor_;
+};
+
 LaneNet::LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum)
     : plan_(plan), arena_(arena), sum_(sum) {}
 LaneNet::~LaneNet() = default;
@@ -174,6 +191,15 @@ Status LaneNet::attach(bool copy_into_arena) {
                                                      std::make_unique<GradientHook>(*this, t));
     }
   }
+  for (const auto& module : net_->modules()) {
+    auto* layer = dynamic_cast<model::StreamsGradient*>(module.get());
+    if (layer == nullptr || sum_ == nullptr) continue;
+    for (size_t t = 0; t < arena_.tensors().size(); ++t) {
+      if (layer->weight().data_ptr() != arena_.tensor(t).data()) continue;
+      sinks_.push_back(std::make_unique<TensorSink>(*this, t));
+      layer->stream_to(sinks_.back().get());
+    }
+  }
   for (auto& statistic : model::collect_statistics(*net_)) {
     size_t t = 0;
     const auto* spec = arena_.find(statistic.name, &t);
@@ -192,6 +218,7 @@ torch::Tensor LaneNet::forward(const data::Batch& batch, const data::Schema& sch
 }
 
 void LaneNet::take_gradient(size_t tensor, const torch::Tensor& parameter) {
+  if (!parameter.grad().defined()) return;  // it was streamed
   const auto gradient = parameter.grad().contiguous();
   sum_->add(static_cast<int>(context_->lane), tensor, gradient.const_data_ptr<float>());
   parameter.mutable_grad().reset();
@@ -201,6 +228,7 @@ Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, 
   return guarded("training the model", [&]() -> double {
     context_->step = step;
     context_->lane = lane;
+    ++passes_;
     net_->train();
     const auto output = forward(batch, plan_.schema);
     const auto loss =

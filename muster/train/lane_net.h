@@ -82,13 +82,16 @@ class LaneNet {
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
 
   class GradientHook;
+  class TensorSink;
   const NetPlan& plan_;
   Arena& arena_;
   GradientSum* sum_;
   std::shared_ptr<model::LaneContext> context_;
   std::shared_ptr<model::Net> net_;
   std::vector<std::pair<size_t, torch::Tensor>>
-      statistics_;  // place in the arena, the lane's latest
+      statistics_;                                  // place in the arena, the lane's latest
+  std::vector<std::unique_ptr<TensorSink>> sinks_;  // for layers that stream their gradient
+  uint64_t passes_ = 0;                             // calls of train()
   std::vector<float> scratch_;
 };
 

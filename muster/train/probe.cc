@@ -22,7 +22,7 @@ constexpr int64_t kSide = 512;
 // Multiplications per second of `members` threads that each multiply their own matrices, in
 // GFLOP/s: the median of several short rounds, since a shared machine has bad moments.
 double measure_gflops(int members) {
-  Team team(members, [](int) { at::set_num_threads(1); });
+  Team team(members);
   std::vector<double> rounds;
   constexpr int kRepeats = 8;
   for (int round = 0; round < 7; ++round) {

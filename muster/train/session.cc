@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "muster/base/check.h"
 #include "muster/base/thread.h"
 
 namespace muster::train {
@@ -57,13 +59,20 @@ Status Session::build_nets() {
   MUSTER_TRY(auto first, build_first_net(plan_));
 
   arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
+  const auto is_statistic = [](const TensorSpec& t) {
+    return t.info.role == optim::Role::kStatistic;
+  };
+  const auto statistics = std::ranges::find_if(arena_->tensors(), is_statistic);
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
-                                       static_cast<size_t>(job_.sync.bucket));
+                                       static_cast<size_t>(job_.sync.bucket),
+                                       static_cast<size_t>(statistics - arena_->tensors().begin()));
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
-  const int threads = std::clamp(wanted, 1, static_cast<int>(job_.lanes));
-  // Bits depend on the order of sums inside an operation: one thread computes each lane, alone.
-  team_ = std::make_unique<Team>(threads, [](int) { at::set_num_threads(1); });
-  for (int member = 0; member < threads; ++member) {
+  const int per_lane = static_cast<int>(job_.threads_per_lane);
+  // Bits depend on the order of sums inside an operation, so on how many threads share it: always
+  // threads_per_lane, even on a machine that has fewer cores.
+  const int members = std::clamp(wanted / per_lane, 1, static_cast<int>(job_.lanes));
+  team_ = std::make_unique<Team>(members, per_lane);
+  for (int member = 0; member < members; ++member) {
     MUSTER_TRY(auto net,
                LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
@@ -83,12 +92,40 @@ void Session::start_loader() {
       total_steps_);
 }
 
-Result<StepReport> Session::step() {
-  if (stepper_ == nullptr) {
+Status Session::reset() {
+  MUSTER_TRY(const auto first, build_first_net(plan_));
+  const auto bytes = arena_->bytes();
+  std::memset(bytes.data(), 0, bytes.size());
+  arena_->counters() = Counters{};
+  const auto copy = [&](const std::string& name, const torch::Tensor& value) {
+    size_t t = 0;
+    MUSTER_CHECK(arena_->find(name, &t) != nullptr, "the model has changed");
+    std::memcpy(arena_->tensor(t).data(), value.const_data_ptr<float>(),
+                arena_->tensor(t).size_bytes());
+  };
+  for (const auto& item : first.net->named_parameters()) copy(item.key(), item.value());
+  for (const auto& item : model::collect_statistics(*first.net)) copy(item.name, item.running);
+  return {};
+}
+
+Stepper& Session::stepper() {
+  if (stepper_ == nullptr) start_loader();
+  return *stepper_;
+}
+
+void Session::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
+  stepper().assign(lanes, group, timeout);
+  loader_->restart(static_cast<uint64_t>(arena_->counters().step), std::move(lanes));
+  group_ = group;
+  timeout_ = timeout;
+}
+
+Result<StepReport> Session::step(const std::function<uint8_t()>& roster_byte) {
+  if (!tried_) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
-    start_loader();
+    tried_ = true;
   }
-  return stepper_->run();
+  return stepper().run(roster_byte);
 }
 
 Result<const data::Dataset*> Session::test_data() {
@@ -106,7 +143,8 @@ Result<const data::Dataset*> Session::test_data() {
 
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
-  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples);
+  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples, group_,
+                         {.timeout = timeout_});
 }
 
 Status Session::try_forward() {

@@ -38,15 +38,22 @@ class Session {
   const data::Schema& schema() const { return plan_.schema; }
   const NetPlan& plan() const { return plan_; }
   Arena& arena() { return *arena_; }
-  int threads() const { return team_->size(); }
+  int threads() const { return team_->threads(); }
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job.
   int64_t total_steps() const { return total_steps_; }
   bool has_test() const { return !job_.data.test.format.empty(); }
 
+  // With whom, and which lanes are this worker's, from the arena's present step on. Collective
+  // calls (step, evaluate) are then made by all members of the group. Without it: all lanes, alone.
+  void assign(std::vector<int> lanes, comm::Group* group, Duration timeout);
+  // Back to the initial state of the job, as if nothing had been trained.
+  Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
-  // the arena's state before.
-  Result<StepReport> step();
+  // the arena's state before, or call assign() after.
+  Result<StepReport> step(const std::function<uint8_t()>& roster_byte = {});
+  // Its parts, for recovery.
+  Stepper& stepper();
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
   // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
@@ -79,6 +86,9 @@ class Session {
   std::unique_ptr<Team> team_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Stepper> stepper_;
+  bool tried_ = false;  // the smallest lanes
+  comm::Group* group_ = nullptr;
+  Duration timeout_ = std::chrono::seconds(60);
 };
 
 }  // namespace muster::train

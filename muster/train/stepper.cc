@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 
 #include <fmt/ranges.h>
 
+#include "muster/base/check.h"
+#include "muster/comm/local_group.h"
 #include "muster/exact/fixed_point.h"
 #include "muster/optim/norm.h"
 #include "muster/optim/schedule.h"
@@ -36,97 +39,193 @@ Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
       parts_(parts),
       total_steps_(total_steps),
       lanes_(static_cast<int>(job.lanes)),
+      exchange_(*parts.sum),
+      own_lanes_(static_cast<size_t>(job.lanes)),
+      alone_(comm::solo_group("this worker")),
+      group_(alone_.get()),
+      message_(parts.arena->layout().blocks().size(), static_cast<int>(job.lanes)),
+      draft_(message_),
       lane_results_(static_cast<size_t>(job.lanes)),
-      exponents_(parts.arena->layout().blocks().size()),
-      squares_(exponents_.size()),
-      block_norms_(exponents_.size()),
+      squares_(parts.arena->layout().blocks().size()),
+      block_norms_(squares_.size()),
       tensor_norms_(parts.arena->tensors().size()),
-      scratch_(static_cast<size_t>(parts.team->size()), std::vector<float>(exact::kBlockSize)) {}
-
-Result<StepReport> Stepper::run() {
-  Arena& arena = *parts_.arena;
-  Counters& counters = arena.counters();
-  const bool exact = job_.sync.reduction == "exact";
-  StepReport report;
-
-  std::copy(arena.exponents().begin(), arena.exponents().end(), exponents_.begin());
-  if (exact && counters.step == 0) {
-    // Nobody knows the size of the first gradients: compute them once just to look.
-    MUSTER_TRY(const auto outcome, run_lanes(GradientSum::Mode::kDry, exponents_));
-    if (!outcome.not_finite) {
-      exponents_ = exact::first_exponents(arena.layout(), parts_.sum->seen());
-    }
-  }
-  const auto mode = exact ? GradientSum::Mode::kExact : GradientSum::Mode::kNative;
-  MUSTER_TRY(auto outcome, run_lanes(mode, exponents_));
-  if (outcome.overflow && !outcome.not_finite) {
-    // The exponents seen are exact, so the second time everything fits.
-    for (size_t b = 0; b < exponents_.size(); ++b) {
-      exponents_[b] = exact::redo_exponent(exponents_[b], parts_.sum->seen()[b]);
-    }
-    report.redone = true;
-    MUSTER_TRY(outcome, run_lanes(mode, exponents_));
-    MUSTER_CHECK(!outcome.overflow, "a step overflowed with scales made from its own exponents");
-  }
-  for (const auto& lane : lane_results_) report.samples += lane.samples;
-  for (const auto& lane : lane_results_) {
-    report.loss +=
-        lane.loss * static_cast<double>(lane.samples) / static_cast<double>(report.samples);
-  }
-  if (outcome.not_finite) {
-    if (job_.not_finite != "skip") return not_finite_error(*outcome.not_finite);
-    report.skipped = true;
-  }
-
-  // From here on the step is committed.
-  optim::StepScalars scalars;
-  scalars.step = counters.step;
-  scalars.lr = optim::learning_rate(job_.optimizer, counters.step, total_steps_);
-  report.lr = scalars.lr;
-  if (!report.skipped) {
-    if (job_.optimizer.clip.norm > 0) {
-      report.gradient_norm = gradient_norm();
-      scalars.clip_factor = optim::clip_factor(report.gradient_norm, job_.optimizer.clip.norm);
-    }
-    if (parts_.optimizer->needs_norms()) measure_norms(scalars);
-    update(scalars);
-    for (size_t b = 0; b < exponents_.size(); ++b) {
-      arena.exponents()[b] =
-          exact::next_exponent(exponents_[b], parts_.sum->seen()[b], counters.step);
-    }
-  }
-  counters.step += 1;
-  counters.samples += report.samples;
-  counters.redone += report.redone ? 1 : 0;
-  counters.skipped += report.skipped ? 1 : 0;
-  return report;
+      scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)) {
+  std::iota(own_lanes_.begin(), own_lanes_.end(), 0);
 }
 
-Result<GradientSum::Outcome> Stepper::run_lanes(GradientSum::Mode mode,
-                                                std::span<const uint8_t> exponents) {
-  parts_.sum->begin(mode, exponents);
-  std::atomic<int> next{0};
+void Stepper::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
+  own_lanes_ = std::move(lanes);
+  group_ = group != nullptr ? group : alone_.get();
+  timeout_ = timeout;
+}
+
+Result<StepReport> Stepper::run(const std::function<uint8_t()>& roster_byte) {
+  while (true) {
+    MUSTER_RETURN_IF_ERROR(compute());
+    MUSTER_RETURN_IF_ERROR(commit(roster_byte ? roster_byte() : uint8_t{0}));
+    MUSTER_TRY(auto report, apply(message_));
+    if (report) return *std::move(report);
+  }
+}
+
+GradientSum::Mode Stepper::mode() const {
+  if (job_.sync.reduction != "exact") return GradientSum::Mode::kNative;
+  // Nobody knows the size of the first gradients: compute them once just to look.
+  const Counters& counters = parts_.arena->counters();
+  const bool first = counters.step == 0 && counters.attempt == 0;
+  return first ? GradientSum::Mode::kDry : GradientSum::Mode::kExact;
+}
+
+Status Stepper::compute() {
+  holds_sums_ = false;
+  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()));
+  exchange_.begin(*group_, {.timeout = timeout_});
+  auto lanes = run_lanes();
+  if (lanes.ok()) {
+    parts_.sum->flush();
+  } else {
+    parts_.sum->abandon();
+  }
+  auto summed = exchange_.finish();
+  // A failed group is the cause of lanes that stopped early; a failed lane is nobody else's fault.
+  MUSTER_RETURN_IF_ERROR(std::move(summed));
+  MUSTER_RETURN_IF_ERROR(std::move(lanes));
+  holds_sums_ = true;
+  return {};
+}
+
+Status Stepper::run_lanes() {
+  std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
+  double spent = 0;            // guarded by mutex
   parts_.team->run([&](int member) {
-    for (int lane = next++; lane < lanes_ && !failed; lane = next++) {
-      if (auto status = run_lane(member, lane); !status.ok()) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (size_t i = next++; i < own_lanes_.size() && !failed && !exchange_.failed(); i = next++) {
+      if (auto status = run_lane(member, own_lanes_[i]); !status.ok()) {
         const std::lock_guard lock(mutex);
         if (!error) error = std::move(status).error();
         failed = true;
       }
     }
+    const std::lock_guard lock(mutex);
+    spent += seconds(std::chrono::steady_clock::now() - begin);
   });
+  if (!own_lanes_.empty()) lane_seconds_ = spent / static_cast<double>(own_lanes_.size());
   if (error) return *std::move(error);
-  return parts_.sum->finish();
+  if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");
+  return {};
+}
+
+Status Stepper::commit(uint8_t roster_byte) {
+  draft_.clear();
+  std::ranges::copy(parts_.sum->seen(), draft_.seen().begin());
+  for (const int lane : own_lanes_) {
+    auto result = lane_results_[static_cast<size_t>(lane)];
+    result.not_finite = parts_.sum->not_finite(lane);
+    draft_.set_lane(lane, result);
+  }
+  draft_.set_roster_byte(roster_byte);
+  MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
+  std::swap(draft_, message_);
+  return {};
+}
+
+roster::Position Stepper::position() const {
+  const Counters& counters = parts_.arena->counters();
+  return {static_cast<uint64_t>(counters.step), static_cast<uint32_t>(counters.attempt)};
+}
+
+void Stepper::forget() {
+  holds_sums_ = false;
+  message_of_.reset();
+}
+
+bool Stepper::mend_scales(const CommitMessage& message) {
+  const auto exponents = parts_.arena->exponents();
+  if (mode() == GradientSum::Mode::kDry) {
+    const auto first = exact::first_exponents(parts_.arena->layout(), message.seen());
+    std::ranges::copy(first, exponents.begin());
+    return true;
+  }
+  if (mode() == GradientSum::Mode::kNative) return false;
+  bool overflow = false;
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    overflow |= !exact::fits(exponents[b], message.seen()[b], lanes_);
+  }
+  if (!overflow) return false;
+  // The exponents seen are those of the gradients themselves, so the next time everything fits.
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    exponents[b] = exact::redo_exponent(exponents[b], message.seen()[b]);
+  }
+  parts_.arena->counters().redone += 1;
+  parts_.arena->counters().redoing = 1;
+  return true;
+}
+
+Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
+  MUSTER_CHECK(holds_sums_, "a commit without sums");
+  Counters& counters = parts_.arena->counters();
+  StepReport report;
+  std::optional<int> not_finite;
+  for (int lane = lanes_; lane-- > 0;) {
+    const auto result = message.lane(lane);
+    report.samples += result.samples;
+    if (result.not_finite >= 0) not_finite = lane;
+  }
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto result = message.lane(lane);
+    report.loss +=
+        result.loss * static_cast<double>(result.samples) / static_cast<double>(report.samples);
+  }
+  if (not_finite) {
+    if (job_.not_finite != "skip") return not_finite_error(message, *not_finite);
+    report.skipped = true;
+  } else if (mend_scales(message)) {
+    message_of_ = position();
+    counters.attempt += 1;
+    holds_sums_ = false;
+    return std::optional<StepReport>();
+  }
+  // From here on the step is committed.
+  message_of_ = position();
+  report.redone = counters.redoing != 0;
+  finish_step(message, report);
+  counters.step += 1;
+  counters.attempt = 0;
+  counters.redoing = 0;
+  counters.samples += report.samples;
+  counters.skipped += report.skipped ? 1 : 0;
+  holds_sums_ = false;
+  return std::optional(report);
+}
+
+void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
+  Arena& arena = *parts_.arena;
+  const int64_t step = arena.counters().step;
+  optim::StepScalars scalars;
+  scalars.step = step;
+  scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps_);
+  report.lr = scalars.lr;
+  if (report.skipped) return;
+  if (job_.optimizer.clip.norm > 0) {
+    report.gradient_norm = gradient_norm();
+    scalars.clip_factor = optim::clip_factor(report.gradient_norm, job_.optimizer.clip.norm);
+  }
+  if (parts_.optimizer->needs_norms()) measure_norms(scalars);
+  update(scalars);
+  const auto exponents = arena.exponents();
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step);
+  }
 }
 
 Status Stepper::run_lane(int member, int lane) {
   const int64_t step = parts_.arena->counters().step;
   auto& result = lane_results_[static_cast<size_t>(lane)];
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), lane);
-  result = {0, batch->count};
+  result = {.samples = batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
   const auto total = data::step_slice(*parts_.batches, static_cast<uint64_t>(step)).count;
   const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
@@ -135,17 +234,18 @@ Status Stepper::run_lane(int member, int lane) {
   return {};
 }
 
-Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
+Error Stepper::not_finite_error(const CommitMessage& message, int lane) {
   const int64_t step = parts_.arena->counters().step;
-  const auto batch = parts_.loader->take(static_cast<uint64_t>(step), where.lane);
+  const auto where = message.lane(lane);
+  const auto batch = parts_.loader->take(static_cast<uint64_t>(step), lane);
   if (const auto sample = not_finite_input(*batch, *parts_.schema)) {
     return Error(
         ErrorKind::kNumerics,
         "step {}, lane {}: sample {} of data.train holds a number that is not finite; mend the "
         "data, or set not_finite: skip",
-        step, where.lane, *sample);
+        step, lane, *sample);
   }
-  const double loss = lane_results_[static_cast<size_t>(where.lane)].loss;
+  const double loss = where.loss;
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
   const auto first = batch->samples.begin();
@@ -154,7 +254,7 @@ Error Stepper::not_finite_error(const GradientSum::NotFinite& where) {
       "step {}, lane {}: the gradient of '{}' is not finite ({}); the lane had samples {}{}. "
       "Lower optimizer.lr, clip gradients (optimizer.clip.norm), look at these samples, or set "
       "not_finite: skip",
-      step, where.lane, parts_.arena->tensors()[where.tensor].info.name,
+      step, lane, parts_.arena->tensors()[static_cast<size_t>(where.not_finite)].info.name,
       std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "nor is the loss",
       fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
       shown < batch->samples.size() ? ", ..." : "");
@@ -178,8 +278,8 @@ optim::BlockView Stepper::view_block(size_t block, std::span<float> scratch) {
 void Stepper::for_each_block(
     const std::function<void(size_t block, std::span<float> scratch)>& body) {
   constexpr size_t kGrain = 16;  // 64 Ki elements: long enough not to fight over the counter
-  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain, [&](int member, size_t b) {
-    body(b, scratch_[static_cast<size_t>(member)]);
+  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain, [&](int thread, size_t b) {
+    body(b, scratch_[static_cast<size_t>(thread)]);
   });
 }
 

@@ -1,29 +1,41 @@
-// One step: lanes, commit, update.
+// One step: lanes, sum, commit, update.
 //
-//   lanes     the team takes lanes one by one, forward and backward, gradients into the GradientSum
-//   commit    did a scale overflow (then the lanes run once more), is everything finite
-//   norms     only if the job clips by norm or the optimizer needs them: sums of squares in double,
-//             block by block, added up in the order of blocks
-//   update    the team takes blocks one by one: sum -> float -> optimizer -> weights
+//   compute   the team takes this worker's lanes one by one, forward and backward, gradients into
+//             the GradientSum; its buckets are summed over the workers meanwhile
+//   commit    one small allreduce (commit.h): did a scale overflow, is everything finite, losses
+//   apply     the step is done: norms, if the job clips by norm or the optimizer needs them (sums
+//             of squares, in double, block by block, added up in the order of blocks), then the
+//             team takes blocks one by one: sum -> float -> optimizer -> weights. Or the scales
+//             are mended and the step is computed again: the very first time of all, which only
+//             looks at magnitudes, and after an overflow
+//
+// Everything that decides what is computed is in the arena: the step, the attempt and the
+// exponents. compute() and commit() do not change it. apply() does, and depends on nothing but the
+// arena, the full sums and the message: so a worker that missed the commit, but had all sums, can
+// apply the message later and has the same bits.
 //
 // Between the phases the team is at a barrier (Team::run returns), which is what lets lanes read
-// the weights and blocks change them without any lock. A step has no effect at all unless it is
-// committed: everything up to the commit only reads the arena.
+// the weights and blocks change them without any lock.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "muster/comm/group.h"
 #include "muster/config/job.h"
 #include "muster/data/loader.h"
 #include "muster/optim/optimizer.h"
+#include "muster/roster/types.h"
 #include "muster/train/arena.h"
+#include "muster/train/commit.h"
 #include "muster/train/gradient_sum.h"
 #include "muster/train/lane_net.h"
+#include "muster/train/sum_exchange.h"
 #include "muster/train/team.h"
 
 namespace muster::train {
@@ -54,24 +66,46 @@ class Stepper {
   // total_steps: for schedules that end with the job; 0: unknown.
   Stepper(const config::Job& job, StepParts parts, int64_t total_steps);
 
-  // Computes and commits the arena's next step.
-  Result<StepReport> run();
+  // Which lanes this worker computes from now on, and with whom. Not while a step is under way;
+  // `group` must live until the next call. At first: all lanes, alone.
+  void assign(std::vector<int> lanes, comm::Group* group, Duration timeout);
+
+  // Computes and commits the arena's next step. `roster_byte`: asked when a commit begins; what it
+  // returns is combined over the workers into message().roster_byte().
+  Result<StepReport> run(const std::function<uint8_t()>& roster_byte = {});
+
+  // The parts of it. After a successful compute() the sums are full: holds_sums().
+  Status compute();
+  Status commit(uint8_t roster_byte);
+  // Nothing if the step has to be computed again.
+  Result<std::optional<StepReport>> apply(const CommitMessage& message);
+
+  // The sums of the arena's next step are here, on every worker, and not applied.
+  bool holds_sums() const { return holds_sums_; }
+  // How far the arena is.
+  roster::Position position() const;
+  // Of the last commit that succeeded, or that was taken over from another worker. It stays until
+  // the next one has succeeded: a worker that missed it may ask for it until then.
+  CommitMessage& message() { return message_; }
+  // The position that message() led away from, to the present one.
+  std::optional<roster::Position> message_of() const { return message_of_; }
+  // Time for one lane on one thread in the last compute(), on average.
+  double lane_seconds() const { return lane_seconds_; }
+  // The arena's state is about to be replaced: sums and message no longer belong to it.
+  void forget();
 
  private:
-  struct LaneResult {
-    double loss = 0;
-    uint64_t samples = 0;
-  };
-
-  Result<GradientSum::Outcome> run_lanes(GradientSum::Mode mode,
-                                         std::span<const uint8_t> exponents);
+  GradientSum::Mode mode() const;
+  Status run_lanes();
   Status run_lane(int member, int lane);
-  Error not_finite_error(const GradientSum::NotFinite& where);
+  Error not_finite_error(const CommitMessage& message, int lane);
+  bool mend_scales(const CommitMessage& message);
   // Calls body for every block, spread over the team; scratch has room for one block.
   void for_each_block(const std::function<void(size_t block, std::span<float> scratch)>& body);
   double gradient_norm();
   void measure_norms(const optim::StepScalars& scalars);
   void update(const optim::StepScalars& scalars);
+  void finish_step(const CommitMessage& message, StepReport& report);
   const optim::TensorInfo& info_of(size_t block) const;
   optim::BlockView view_block(size_t block, std::span<float> scratch);
 
@@ -79,12 +113,21 @@ class Stepper {
   StepParts parts_;
   const int64_t total_steps_;
   const int lanes_;
+  SumExchange exchange_;
+  std::vector<int> own_lanes_;
+  std::unique_ptr<comm::Group> alone_;
+  comm::Group* group_;
+  Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group
+  CommitMessage message_;
+  CommitMessage draft_;  // of the commit under way
+  std::optional<roster::Position> message_of_;
+  bool holds_sums_ = false;
+  double lane_seconds_ = 0;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
-  std::vector<uint8_t> exponents_;           // of the step being computed
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block
   std::vector<optim::Norms> tensor_norms_;   // by tensor
-  std::vector<std::vector<float>> scratch_;  // by member, one block each
+  std::vector<std::vector<float>> scratch_;  // by thread, one block each
 };
 
 }  // namespace muster::train

@@ -4,14 +4,16 @@
 #include <string>
 #include <utility>
 
+#include <ATen/Parallel.h>
+
 namespace muster::train {
 
-Team::Team(int members, std::function<void(int)> prepare) : prepare_(std::move(prepare)) {
+Team::Team(int members, int threads_per_member) : threads_per_member_(threads_per_member) {
   threads_.reserve(static_cast<size_t>(members) - 1);
   for (int member = 1; member < members; ++member) {
     threads_.emplace_back("lane-" + std::to_string(member), [this, member] { serve(member); });
   }
-  if (prepare_) prepare_(0);
+  at::set_num_threads(threads_per_member_);
 }
 
 Team::~Team() {
@@ -35,14 +37,23 @@ void Team::run(const std::function<void(int)>& body) {
 void Team::for_each(size_t count, size_t grain, const std::function<void(int, size_t)>& body) {
   std::atomic<size_t> next{0};
   run([&](int member) {
-    for (size_t i = next.fetch_add(grain); i < count; i = next.fetch_add(grain)) {
-      for (size_t j = i; j < std::min(i + grain, count); ++j) body(member, j);
-    }
+    const auto take = [&](int thread) {
+      for (size_t i = next.fetch_add(grain); i < count; i = next.fetch_add(grain)) {
+        for (size_t j = i; j < std::min(i + grain, count); ++j) body(thread, j);
+      }
+    };
+    if (threads_per_member_ == 1) return take(member);
+    // The helpers are awake and would only be in the way of other threads: let them work.
+    at::parallel_for(0, threads_per_member_, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        take(member * threads_per_member_ + static_cast<int>(i));
+      }
+    });
   });
 }
 
 void Team::serve(int member) {
-  if (prepare_) prepare_(member);
+  at::set_num_threads(threads_per_member_);
   uint32_t seen = 0;
   while (true) {
     generation_.wait(seen, std::memory_order_acquire);

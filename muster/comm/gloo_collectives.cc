@@ -1,0 +1,350 @@
+// The algorithms of the Gloo backend.
+//
+// Every member is connected to every other, so most of them are direct: what a member needs from
+// another comes in one message, not around a ring. That is the least latency and, with parts of
+// 1/size of the data, also the least bytes (those of a ring, 2 (size-1)/size of the data each way);
+// and whoever is missing is known by name. Only tiny reductions and broadcasts in groups of more
+// than kDirect go by a tree. Large reductions: gloo_exchange.cc.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "muster/comm/gloo_member.h"
+#include "muster/comm/gloo_slots.h"
+
+namespace muster::comm {
+namespace {
+
+constexpr int kDirect = 8;
+
+}  // namespace
+
+// While one lives, this member is in a collective.
+class GlooMember::Presence {
+ public:
+  Presence(GlooMember& member, const Operation& op) : place_(member.places_[op.tag]) {
+    place_.number = op.number;
+  }
+  ~Presence() { place_.waits_for = kNobody; }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+ private:
+  Place& place_;
+  const SigpipeGuard guard_;
+};
+
+void GlooMember::waits_for(int peer, const Operation& op) {
+  if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) return;
+  places_[op.tag].waits_for.store(peer, std::memory_order_relaxed);
+}
+
+bool GlooMember::post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
+                           const Operation& op) {
+  return end.send(peer, slot, data, bytes) || broken(peer, op, end.error());
+}
+
+bool GlooMember::post_recv(Endpoint& end, int peer, uint64_t slot, void* data, size_t bytes,
+                           const Operation& op) {
+  return end.recv(peer, slot, data, bytes) || broken(peer, op, end.error());
+}
+
+bool GlooMember::await_send(Endpoint& end, int peer, const Operation& op) {
+  waits_for(peer, op);
+  switch (end.wait_send(op.deadline)) {
+    case Endpoint::Outcome::kDone:
+      return true;
+    case Endpoint::Outcome::kLate:
+      return late(peer, op);
+    case Endpoint::Outcome::kClosed:
+    case Endpoint::Outcome::kBroken:
+      return broken(peer, op, end.error());
+  }
+  return false;
+}
+
+bool GlooMember::await_recv(Endpoint& end, int peer, const Operation& op) {
+  waits_for(peer, op);
+  switch (end.wait_recv(op.deadline)) {
+    case Endpoint::Outcome::kDone:
+      return true;
+    case Endpoint::Outcome::kLate:
+      return late(peer, op);
+    case Endpoint::Outcome::kClosed:
+    case Endpoint::Outcome::kBroken:
+      return broken(peer, op, end.error());
+  }
+  return false;
+}
+
+bool GlooMember::expect_opening(Line& line, int peer, const Operation& op) {
+  return post_recv(line.opening, peer, opening_slot(SlotClass::kOpening, op.tag), line.in.data(),
+                   line.in.size(), op);
+}
+
+bool GlooMember::send_opening(Line& line, int peer, const void* data, size_t bytes,
+                              const Operation& op) {
+  const Call opening = call_of(op);
+  std::memcpy(line.out.data(), &opening, sizeof(opening));
+  if (bytes > 0) std::memcpy(line.out_data(), data, bytes);
+  return post_send(line.opening, peer, opening_slot(SlotClass::kOpening, op.tag), line.out.data(),
+                   sizeof(opening) + bytes, op);
+}
+
+bool GlooMember::await_opening(Line& line, int peer, const Operation& op) {
+  if (!await_recv(line.opening, peer, op)) return false;
+  Call theirs;
+  std::memcpy(&theirs, line.in.data(), sizeof(theirs));
+  return same_call(theirs, op) || disagree(peer, op, theirs);
+}
+
+// Through shared memory, if that is how this group talks.
+bool GlooMember::run_shared(const Operation& op, std::byte* data) {
+  const auto end = plane_->run(op, data, places_[op.tag].waits_for);
+  switch (end.outcome) {
+    case SharedPlane::Outcome::kDone:
+      return true;
+    case SharedPlane::Outcome::kLate:
+      return late(end.peer, op);
+    case SharedPlane::Outcome::kLeft:
+      return left(end.peer, op);
+    case SharedPlane::Outcome::kClosed:
+      return broken(end.peer, op, "closed");
+    case SharedPlane::Outcome::kDisagree:
+      return disagree(end.peer, op, end.theirs);
+  }
+  return false;
+}
+
+bool GlooMember::run_allreduce(const Operation& op, std::byte* data) {
+  const Presence presence(*this, op);
+  if (shared(op)) return run_shared(op, data);
+  if (op.bytes() <= inline_bytes_) {
+    return size() <= kDirect ? allreduce_direct(op, data) : allreduce_tree(op, data);
+  }
+  return exchange_parts(op, data, true);
+}
+
+bool GlooMember::run_reduce_scatter(const Operation& op, std::byte* data) {
+  const Presence presence(*this, op);
+  if (shared(op)) return run_shared(op, data);
+  return exchange_parts(op, data, false);
+}
+
+// Small: everyone sends everything to everyone and adds up for itself.
+bool GlooMember::allreduce_direct(const Operation& op, std::byte* data) {
+  Channel& c = channel(op.tag);
+  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const auto peer = [&](int step) { return (rank() + step) % size(); };
+  for (int step = 1; step < size(); ++step) {
+    if (!expect_opening(line(peer(step)), peer(step), op)) return false;
+  }
+  for (int step = 1; step < size(); ++step) {
+    if (!send_opening(line(peer(step)), peer(step), data, op.bytes(), op)) return false;
+  }
+  for (int step = 1; step < size(); ++step) {
+    if (!await_opening(line(peer(step)), peer(step), op)) return false;
+  }
+  for (int step = 1; step < size(); ++step) {
+    if (!await_send(line(peer(step)).opening, peer(step), op)) return false;
+  }
+  if (op.reduction != Reduction::kSumFloat) {
+    for (int step = 1; step < size(); ++step) {
+      reduce_into(op.reduction, data, line(peer(step)).in_data(), op.count);
+    }
+    return true;
+  }
+  // Floats are added in the order of ranks, so that all members get the same bits.
+  const auto term = [&](int r) { return r == rank() ? data : line(r).in_data(); };
+  std::byte* sum = term(0);
+  if (rank() != 0) {
+    // Ranks below ours first; then ours, in the place of rank 0's; then the rest.
+    for (int r = 1; r < size(); ++r) reduce_into(op.reduction, sum, term(r), op.count);
+    if (op.count > 0) std::memcpy(data, sum, op.bytes());
+  } else {
+    for (int r = 1; r < size(); ++r) reduce_into(op.reduction, sum, term(r), op.count);
+  }
+  return true;
+}
+
+// Small, in a large group: up a binomial tree to rank 0 and down again. A member's parent is itself
+// without its lowest bit.
+bool GlooMember::allreduce_tree(const Operation& op, std::byte* data) {
+  Channel& c = channel(op.tag);
+  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const int lowest = rank() == 0 ? size() : rank() & -rank();
+  std::vector<int> children;
+  for (int bit = 1; bit < lowest && rank() + bit < size(); bit <<= 1) {
+    children.push_back(rank() + bit);
+  }
+  for (const int child : children) {
+    if (!expect_opening(line(child), child, op)) return false;
+  }
+  for (const int child : children) {
+    if (!await_opening(line(child), child, op)) return false;
+    reduce_into(op.reduction, data, line(child).in_data(), op.count);
+  }
+  if (rank() != 0) {
+    const int parent = rank() - lowest;
+    if (!expect_opening(line(parent), parent, op)) return false;
+    if (!send_opening(line(parent), parent, data, op.bytes(), op)) return false;
+    if (!await_opening(line(parent), parent, op)) return false;
+    if (!await_send(line(parent).opening, parent, op)) return false;
+    if (op.count > 0) std::memcpy(data, line(parent).in_data(), op.bytes());
+  }
+  for (const int child : children) {
+    if (!send_opening(line(child), child, data, op.bytes(), op)) return false;
+  }
+  for (const int child : children) {
+    if (!await_send(line(child).opening, child, op)) return false;
+  }
+  return true;
+}
+
+bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
+  const Presence presence(*this, op);
+  if (shared(op)) return run_shared(op, data);
+  Channel& c = channel(op.tag);
+  const uint64_t slot = data_slot(SlotClass::kResults, op);
+  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const auto peer = [&](int step) { return (rank() + step) % size(); };
+  const auto bytes_of = [&](int r) { return part_of(op.count, r, size()).size * op.element; };
+  const auto at = [&](int r) { return data + part_of(op.count, r, size()).begin * op.element; };
+  const bool inlined = bytes_of(0) <= inline_bytes_;
+  for (int k = 1; k < size(); ++k) {
+    const int p = peer(k);
+    if (!expect_opening(line(p), p, op)) return false;
+    if (!inlined && !post_recv(line(p).results, p, slot, at(p), bytes_of(p), op)) return false;
+  }
+  for (int k = 1; k < size(); ++k) {
+    const int p = peer(k);
+    if (!send_opening(line(p), p, at(rank()), inlined ? bytes_of(rank()) : 0, op)) return false;
+    if (!inlined && !post_send(line(p).results, p, slot, at(rank()), bytes_of(rank()), op)) {
+      return false;
+    }
+  }
+  for (int k = 1; k < size(); ++k) {
+    const int p = peer(k);
+    if (!await_opening(line(p), p, op)) return false;
+    if (inlined && bytes_of(p) > 0) std::memcpy(at(p), line(p).in_data(), bytes_of(p));
+  }
+  for (int k = 1; k < size(); ++k) {
+    const int p = peer(k);
+    if (!await_send(line(p).opening, p, op)) return false;
+    if (inlined) continue;
+    if (!await_recv(line(p).results, p, op) || !await_send(line(p).results, p, op)) return false;
+  }
+  return true;
+}
+
+// Down a binomial tree, segment by segment, so that a member passes on what it has while the rest
+// is still coming.
+bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
+  const Presence presence(*this, op);
+  if (shared(op)) return run_shared(op, data);
+  Channel& c = channel(op.tag);
+  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const uint64_t slot = data_slot(SlotClass::kParts, op);
+  const int place = (rank() - op.peer + size()) % size();  // the root's is 0
+  const int lowest = place == 0 ? size() : place & -place;
+  std::vector<int> children;
+  for (int bit = std::bit_floor(static_cast<unsigned>(size())); bit > 0; bit >>= 1) {
+    if (bit < lowest && place + bit < size()) {
+      children.push_back((place + bit + op.peer) % size());  // the largest subtree first
+    }
+  }
+  const int parent = (place - lowest + op.peer + size()) % size();
+  const size_t inlined = std::min(op.bytes(), inline_bytes_);
+  const size_t segments = (op.bytes() - inlined + kSegmentBytes - 1) / kSegmentBytes;
+  const auto begin = [&](size_t s) { return inlined + s * kSegmentBytes; };
+  const auto length = [&](size_t s) { return std::min(kSegmentBytes, op.bytes() - begin(s)); };
+
+  if (place != 0) {
+    if (!expect_opening(line(parent), parent, op)) return false;
+    for (size_t s = 0; s < segments; ++s) {
+      if (!post_recv(line(parent).parts, parent, slot, data + begin(s), length(s), op)) {
+        return false;
+      }
+    }
+    if (!await_opening(line(parent), parent, op)) return false;
+    if (inlined > 0) std::memcpy(data, line(parent).in_data(), inlined);
+  }
+  for (const int child : children) {
+    if (!send_opening(line(child), child, data, inlined, op)) return false;
+  }
+  for (size_t s = 0; s < segments; ++s) {
+    if (place != 0 && !await_recv(line(parent).parts, parent, op)) return false;
+    for (const int child : children) {
+      if (!post_send(line(child).parts, child, slot, data + begin(s), length(s), op)) return false;
+    }
+  }
+  for (const int child : children) {
+    if (!await_send(line(child).opening, child, op)) return false;
+    for (size_t s = 0; s < segments; ++s) {
+      if (!await_send(line(child).parts, child, op)) return false;
+    }
+  }
+  return true;
+}
+
+// In round k everyone tells the one 2^k ahead; after log2(size) rounds everyone has heard, through
+// others, of everyone.
+bool GlooMember::run_barrier(const Operation& op) {
+  const Presence presence(*this, op);
+  if (shared(op)) return run_shared(op, nullptr);
+  Channel& c = channel(op.tag);
+  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  for (int k = 1; k < size(); k <<= 1) {
+    const int to = (rank() + k) % size();
+    const int from = (rank() - k + size()) % size();
+    if (!expect_opening(line(from), from, op) || !send_opening(line(to), to, nullptr, 0, op) ||
+        !await_opening(line(from), from, op) || !await_send(line(to).opening, to, op)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A letter says how long the message is and carries its beginning; the body is the rest. Made anew
+// for each call, as there may be many at once.
+bool GlooMember::run_send(const Operation& op, const std::byte* data) {
+  const SigpipeGuard guard;
+  Line line(*wire_, inline_bytes_);
+  const size_t inlined = std::min(op.bytes(), inline_bytes_);
+  const size_t rest = op.bytes() - inlined;
+  const Call letter = call_of(op);
+  std::memcpy(line.out.data(), &letter, sizeof(letter));
+  if (inlined > 0) std::memcpy(line.out_data(), data, inlined);
+  const uint64_t body = data_slot(SlotClass::kBody, op);
+  if (!post_send(line.opening, op.peer, opening_slot(SlotClass::kLetter, op.tag), line.out.data(),
+                 sizeof(letter) + inlined, op)) {
+    return false;
+  }
+  if (rest > 0 && !post_send(line.parts, op.peer, body, data + inlined, rest, op)) return false;
+  return await_send(line.opening, op.peer, op) &&
+         (rest == 0 || await_send(line.parts, op.peer, op));
+}
+
+bool GlooMember::run_recv(const Operation& op, std::byte* data) {
+  const SigpipeGuard guard;
+  Line line(*wire_, inline_bytes_);
+  const size_t inlined = std::min(op.bytes(), inline_bytes_);
+  const size_t rest = op.bytes() - inlined;
+  const uint64_t body = data_slot(SlotClass::kBody, op);
+  if (!post_recv(line.opening, op.peer, opening_slot(SlotClass::kLetter, op.tag), line.in.data(),
+                 line.in.size(), op)) {
+    return false;
+  }
+  if (rest > 0 && !post_recv(line.parts, op.peer, body, data + inlined, rest, op)) return false;
+  if (!await_recv(line.opening, op.peer, op)) return false;
+  Call letter;
+  std::memcpy(&letter, line.in.data(), sizeof(letter));
+  if (letter.magic != Call::kMagic || letter.count != op.count) {
+    return disagree(op.peer, op, letter);
+  }
+  if (inlined > 0) std::memcpy(data, line.in_data(), inlined);
+  return rest == 0 || await_recv(line.parts, op.peer, op);
+}
+
+}  // namespace muster::comm

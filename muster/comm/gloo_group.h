@@ -1,0 +1,50 @@
+// A group whose members are processes, over TCP, by the system's Gloo.
+//
+//   MUSTER_TRY(auto device, GlooDevice::open("10.0.0.7"));       // once per process
+//   MUSTER_TRY(auto group, make_gloo_group({.device = device, .rendezvous = &coordinator,
+//                                           .rank = 2, .names = {...}}));
+//
+// What is Gloo's here: the connections and the moving of bytes (its pairs and unbound buffers).
+// What is ours: the meeting of members (one round trip, rendezvous.h), who lives (peer_watch.h),
+// and the algorithms (gloo_collectives.cc), so that every wait can be woken, names a peer, and
+// costs few messages. Files: gloo_device (the thread that moves bytes), gloo_wire (one group's
+// connections), gloo_member (forming and failing), gloo_collectives.
+//
+// Threads: one per device, which is Gloo's and does the reading and most of the writing, and one
+// per group (muster-watch). Descriptors: for each group 3 per peer and 2 more; mind `ulimit -n`.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/comm/gloo_device.h"
+#include "muster/comm/group.h"
+#include "muster/comm/rendezvous.h"
+
+namespace muster::comm {
+
+struct GlooGroupOptions {
+  std::shared_ptr<GlooDevice> device;
+  Rendezvous* rendezvous = nullptr;  // used only during the call
+  int rank = 0;
+  std::vector<std::string> names;  // of all members, by rank
+  // For the meeting and the connecting together.
+  Duration timeout = std::chrono::seconds(30);
+  // If all members are on one machine and can share memory, collectives of tag 0 go through it, in
+  // a fraction of the time; else, and if any member says no here, all go by TCP. The bits of
+  // integer sums and maxima are the same.
+  bool shared_memory = true;
+  // Ends the forming early, from any thread. Later, the group's abort() does.
+  std::stop_token stop = {};
+};
+
+// Returns once this member is connected to all others. An error names whom it failed with: a peer
+// that died since it gave its address is noticed within milliseconds, one that hangs at the
+// deadline. A group of one needs neither device nor rendezvous.
+Result<std::unique_ptr<Group>> make_gloo_group(const GlooGroupOptions& options);
+
+}  // namespace muster::comm

@@ -1,0 +1,121 @@
+// Inside the Gloo backend: one member of a group. See gloo_group.h.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "muster/comm/call.h"
+#include "muster/comm/gloo_group.h"
+#include "muster/comm/gloo_wire.h"
+#include "muster/comm/group.h"
+#include "muster/comm/peer_watch.h"
+#include "muster/comm/shared_plane.h"
+
+namespace muster::comm {
+
+class GlooMember final : public Group {
+ public:
+  static Result<std::unique_ptr<GlooMember>> create(const GlooGroupOptions& options);
+  ~GlooMember() override;
+
+  std::string_view transport() const override { return use_plane_ ? "shared memory" : "tcp"; }
+
+  // Meets the others and connects.
+  Status form(const GlooGroupOptions& options);
+
+ private:
+  using Endpoint = GlooWire::Endpoint;
+
+  // What goes between two members in the collectives of one tag. Every collective begins with an
+  // opening: what I am doing, and as much of the data as fits; the receiver compares before it
+  // believes anything. Three endpoints, because waits are counted and the kinds overlap.
+  struct Line {
+    Line(GlooWire& wire, size_t inline_bytes);
+    Endpoint opening;
+    Endpoint parts;                  // what others are to add up
+    Endpoint results;                // what has been added up
+    std::vector<std::byte> out, in;  // a Call and up to inline_bytes of data
+    std::byte* out_data() { return out.data() + sizeof(Call); }
+    std::byte* in_data() { return in.data() + sizeof(Call); }
+  };
+  // All that the collectives of one tag need; made when the tag is first used, kept for good.
+  struct Channel {
+    std::vector<std::unique_ptr<Line>> lines;  // by rank; null for oneself
+    std::vector<std::byte> scratch;            // parts of others, until they are added
+  };
+
+  GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
+             std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedPlane> plane);
+
+  // Where this member is in the collectives of a tag, for peers that ask.
+  struct Place {
+    std::atomic<uint64_t> number{0};
+    std::atomic<int> waits_for{kNobody};  // kNobody: not in a collective of this tag
+  };
+  class Presence;
+
+  // Forming and failing: gloo_member.cc.
+  Error forming_error() const;
+  PeerWatch::Handlers handlers();
+  bool connect_all();
+  bool agree_on_memory(Moment deadline);
+  void shut(const Failure* failure) override;
+  Channel& channel(uint32_t tag);
+  std::string answer(std::string_view question) const;
+  // Who holds everyone up, and in words, if we wait for `peer`.
+  std::pair<int, std::string> find_culprit(int peer, const Operation& op);
+  // The ends of an operation that cannot go on; all return false.
+  bool late(int peer, const Operation& op);
+  bool left(int peer, const Operation& op);
+  bool broken(int peer, const Operation& op, const std::string& error);
+  bool disagree(int peer, const Operation& op, const Call& theirs);
+
+  // Posting and waiting, with blame: gloo_collectives.cc.
+  bool post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
+                 const Operation& op);
+  bool post_recv(Endpoint& end, int peer, uint64_t slot, void* data, size_t bytes,
+                 const Operation& op);
+  bool await_send(Endpoint& end, int peer, const Operation& op);
+  bool await_recv(Endpoint& end, int peer, const Operation& op);
+  void waits_for(int peer, const Operation& op);
+  bool expect_opening(Line& line, int peer, const Operation& op);
+  bool send_opening(Line& line, int peer, const void* data, size_t bytes, const Operation& op);
+  bool await_opening(Line& line, int peer, const Operation& op);
+
+  bool shared(const Operation& op) const { return use_plane_ && op.tag == 0; }
+  bool run_shared(const Operation& op, std::byte* data);
+
+  // The algorithms.
+  bool run_allreduce(const Operation& op, std::byte* data) override;
+  bool run_reduce_scatter(const Operation& op, std::byte* data) override;
+  bool run_allgather(const Operation& op, std::byte* data) override;
+  bool run_broadcast(const Operation& op, std::byte* data) override;
+  bool run_barrier(const Operation& op) override;
+  bool run_send(const Operation& op, const std::byte* data) override;
+  bool run_recv(const Operation& op, std::byte* data) override;
+  bool allreduce_direct(const Operation& op, std::byte* data);
+  bool allreduce_tree(const Operation& op, std::byte* data);
+  struct Exchange;
+  bool exchange_parts(const Operation& op, std::byte* data, bool distribute);
+
+  const size_t inline_bytes_;  // the same on all members, as it depends on the size only
+  const std::unique_ptr<GlooWire> wire_;
+  const std::unique_ptr<SharedPlane> plane_;  // may be null
+  bool use_plane_ = false;                    // decided while forming
+  std::mutex channels_mutex_;
+  std::array<std::unique_ptr<Channel>, kCollectiveTags> channels_;  // guarded by channels_mutex_
+  std::array<Place, kCollectiveTags> places_;
+  std::atomic<int> connecting_to_{kNobody};
+  // Last, so that its thread is gone before the rest: it calls fail().
+  std::unique_ptr<PeerWatch> watch_;
+};
+
+}  // namespace muster::comm

@@ -1,0 +1,61 @@
+// What the tests of groups share: members as threads, over any backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "muster/base/check.h"
+#include "muster/comm/gloo_group.h"
+#include "muster/comm/local_group.h"
+#include "muster/comm/rendezvous.h"
+
+namespace muster::comm {
+
+inline std::vector<std::string> test_names(int size) {
+  std::vector<std::string> names;
+  for (int r = 0; r < size; ++r) names.push_back("worker-" + std::string(1, char('a' + r)));
+  return names;
+}
+
+// Runs body(rank) on one thread per member and joins them.
+inline void on_all(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(size));
+  for (int r = 0; r < size; ++r) threads.emplace_back([&body, r] { body(r); });
+  for (auto& t : threads) t.join();
+}
+
+enum class Backend { kLocal, kGloo, kShared };  // kShared: Gloo's, with shared memory
+
+inline std::string backend_name(Backend backend) {
+  return backend == Backend::kLocal ? "Local" : backend == Backend::kGloo ? "Gloo" : "Shared";
+}
+
+// All members of a new group; on a device of their own unless one is given.
+inline std::vector<std::unique_ptr<Group>> make_groups(
+    Backend backend, int size, std::shared_ptr<GlooDevice> device = nullptr) {
+  std::vector<std::unique_ptr<Group>> groups(static_cast<size_t>(size));
+  if (backend == Backend::kLocal) {
+    auto hub = LocalHub::create(test_names(size));
+    for (int r = 0; r < size; ++r) groups[static_cast<size_t>(r)] = *hub->join(r);
+    return groups;
+  }
+  if (device == nullptr) device = *GlooDevice::open("127.0.0.1");
+  MemoryRendezvous rendezvous;
+  on_all(size, [&](int r) {
+    auto group = make_gloo_group({.device = device,
+                                  .rendezvous = &rendezvous,
+                                  .rank = r,
+                                  .names = test_names(size),
+                                  .timeout = std::chrono::seconds(30),
+                                  .shared_memory = backend == Backend::kShared});
+    MUSTER_CHECK(group.ok(), group.ok() ? "" : group.error().message());
+    groups[static_cast<size_t>(r)] = *std::move(group);
+  });
+  return groups;
+}
+
+}  // namespace muster::comm

@@ -1,0 +1,67 @@
+// Sockets and addresses, as much of them as this module needs.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+
+#include "muster/base/result.h"
+
+namespace muster::comm {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// An IPv4 or IPv6 address with a port.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  std::string ip() const;
+  int port() const;
+  void set_port(int port);
+};
+
+// "10.0.0.7", "::1" or a host name, which is looked up (IPv4 preferred, as Gloo does not mix
+// families). kMachine if there is no such host.
+Result<SocketAddress> resolve(const std::string& host);
+// Only a number, nothing is looked up.
+Result<SocketAddress> parse_address(const std::string& ip, int port);
+
+// A non-blocking socket that listens at `address` (port 0: any), and where that is.
+struct Listener {
+  Fd fd;
+  SocketAddress address;
+};
+Result<Listener> listen_at(const SocketAddress& address, int backlog);
+
+// A non-blocking socket on its way to `address`: writable when there, SO_ERROR says how it went.
+// Returns 0, or the errno with which it failed at once.
+int start_connect(const SocketAddress& address, Fd& socket);
+// What SO_ERROR says; 0 if all is well.
+int pending_error(const Fd& socket);
+
+}  // namespace muster::comm

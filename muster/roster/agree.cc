@@ -1,0 +1,128 @@
+#include "muster/roster/agree.h"
+
+#include <algorithm>
+
+#include "muster/base/check.h"
+
+namespace muster::roster {
+
+std::string_view action_name(Action action) {
+  switch (action) {
+    case Action::kGoOn:
+      return "go on";
+    case Action::kRollForward:
+      return "roll forward";
+    case Action::kReceive:
+      return "receive";
+    case Action::kRestore:
+      return "restore";
+  }
+  return "unknown";
+}
+
+bool Agreement::any(Action action) const {
+  return std::ranges::find(actions, action) != actions.end();
+}
+
+namespace {
+
+// Nobody has the state: those with the newest checkpoint load it, and give it to the others.
+Agreement restore(std::span<const Report> reports) {
+  Agreement result;
+  uint64_t newest = 0;
+  for (const Report& report : reports) newest = std::max(newest, report.restorable);
+  result.position = {.step = newest, .attempt = 0};
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const bool has = reports[rank].restorable == newest;
+    result.actions.push_back(has ? Action::kRestore : Action::kReceive);
+    if (has) result.sources.push_back(static_cast<int>(rank));
+  }
+  result.reason = newest == 0
+                      ? "nobody has a state: all begin at the beginning"
+                      : fmt::format("nobody has a state: from the checkpoint of step {}", newest);
+  return result;
+}
+
+Status same_bits(std::span<const Report> reports) {
+  for (size_t a = 0; a < reports.size(); ++a) {
+    for (size_t b = a + 1; b < reports.size(); ++b) {
+      const Report& one = reports[a];
+      const Report& other = reports[b];
+      if (one.has_state && other.has_state && one.position == other.position &&
+          one.state_hash != 0 && other.state_hash != 0 && one.state_hash != other.state_hash) {
+        return Error(
+            ErrorKind::kNumerics,
+            "ranks {} and {} have different weights after {} (hashes {:016x} and {:016x}): "
+            "one of them computes differently; compare `muster doctor` on both",
+            a, b, one.position.text(), one.state_hash, other.state_hash);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Agreement> agree(std::span<const Report> reports) {
+  MUSTER_CHECK(!reports.empty(), "an agreement needs a member");
+  MUSTER_RETURN_IF_ERROR(same_bits(reports));
+  if (std::ranges::none_of(reports, &Report::has_state)) return restore(reports);
+
+  Agreement result;
+  for (const Report& report : reports) {
+    if (report.has_state) result.position = std::max(result.position, report.position);
+  }
+  // The commit that led to the newest position, as one who saw it has it. Anyone's will do: equal
+  // positions have equal histories.
+  Position before;
+  for (size_t rank = 0; rank < reports.size() && result.message_from < 0; ++rank) {
+    const Report& report = reports[rank];
+    if (report.has_state && report.position == result.position && report.has_message) {
+      result.message_from = static_cast<int>(rank);
+      before = report.message_of;
+    }
+  }
+  int rolls = 0;
+  int receives = 0;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const Report& report = reports[rank];
+    Action action = Action::kReceive;
+    if (report.has_state && report.position == result.position) {
+      action = Action::kGoOn;
+    } else if (report.has_state && report.holds_sums && result.message_from >= 0 &&
+               report.position == before) {
+      action = Action::kRollForward;
+      ++rolls;
+    } else {
+      ++receives;
+    }
+    result.actions.push_back(action);
+    if (action != Action::kReceive) result.sources.push_back(static_cast<int>(rank));
+  }
+  if (rolls == 0) result.message_from = -1;
+  result.reason = fmt::format("all go on from {}", result.position.text());
+  if (rolls > 0) result.reason += fmt::format(", {} by rolling forward", rolls);
+  if (receives > 0) result.reason += fmt::format(", {} by taking over the state", receives);
+  return result;
+}
+
+std::vector<Stripe> stripes(uint64_t bytes, std::span<const int> sources, int receiver,
+                            uint64_t align, size_t most) {
+  MUSTER_CHECK(!sources.empty() && align > 0 && most > 0, "stripes need a source");
+  const size_t used = std::min(sources.size(), most);
+  const size_t first = sources.size() > most ? static_cast<size_t>(receiver) % sources.size() : 0;
+  const uint64_t units = (bytes + align - 1) / align;
+  std::vector<Stripe> result;
+  uint64_t offset = 0;
+  for (size_t i = 0; i < used; ++i) {
+    const uint64_t share = units / used + (i < units % used ? 1 : 0);
+    const uint64_t size = std::min(share * align, bytes - offset);
+    if (size == 0) continue;
+    result.push_back(
+        {.source = sources[(first + i) % sources.size()], .offset = offset, .bytes = size});
+    offset += size;
+  }
+  return result;
+}
+
+}  // namespace muster::roster

@@ -1,0 +1,33 @@
+// Workers that live but cannot work together: a cut link between two of them, say.
+//
+// When one member leaves a group that failed under it, all others fail as well and blame it, or
+// each other. Only two kinds of blame say something: of two who blame each other, and of one who
+// has not noticed anything itself. The others are echoes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/roster/types.h"
+
+namespace muster::roster {
+
+struct State;
+
+// Two that could not work together, and in how many rosters since the last commit.
+struct Conflict {
+  std::string a, b;  // ids, a < b
+  int32_t rosters = 0;
+};
+
+// The conflicts as they are once the failure of the present roster is counted.
+std::vector<Conflict> conflicts_after(const State& state);
+
+// Of those who failed with each other in at least `tries` rosters: the one with most conflicts,
+// then the higher id; null if there is none. Deterministic, so that it is always the same one.
+const Member* one_to_put_out(std::span<const Conflict> conflicts, std::span<const Member> members,
+                             int32_t tries);
+
+}  // namespace muster::roster

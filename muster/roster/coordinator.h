@@ -1,0 +1,65 @@
+// The coordinator as a server: a Registrar (registrar.h) behind gRPC. `muster train` embeds one;
+// `muster coordinator` is nothing but one.
+//
+// It promises: a worker whose process ends is noticed when the kernel closes its connection (within
+// milliseconds); a new roster is on its way to all members in the same call that decided it.
+// It refuses: to touch training data or weights, to store anything, to decide anything itself.
+//
+// Threads: one, `roster-server`, which owns the completion queue. gRPC has a few of its own beside
+// it. Never fork after start(): gRPC's threads do not survive it. Spawn (posix_spawn) instead.
+//
+// Safe for concurrent use.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/roster/registrar.h"
+#include "muster/roster/status.h"
+#include "muster/roster/types.h"
+
+namespace muster::roster {
+
+struct CoordinatorOptions {
+  Options roster;
+  // Where to listen. Port 0: any that is free. There is no encryption yet, so beyond this machine
+  // only inside a network one trusts.
+  std::string address = "127.0.0.1:0";
+  // Called in the server's thread, one at a time, without any lock held. They must be quick.
+  std::function<void(const Event&)> on_event;
+  std::function<void(const Gone&)> on_gone;
+};
+
+class Coordinator {
+ public:
+  // `clock` must be a steady one that runs, and outlive the coordinator.
+  static Result<std::unique_ptr<Coordinator>> start(CoordinatorOptions options, const Clock& clock);
+  // Breaks all connections. Workers go on training, and look for another coordinator.
+  ~Coordinator();
+
+  // As workers reach it: "127.0.0.1:40123".
+  std::string address() const;
+
+  // A process that this launcher started has ended. `process`: its pid; 0: whichever is in the
+  // slot.
+  void exited(const std::string& id, int64_t process, const std::string& how);
+  StatusReport status() const;
+
+ private:
+  class Server;
+  explicit Coordinator(std::unique_ptr<Server> server);
+  std::unique_ptr<Server> server_;
+};
+
+// The same two for those on another machine. They wait at most `timeout`.
+Status send_exited(const std::string& address, const std::string& job, const std::string& id,
+                   int64_t process, const std::string& how, Duration timeout);
+Result<StatusReport> fetch_status(const std::string& address, Duration timeout);
+
+// For Options::term of a coordinator without etcd: milliseconds since 1970.
+uint64_t term_from_clock(const Clock& clock);
+
+}  // namespace muster::roster

@@ -1,0 +1,304 @@
+// The coordinator and its clients over real connections, in one process.
+#include "muster/roster/coordinator.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/roster/client.h"
+#include "muster/roster/follow_testing.h"
+
+namespace muster::roster {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+// Long enough for a machine under a sanitizer and other people's builds; never waited for in full
+// unless something is wrong.
+constexpr auto kPatience = 30s;
+
+// A client with a thread that follows rosters.
+class Follower {
+ public:
+  Follower(const std::string& address, const std::string& id, const Clock& clock,
+           const std::string& fingerprint = "same") {
+    ClientOptions options;
+    options.addresses = {address};
+    options.join.job = "job";
+    options.join.key.id = id;
+    options.join.fingerprint = fingerprint;
+    client_ = Client::start(std::move(options), clock).value();
+    thread_ = std::thread([this] { follow_rosters(*client_, stop_, leave_); });
+  }
+  ~Follower() { stop(); }
+  void stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    client_.reset();
+  }
+  void leave() {
+    leave_ = true;
+    thread_.join();
+    client_.reset();
+  }
+  Client& client() { return *client_; }
+
+ private:
+  std::unique_ptr<Client> client_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> leave_{false};
+  std::thread thread_;
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() {
+    options_.roster.job = "job";
+    options_.roster.lanes = 4;
+    options_.roster.term = term_from_clock(clock_);
+    options_.roster.lease = 5s;
+    options_.on_gone = [this](const Gone& gone) {
+      const std::lock_guard lock(mutex_);
+      gone_.push_back(gone);
+    };
+  }
+  void start() {
+    coordinator_ = Coordinator::start(options_, clock_).value();
+    options_.address = coordinator_->address();  // and there again after a restart
+  }
+  Follower& add(const std::string& id) {
+    return *followers_.emplace(id, std::make_unique<Follower>(options_.address, id, clock_))
+                .first->second;
+  }
+  // Whether it comes true before patience ends.
+  template <typename F>
+  static bool eventually(F condition) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(2ms);
+    }
+    return true;
+  }
+  // All of these, and no others, are in the group of the present roster.
+  bool train_together(const std::vector<std::string>& ids) {
+    return eventually([&] {
+      const StatusReport report = coordinator_->status();
+      std::vector<std::string> in;
+      for (const WorkerStatus& worker : report.workers) {
+        if (worker.beat.group == report.roster.number && report.roster.has(worker.member.key)) {
+          in.push_back(worker.member.key.id);
+        }
+      }
+      std::ranges::sort(in);
+      return in == ids && report.roster.members.size() == ids.size();
+    });
+  }
+  std::vector<Gone> gone() {
+    const std::lock_guard lock(mutex_);
+    return gone_;
+  }
+
+  const SystemClock clock_;
+  CoordinatorOptions options_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::mutex mutex_;
+  std::vector<Gone> gone_;
+  std::map<std::string, std::unique_ptr<Follower>> followers_;
+};
+
+TEST_F(CoordinatorTest, ThreeJoinOneAfterTheOther) {
+  start();
+  add("a");
+  ASSERT_TRUE(train_together({"a"}));
+  add("b");
+  add("c");
+  ASSERT_TRUE(train_together({"a", "b", "c"}));
+  size_t lanes = 0;
+  for (const Member& member : coordinator_->status().roster.members) lanes += member.lanes.size();
+  EXPECT_EQ(lanes, 4);
+  EXPECT_EQ(*followers_["a"]->client().newest(), coordinator_->status().roster);
+}
+
+TEST_F(CoordinatorTest, AddressesOfAllReachAll) {
+  options_.roster.expected = 2;
+  start();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const char* id : {"a", "b"}) {
+    ClientOptions options;
+    options.addresses = {options_.address};
+    options.join.job = "job";
+    options.join.key.id = id;
+    clients.push_back(Client::start(std::move(options), clock_).value());
+  }
+  for (auto& client : clients) ASSERT_EQ(client->wait(0, kPatience), Tiding::kRoster);
+  const RosterNumber number = clients[0]->newest()->number;
+  const std::string big(6 << 20, 'x');  // more than gRPC takes by default
+  const int rank = clients[0]->newest()->rank_of(clients[0]->key());
+  std::thread other([&] {
+    const auto all = clients[1]->exchange(number, "second", kPatience);
+    ASSERT_TRUE(all.ok()) << all.error().message();
+    EXPECT_EQ((*all)[static_cast<size_t>(rank)].size(), big.size());
+  });
+  const auto all = clients[0]->exchange(number, big, kPatience);
+  other.join();
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_EQ((*all)[static_cast<size_t>(1 - rank)], "second");
+}
+
+TEST_F(CoordinatorTest, AnExchangeEndsWhenItsRosterIsSuperseded) {
+  options_.roster.expected = 2;
+  start();
+  ClientOptions options;
+  options.addresses = {options_.address};
+  options.join.job = "job";
+  options.join.key.id = "a";
+  auto waits = Client::start(options, clock_).value();
+  options.join.key.id = "b";
+  auto dies = Client::start(options, clock_).value();
+  ASSERT_EQ(waits->wait(0, kPatience), Tiding::kRoster);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(50ms);
+    dies.reset();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  const auto all = waits->exchange(waits->newest()->number, "x", kPatience);
+  killer.join();
+  ASSERT_FALSE(all.ok());
+  EXPECT_THAT(all.error().message(), HasSubstr("worker b is out"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience / 2);
+}
+
+TEST_F(CoordinatorTest, AnExchangeEndsWhenItsTimeIsOverOrItIsStopped) {
+  options_.roster.expected = 2;
+  start();
+  ClientOptions options;
+  options.addresses = {options_.address};
+  options.join.job = "job";
+  options.join.key.id = "a";
+  auto one = Client::start(options, clock_).value();
+  options.join.key.id = "b";
+  auto other = Client::start(options, clock_).value();
+  ASSERT_EQ(one->wait(0, kPatience), Tiding::kRoster);
+  const auto all = one->exchange(one->newest()->number, "x", 50ms);
+  ASSERT_FALSE(all.ok());
+  EXPECT_THAT(all.error().message(), HasSubstr("not all members of roster 1 gave their addresses"));
+  std::stop_source source;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(20ms);
+    source.request_stop();
+  });
+  const auto stopped = one->exchange(one->newest()->number, "x", kPatience, source.get_token());
+  stopper.join();
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_THAT(stopped.error().message(), HasSubstr("was stopped"));
+}
+
+TEST_F(CoordinatorTest, AClosedLineIsADeath) {
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  followers_["b"]->stop();
+  ASSERT_TRUE(train_together({"a"}));
+  EXPECT_THAT(coordinator_->status().roster.reason, HasSubstr("its connection broke"));
+}
+
+TEST_F(CoordinatorTest, WhoLeavesIsNotADeath) {
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  followers_["b"]->leave();
+  ASSERT_TRUE(train_together({"a"}));
+  ASSERT_TRUE(eventually([&] { return gone().size() == 1; }));
+  EXPECT_TRUE(gone()[0].by_plan);
+}
+
+TEST_F(CoordinatorTest, ARestartOfTheCoordinatorDisturbsNobody) {
+  start();
+  add("a");
+  add("b");
+  add("c");
+  ASSERT_TRUE(train_together({"a", "b", "c"}));
+  const Roster before = coordinator_->status().roster;
+  coordinator_.reset();
+  ASSERT_TRUE(eventually([&] { return !followers_["a"]->client().connected(); }));
+  EXPECT_EQ(*followers_["a"]->client().newest(), before) << "training goes on without it";
+  std::this_thread::sleep_for(50ms);
+  options_.roster.fresh = false;
+  options_.roster.term = term_from_clock(clock_);
+  options_.roster.grace = kPatience;
+  start();
+  ASSERT_TRUE(train_together({"a", "b", "c"}));
+  EXPECT_EQ(coordinator_->status().roster, before);
+  add("d");
+  ASSERT_TRUE(train_together({"a", "b", "c", "d"}));
+  EXPECT_GT(term_of(coordinator_->status().roster.number), term_of(before.number));
+}
+
+TEST_F(CoordinatorTest, OtherNumericsAreRefused) {
+  start();
+  add("a");
+  ASSERT_TRUE(train_together({"a"}));
+  Follower other(options_.address, "b", clock_, "different");
+  ASSERT_EQ(other.client().wait(0, kPatience), Tiding::kRefused);
+  EXPECT_THAT(other.client().reason(), HasSubstr("worker b computes other bits"));
+}
+
+TEST_F(CoordinatorTest, ALaunchersNoticeIsFasterThanAnyTimeout) {
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  ASSERT_TRUE(send_exited(options_.address, "job", "b", 0, "exited with code 3", kPatience).ok());
+  ASSERT_TRUE(eventually([&] { return !gone().empty(); }));
+  EXPECT_EQ(gone()[0].reason, "exited with code 3");
+  // It was alive after all: it is told that it is out, and asks in again.
+  ASSERT_TRUE(train_together({"a", "b"}));
+}
+
+TEST_F(CoordinatorTest, StatusFromAfar) {
+  start();
+  add("a");
+  ASSERT_TRUE(train_together({"a"}));
+  const auto report = fetch_status(options_.address, kPatience);
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  ASSERT_THAT(report->workers, SizeIs(1));
+  EXPECT_EQ(report->workers[0].standing, "member");
+  EXPECT_THAT(report->workers[0].member.lanes, ElementsAre(0, 1, 2, 3));
+  EXPECT_FALSE(report->events.empty());
+  coordinator_.reset();
+  const auto nobody = fetch_status(options_.address, 2s);
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_THAT(nobody.error().message(), HasSubstr("no coordinator answers at " + options_.address));
+}
+
+TEST_F(CoordinatorTest, APortThatIsTakenIsSaidSo) {
+  start();
+  const auto second = Coordinator::start(options_, clock_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.error().message(), HasSubstr("cannot listen on " + options_.address));
+  options_.address = "nonsense";
+  EXPECT_FALSE(Coordinator::start(options_, clock_).ok());
+}
+
+TEST_F(CoordinatorTest, ManyComeAndGoAtOnce) {
+  options_.roster.lanes = 64;
+  start();
+  std::vector<std::string> ids;
+  for (int i = 0; i < 12; ++i) {
+    ids.push_back("w" + std::to_string(100 + i));
+    add(ids.back());
+  }
+  ASSERT_TRUE(train_together(ids));
+  for (int i = 0; i < 6; ++i) followers_[ids[static_cast<size_t>(i)]]->stop();
+  ASSERT_TRUE(train_together({ids.begin() + 6, ids.end()}));
+}
+
+}  // namespace
+}  // namespace muster::roster

@@ -1,0 +1,87 @@
+// Who is in: the coordinator's decision, as a pure function of (now, state, options).
+//
+// decide() is called after every message and when the time it asked for has come. It returns what
+// to do and why, and changes nothing. Registrar (registrar.h) keeps the state and carries decisions
+// out; the tests below it and the simulation call the same code.
+//
+// Promises:
+// - A worker that is gone (its connection broke, its launcher saw it exit, its lease lapsed) is out
+//   with the decision that first sees it. Members that stay then get a roster without it at once.
+// - Joins, leaves and moves of lanes wait until all members are in the group of the present roster,
+//   so that planned changes cannot pile up on each other.
+// - A group that failed although everybody lives is tried again under a new number; after
+//   Options::tries one of those who cannot work together is put out, and barred for a while.
+// - Members that stay keep their order, and so mostly their ranks.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/roster/conflicts.h"
+#include "muster/roster/types.h"
+
+namespace muster::roster {
+
+// A worker as the coordinator knows it: one that showed itself and was not put out since.
+struct WorkerState {
+  JoinRequest join;
+  Moment joined;
+  Moment heard;                        // its last sign of life
+  std::optional<Moment> disconnected;  // its connection broke, and it did not come back yet
+  std::string exited;                  // what its launcher said about its end; empty: nothing
+  Heartbeat beat;                      // the last one
+  Moment progressed;                   // when beat.progress or beat.activity last changed
+  std::optional<Moment> broke;         // when it first said that its group of beat.broken failed
+  double lane_seconds = 0;             // smoothed
+
+  const WorkerKey& key() const { return join.key; }
+};
+
+struct Bar {
+  Moment until;
+  int32_t times = 0;
+};
+
+struct State {
+  Moment started;            // when this coordinator began
+  RosterNumber highest = 0;  // number issued or heard of
+  Roster current;            // number 0: none yet
+  Moment issued;             // when `current` was, or was learnt
+  std::optional<Moment> first_join;
+  bool learning = false;  // another coordinator was there before: still listening
+  bool finished = false;  // the job is
+  std::map<std::string, WorkerState> workers;  // by id: a slot has one worker at most
+  std::vector<Conflict> conflicts;
+  int32_t failures = 0;  // rosters in a row whose group failed, without a commit
+  std::map<std::string, Bar> bars;
+  Moment rebalanced;  // when lanes were last looked at for speed
+};
+
+struct Removal {
+  WorkerKey who;
+  std::string reason;
+  bool barred = false;
+};
+
+struct Decision {
+  std::vector<Removal> out;         // to be told, and forgotten
+  std::optional<Roster> roster;     // to be issued
+  bool retry = false;               // `roster` is another try after a failure without a death
+  std::vector<Conflict> conflicts;  // with retry: as they are now, this failure included
+  bool learned = false;             // listening is over
+  bool rebalanced = false;          // lanes were looked at
+  std::string reason;               // why; also why not
+  // Time alone may change the decision from this moment on, not before.
+  std::optional<Moment> look_again;
+};
+
+Decision decide(Moment now, const State& state, const Options& options);
+
+// Carries a decision into the state. What is said to whom is the caller's business.
+void carry_out(Moment now, const Decision& decision, State& state, const Options& options);
+
+}  // namespace muster::roster

@@ -1,0 +1,401 @@
+#include "muster/roster/registrar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "muster/roster/lanes.h"
+
+namespace muster::roster {
+
+namespace {
+
+// So many rosters back a worker gets a difference, else all of it.
+constexpr size_t kHistory = 8;
+
+bool leaves(const Roster& roster, const WorkerKey& key) {
+  return std::ranges::find(roster.leaving, key) != roster.leaving.end();
+}
+
+}  // namespace
+
+Registrar::Registrar(Options options, Moment now) : options_(std::move(options)) {
+  state_.started = now;
+  state_.issued = now;
+  state_.rebalanced = now;
+  state_.learning = !options_.fresh;
+  settle(now);
+}
+
+bool Registrar::alive(Moment now, const WorkerState& worker) const {
+  return !worker.disconnected && worker.exited.empty() && now < worker.heard + options_.lease;
+}
+
+std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& request) const {
+  if (request.job != options_.job) {
+    return Refused{
+        fmt::format("this is the coordinator of job '{}', not of '{}'", options_.job, request.job),
+        false};
+  }
+  if (state_.finished) return Refused{"the job is finished", false};
+  if (request.key.id.empty() || request.slots < 1) {
+    return Refused{"a worker needs an id and at least one slot", false};
+  }
+  if (!options_.tolerant && !options_.fingerprint.empty() &&
+      request.fingerprint != options_.fingerprint) {
+    return Refused{
+        fmt::format(
+            "worker {} computes other bits than this job (numerics fingerprint {}, not {}): "
+            "give it the same instruction set and math library, or set `numerics: tolerant` "
+            "and do without equal bits",
+            request.key.id, request.fingerprint, options_.fingerprint),
+        false};
+  }
+  const auto found = state_.workers.find(request.key.id);
+  if (found != state_.workers.end() && found->second.key() != request.key &&
+      alive(now, found->second)) {
+    // The one that is there keeps the slot until it is known to be gone: two processes that believe
+    // to be one worker must not put each other out in turns.
+    return Refused{fmt::format("another process is worker {}, and it is alive", request.key.id),
+                   true};
+  }
+  return std::nullopt;
+}
+
+// What this worker knows of the time before this coordinator.
+void Registrar::learn(Moment now, const JoinRequest& request) {
+  state_.highest = std::max({state_.highest, request.highest, request.held.number});
+  if (!state_.learning || request.held.number <= state_.current.number) return;
+  state_.current = request.held;
+  state_.issued = now;
+  take_up_current();
+}
+
+// The present roster is another one: what is kept about it is made anew.
+void Registrar::take_up_current() {
+  const Roster& roster = state_.current;
+  history_.push_back(roster);
+  if (history_.size() > kHistory) history_.pop_front();
+  differences_.clear();
+  exchange_.begin(roster);
+  ranks_.clear();
+  in_group_ = 0;
+  for (size_t rank = 0; rank < roster.members.size(); ++rank) {
+    const WorkerKey& key = roster.members[rank].key;
+    ranks_[key.id] = static_cast<int>(rank);
+    const auto found = state_.workers.find(key.id);
+    if (found != state_.workers.end() && found->second.key() == key &&
+        found->second.beat.group == roster.number) {
+      ++in_group_;
+    }
+  }
+}
+
+int Registrar::rank_of(const WorkerKey& key) const {
+  const auto found = ranks_.find(key.id);
+  if (found == ranks_.end()) return -1;
+  const Member& member = state_.current.members[static_cast<size_t>(found->second)];
+  return member.key == key ? found->second : -1;
+}
+
+void Registrar::connected(SessionId session) { sessions_[session] = {}; }
+
+void Registrar::join(Moment now, SessionId session, const JoinRequest& request) {
+  const auto open = sessions_.find(session);
+  if (open == sessions_.end() || !open->second.key.id.empty()) return;  // over, or said twice
+  if (auto refused = why_refused(now, request)) {
+    record(now, fmt::format("worker {} is refused: {}", request.key.id, refused->reason));
+    sessions_.erase(open);
+    send(session, std::move(*refused), true);
+    return;
+  }
+  auto found = state_.workers.find(request.key.id);
+  if (found != state_.workers.end() && found->second.key() != request.key) {
+    // Its slot was started again before we heard that it is gone.
+    if (found->second.exited.empty()) found->second.exited = "its slot was started again";
+    settle(now);
+    found = state_.workers.end();
+  }
+  learn(now, request);
+  const WorkerKey& key = request.key;
+  const bool in = state_.current.has(key) || leaves(state_.current, key);
+  if (request.held.number != 0 && !in && !state_.learning) {
+    const std::string why =
+        fmt::format("roster {} is without it", sequence_of(state_.current.number));
+    record(now, fmt::format("worker {} comes back and is out: {}", key.id, why));
+    sessions_.erase(session);
+    send(session, Out{why}, true);
+    settle(now);
+    return;
+  }
+  if (options_.fingerprint.empty()) options_.fingerprint = request.fingerprint;
+  if (found == state_.workers.end()) {
+    WorkerState worker;
+    worker.join = request;
+    worker.joined = worker.progressed = now;
+    worker.lane_seconds = request.lane_seconds;
+    worker.beat.known = request.held.number;
+    found = state_.workers.insert_or_assign(key.id, std::move(worker)).first;
+    if (!state_.first_join) state_.first_join = now;
+  }
+  found->second.heard = now;
+  found->second.disconnected.reset();
+  if (const auto old = session_of_.find(key.id);
+      old != session_of_.end() && old->second != session) {
+    sessions_.erase(old->second);
+    send(old->second, Out{"another connection of this worker has taken its place"}, true);
+  }
+  session_of_[key.id] = session;
+  sessions_[session].key = key;
+  send(session, Welcome{options_.lease, options_.heartbeat});
+  settle(now);
+  // One that shows itself again gets the present roster even if nothing has changed.
+  if (const auto again = sessions_.find(session); again != sessions_.end() && in) {
+    send_roster(session, again->second);
+  }
+}
+
+WorkerState* Registrar::find(SessionId session) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return nullptr;
+  const auto worker = state_.workers.find(found->second.key.id);
+  if (worker == state_.workers.end() || worker->second.key() != found->second.key) return nullptr;
+  return &worker->second;
+}
+
+void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) {
+  WorkerState* worker = find(session);
+  if (!worker) return;
+  // One that comes twice or late says nothing about now: it does not renew the lease either.
+  if (beat.sequence <= worker->beat.sequence) return;
+  worker->heard = now;
+  const Heartbeat before = std::exchange(worker->beat, beat);
+  const bool moved = beat.group != before.group;
+  if (moved && rank_of(worker->key()) >= 0) {
+    if (beat.group == state_.current.number) ++in_group_;
+    if (before.group == state_.current.number) --in_group_;
+  }
+  if (moved || beat.progress != before.progress || beat.activity != before.activity) {
+    worker->progressed = now;
+  }
+  if (beat.lane_seconds > 0 && beat.step != before.step) {
+    worker->lane_seconds = smooth(worker->lane_seconds, beat.lane_seconds);
+  }
+  // A commit in the present group: its members can work together.
+  if (beat.group == state_.current.number && !moved && beat.step > before.step) {
+    state_.failures = 0;
+    state_.conflicts.clear();
+  }
+  // That one member more is in the group matters when it was the last: with thousands of them,
+  // deciding each time would be all that the coordinator does.
+  const bool complete = moved && in_group_ == state_.current.members.size();
+  bool news = complete || beat.leaving != before.leaving;
+  if (moved && !complete) release_leavers();
+  if (beat.broken != before.broken || beat.suspect != before.suspect) {
+    note_failure(now, *worker, beat);
+    news = true;
+  }
+  if (beat.known > state_.highest) {
+    state_.highest = beat.known;
+    news = true;
+  }
+  if (beat.finished && !state_.finished) {
+    state_.finished = true;
+    record(now, fmt::format("the job is finished after step {}", beat.step));
+    news = true;
+  }
+  if (beat.activity == Activity::kDone && before.activity != Activity::kDone) news = true;
+  if (news || (wake_ && now >= *wake_)) settle(now);
+}
+
+void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& beat) {
+  worker.broke = now;
+  if (beat.broken == 0 || beat.broken != state_.current.number) return;
+  record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, beat.trouble));
+}
+
+void Registrar::offer_addresses(SessionId session, RosterNumber roster, std::string blob) {
+  const WorkerState* worker = find(session);
+  if (!worker) return;
+  const int rank = rank_of(worker->key());
+  if (roster != state_.current.number || rank < 0) {
+    send(session,
+         Addresses{roster, nullptr,
+                   fmt::format("roster {} has taken its place: {}",
+                               sequence_of(state_.current.number), state_.current.reason)});
+    return;
+  }
+  const bool was_complete = exchange_.complete();
+  const Exchange::Answer answer = exchange_.offer(rank, std::move(blob));
+  if (answer == Exchange::Answer::kTooLate) {
+    send(session, Addresses{roster, nullptr, "its addresses are not those the others have"});
+  } else if (answer == Exchange::Answer::kComplete && was_complete) {
+    send(session, Addresses{roster, exchange_.blobs(), ""});
+  } else if (answer == Exchange::Answer::kComplete) {
+    for (const Member& member : state_.current.members) {
+      const auto found = session_of_.find(member.key.id);
+      if (found != session_of_.end()) send(found->second, Addresses{roster, exchange_.blobs(), ""});
+    }
+  }
+  release_leavers();
+}
+
+void Registrar::disconnected(Moment now, SessionId session) {
+  if (WorkerState* worker = find(session)) {
+    worker->disconnected = now;
+    session_of_.erase(worker->key().id);
+  }
+  sessions_.erase(session);
+  settle(now);
+}
+
+void Registrar::exited(Moment now, const std::string& id, int64_t process, const std::string& how) {
+  const auto found = state_.workers.find(id);
+  if (found == state_.workers.end()) return;
+  const int64_t there = found->second.join.process;
+  if (process != 0 && there != 0 && process != there) return;  // the one before it
+  found->second.exited = how;
+  settle(now);
+}
+
+void Registrar::tick(Moment now) { settle(now); }
+
+// Decides until nothing more is to be done.
+void Registrar::settle(Moment now) {
+  for (int round = 0; round < 8; ++round) {
+    const Decision decision = decide(now, state_, options_);
+    const Roster superseded = decision.roster ? state_.current : Roster{};
+    for (const Removal& removal : decision.out) remove(now, removal);
+    carry_out(now, decision, state_, options_);
+    standing_ = decision.reason;
+    wake_ = decision.look_again;
+    if (decision.learned) end_learning();
+    if (decision.roster) {
+      fail_exchange(superseded);
+      announce(now);
+    } else if (decision.learned) {
+      tell_all();
+    }
+    if (!decision.roster && decision.out.empty() && !decision.learned) break;
+  }
+  release_leavers();
+}
+
+// The newest roster that anybody holds is known: those who hold an older one, and are not in it,
+// are out.
+void Registrar::end_learning() {
+  std::vector<WorkerKey> strangers;
+  for (const auto& [id, worker] : state_.workers) {
+    if (worker.join.held.number != 0 && !state_.current.has(worker.key()) &&
+        !leaves(state_.current, worker.key())) {
+      strangers.push_back(worker.key());
+    }
+  }
+  for (const WorkerKey& key : strangers) {
+    end_session(key, Out{"a newer roster is without it"});
+    state_.workers.erase(key.id);
+  }
+}
+
+void Registrar::remove(Moment now, const Removal& removal) {
+  const auto found = state_.workers.find(removal.who.id);
+  if (found == state_.workers.end()) return;
+  const bool by_plan = found->second.beat.activity == Activity::kDone;
+  record(now, fmt::format("worker {} {}", removal.who.id,
+                          by_plan ? std::string("has left") : "is out: " + removal.reason));
+  gone_.push_back({removal.who, found->second.join.process, removal.reason, by_plan});
+  end_session(removal.who, Out{removal.reason});
+}
+
+void Registrar::end_session(const WorkerKey& key, ToWorker last) {
+  const auto found = session_of_.find(key.id);
+  if (found == session_of_.end()) return;
+  const auto session = sessions_.find(found->second);
+  if (session != sessions_.end() && session->second.key != key) return;
+  send(found->second, std::move(last), true);
+  sessions_.erase(found->second);
+  session_of_.erase(found);
+}
+
+void Registrar::announce(Moment now) {
+  const Roster& roster = state_.current;
+  record(now, fmt::format("roster {}: {}", sequence_of(roster.number), roster.reason));
+  take_up_current();
+  tell_all();
+}
+
+// Sends the present roster to all whom it concerns and who do not have it.
+void Registrar::tell_all() {
+  const auto tell = [&](const WorkerKey& key) {
+    const auto found = session_of_.find(key.id);
+    if (found == session_of_.end()) return;
+    const auto session = sessions_.find(found->second);
+    if (session != sessions_.end() && session->second.key == key) {
+      send_roster(found->second, session->second);
+    }
+  };
+  for (const Member& member : state_.current.members) tell(member.key);
+  for (const WorkerKey& key : state_.current.leaving) tell(key);
+}
+
+void Registrar::send_roster(SessionId id, Session& session) {
+  if (session.sent == state_.current.number) return;
+  auto found = differences_.find(session.sent);
+  if (found == differences_.end()) {
+    const auto base = std::ranges::find(history_, session.sent, &Roster::number);
+    const bool known = session.sent != 0 && base != history_.end();
+    found = differences_.emplace(session.sent, difference(known ? *base : Roster{}, state_.current))
+                .first;
+  }
+  send(id, found->second);
+  session.sent = state_.current.number;
+}
+
+void Registrar::fail_exchange(const Roster& superseded) {
+  if (exchange_.complete()) return;
+  for (size_t rank = 0; rank < superseded.members.size(); ++rank) {
+    if (!exchange_.offered(static_cast<int>(rank))) continue;
+    const auto found = session_of_.find(superseded.members[rank].key.id);
+    if (found == session_of_.end()) continue;
+    send(found->second,
+         Addresses{superseded.number, nullptr,
+                   fmt::format("roster {} has taken its place: {}",
+                               sequence_of(state_.current.number), state_.current.reason)});
+  }
+}
+
+// One that leaves may go when every member has left the group it was in: then nobody can still be
+// reading from it.
+void Registrar::release_leavers() {
+  const Roster& roster = state_.current;
+  if (roster.leaving.empty()) return;
+  for (size_t rank = 0; rank < roster.members.size(); ++rank) {
+    const auto found = state_.workers.find(roster.members[rank].key.id);
+    if (found == state_.workers.end()) continue;
+    const RosterNumber group = found->second.beat.group;
+    const bool moved_on =
+        group == roster.number || exchange_.offered(static_cast<int>(rank)) ||
+        (roster.waiting && group == 0 && found->second.beat.known == roster.number);
+    if (!moved_on) return;
+  }
+  for (const WorkerKey& key : roster.leaving) {
+    const auto found = session_of_.find(key.id);
+    if (found == session_of_.end()) continue;
+    const auto session = sessions_.find(found->second);
+    if (session == sessions_.end() || session->second.key != key || session->second.released)
+      continue;
+    session->second.released = true;
+    send(found->second, Released{});
+  }
+}
+
+void Registrar::send(SessionId session, ToWorker message, bool close) {
+  outgoing_.push_back({session, std::move(message), close});
+}
+
+void Registrar::record(Moment now, std::string text) {
+  events_.push_back({now, state_.current.number, std::move(text)});
+  if (new_events_.size() < kEvents) new_events_.push_back(events_.back());
+  if (events_.size() > kEvents) events_.pop_front();
+}
+
+}  // namespace muster::roster

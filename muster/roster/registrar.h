@@ -1,0 +1,143 @@
+// The coordinator without its wires: takes what workers and launchers say, decides (decide.h), and
+// says what is to be sent to whom. No threads, no clock, no connections: the time is passed in. The
+// gRPC server (coordinator.h) and the simulation drive the same Registrar.
+//
+// A session is one connection of a worker. What comes in a session that has been replaced, or of a
+// key that is out, is answered with Out and changes nothing: nobody outside the roster counts.
+//
+// All state is soft. A Registrar that begins with Options::fresh = false listens for Options::grace
+// to the workers, which show the roster they hold; it takes over the newest of them as it is, so
+// that a restart of the coordinator disturbs nobody.
+//
+// Not safe for concurrent use.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "muster/roster/decide.h"
+#include "muster/roster/exchange.h"
+#include "muster/roster/types.h"
+
+namespace muster::roster {
+
+using SessionId = uint64_t;
+
+// What a worker is told.
+struct Welcome {  // you are known; whether you are in, a roster will say
+  Duration lease{0};
+  Duration heartbeat{0};
+};
+struct Refused {  // you cannot be in
+  std::string reason;
+  bool retry = false;  // later perhaps
+};
+struct Out {  // your key is out for good: ask in again with another
+  std::string reason;
+};
+struct Addresses {  // the answer to an offer for this roster
+  RosterNumber roster = 0;
+  Blobs blobs;         // null: it failed
+  std::string reason;  // if it failed
+};
+struct Released {};  // you asked to leave, and nobody needs you any more
+using ToWorker = std::variant<Welcome, Refused, Out, RosterDiff, Addresses, Released>;
+
+struct Outgoing {
+  SessionId session = 0;
+  ToWorker message;
+  bool close = false;  // nothing will follow in this session
+};
+
+// A worker that was in and is no more.
+struct Gone {
+  WorkerKey key;
+  int64_t process = 0;
+  std::string reason;
+  bool by_plan = false;  // it asked to leave, and has
+};
+
+class Registrar {
+ public:
+  // `options` must be valid.
+  Registrar(Options options, Moment now);
+
+  // A connection is there; nothing is known of it yet. Numbers of sessions are never used again.
+  void connected(SessionId session);
+  void join(Moment now, SessionId session, const JoinRequest& request);
+  void heartbeat(Moment now, SessionId session, const Heartbeat& beat);
+  void offer_addresses(SessionId session, RosterNumber roster, std::string blob);
+  void disconnected(Moment now, SessionId session);
+  // A launcher saw the process of this slot end. `process`: its pid; 0: whichever is in the slot.
+  void exited(Moment now, const std::string& id, int64_t process, const std::string& how);
+  // To be called when wake() has come, or at any other time.
+  void tick(Moment now);
+
+  // What is to be sent, in order; empty afterwards.
+  std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+  // Who went or was put out since the last call: whoever started them may want to end them, or to
+  // start them again.
+  std::vector<Gone> take_gone() { return std::exchange(gone_, {}); }
+  // When tick() is due; nothing: not before something happens.
+  std::optional<Moment> wake() const { return wake_; }
+
+  const State& state() const { return state_; }
+  const Options& options() const { return options_; }
+  // Why things are as they are: the last decision's reason.
+  const std::string& standing() const { return standing_; }
+  // The last kEvents things that happened, oldest first.
+  const std::deque<Event>& events() const { return events_; }
+  static constexpr size_t kEvents = 200;
+  // Those since the last call (but not more than kEvents).
+  std::vector<Event> take_new_events() { return std::exchange(new_events_, {}); }
+
+ private:
+  struct Session {
+    WorkerKey key;          // empty: it has not said yet
+    RosterNumber sent = 0;  // the newest roster it was sent
+    bool released = false;
+  };
+
+  std::optional<Refused> why_refused(Moment now, const JoinRequest& request) const;
+  bool alive(Moment now, const WorkerState& worker) const;
+  void learn(Moment now, const JoinRequest& request);
+  WorkerState* find(SessionId session);
+  void note_failure(Moment now, WorkerState& worker, const Heartbeat& beat);
+  void settle(Moment now);
+  void remove(Moment now, const Removal& removal);
+  void end_learning();
+  void announce(Moment now);
+  void tell_all();
+  void send_roster(SessionId id, Session& session);
+  void fail_exchange(const Roster& superseded);
+  void take_up_current();
+  int rank_of(const WorkerKey& key) const;
+  void release_leavers();
+  void end_session(const WorkerKey& key, ToWorker last);
+  void send(SessionId session, ToWorker message, bool close = false);
+  void record(Moment now, std::string text);
+
+  Options options_;
+  State state_;
+  std::unordered_map<SessionId, Session> sessions_;
+  std::unordered_map<std::string, SessionId> session_of_;  // by worker id
+  std::deque<Roster> history_;                             // bases for differences, newest last
+  std::map<RosterNumber, RosterDiff> differences_;         // to the present roster, by base
+  std::unordered_map<std::string, int> ranks_;             // in the present roster, by worker id
+  size_t in_group_ = 0;                                    // members that are in its group
+  Exchange exchange_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Gone> gone_;
+  std::optional<Moment> wake_;
+  std::string standing_;
+  std::deque<Event> events_;
+  std::vector<Event> new_events_;
+};
+
+}  // namespace muster::roster

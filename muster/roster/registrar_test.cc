@@ -1,0 +1,424 @@
+// Stories told in messages: what workers say, and what they are told.
+#include "muster/roster/registrar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/roster/status.h"
+
+namespace muster::roster {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// A worker as far as the registrar can see it.
+struct Worker {
+  SessionId session = 0;
+  WorkerKey key;
+  Roster roster;  // the newest one, put together from differences
+  RosterNumber group = 0;
+  uint64_t beats = 0;
+  std::vector<ToWorker> told;
+
+  template <typename T>
+  std::vector<T> heard() const {
+    std::vector<T> result;
+    for (const ToWorker& message : told) {
+      if (const T* one = std::get_if<T>(&message)) result.push_back(*one);
+    }
+    return result;
+  }
+};
+
+class RegistrarTest : public testing::Test {
+ protected:
+  RegistrarTest() {
+    options_.job = "story";
+    options_.lanes = 4;
+    options_.term = 9;
+    start();
+  }
+  void start() { registrar_ = std::make_unique<Registrar>(options_, now_); }
+
+  void deliver() {
+    for (const Outgoing& out : registrar_->take_outgoing()) {
+      for (auto& [id, worker] : workers_) {
+        if (worker.session != out.session) continue;
+        worker.told.push_back(out.message);
+        if (const auto* diff = std::get_if<RosterDiff>(&out.message)) {
+          worker.roster = apply(diff->base == 0 ? Roster{} : worker.roster, *diff).value();
+        }
+        if (out.close) worker.session = 0;
+      }
+    }
+  }
+  Worker& join(const std::string& id, uint64_t incarnation, const Roster& held = {},
+               const std::string& fingerprint = "avx512") {
+    Worker& worker = workers_[id];
+    worker.session = ++sessions_;
+    worker.key = {id, incarnation};
+    worker.told.clear();
+    JoinRequest request;
+    request.key = worker.key;
+    request.job = "story";
+    request.process = static_cast<int64_t>(incarnation);
+    request.fingerprint = fingerprint;
+    request.held = held;
+    request.highest = held.number;
+    registrar_->connected(worker.session);
+    registrar_->join(now_, worker.session, request);
+    deliver();
+    return worker;
+  }
+  Heartbeat beat_of(Worker& worker) {
+    Heartbeat beat;
+    beat.sequence = ++worker.beats;
+    beat.known = worker.roster.number;
+    beat.group = worker.group;
+    return beat;
+  }
+  void say(Worker& worker, const Heartbeat& beat) {
+    registrar_->heartbeat(now_, worker.session, beat);
+    deliver();
+  }
+  // Everybody who was told of the newest roster gives its addresses and is in its group.
+  void form() {
+    for (auto& [id, worker] : workers_) {
+      if (!current().has(worker.key)) continue;
+      registrar_->offer_addresses(worker.session, current().number, "address of " + id);
+    }
+    deliver();
+    for (auto& [id, worker] : workers_) {
+      if (!current().has(worker.key)) continue;
+      worker.group = current().number;
+      say(worker, beat_of(worker));
+    }
+  }
+  void drop(const std::string& id) {
+    registrar_->disconnected(now_, std::exchange(workers_.at(id).session, 0));
+    deliver();
+  }
+  const Roster& current() const { return registrar_->state().current; }
+
+  Moment now_{50s};
+  Options options_;
+  std::unique_ptr<Registrar> registrar_;
+  std::map<std::string, Worker> workers_;
+  SessionId sessions_ = 0;
+};
+
+TEST_F(RegistrarTest, AWorkerIsWelcomedAndGetsItsRoster) {
+  const Worker& worker = join("0", 1);
+  ASSERT_THAT(worker.told, SizeIs(2));
+  EXPECT_TRUE(std::holds_alternative<Welcome>(worker.told[0]));
+  EXPECT_EQ(worker.roster, current());
+  EXPECT_TRUE(worker.roster.has({"0", 1}));
+}
+
+TEST_F(RegistrarTest, RostersComeAsDifferences) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  EXPECT_EQ(workers_["0"].heard<RosterDiff>().back().base,
+            workers_["0"].heard<RosterDiff>().front().number);
+  EXPECT_EQ(workers_["1"].heard<RosterDiff>().back().base, 0) << "it has none yet";
+  EXPECT_EQ(workers_["0"].roster, current());
+  EXPECT_EQ(workers_["1"].roster, current());
+}
+
+TEST_F(RegistrarTest, OtherNumericsAreRefusedWithASentence) {
+  join("0", 1);
+  const Worker& other = join("1", 2, {}, "avx2");
+  ASSERT_THAT(other.heard<Refused>(), SizeIs(1));
+  EXPECT_FALSE(other.heard<Refused>()[0].retry);
+  EXPECT_THAT(
+      other.heard<Refused>()[0].reason,
+      HasSubstr("computes other bits than this job (numerics fingerprint avx2, not avx512)"));
+}
+
+TEST_F(RegistrarTest, OrAcceptedIfTheJobIsTolerant) {
+  options_.tolerant = true;
+  start();
+  join("0", 1);
+  form();
+  join("1", 2, {}, "avx2");
+  EXPECT_THAT(current().members, SizeIs(2));
+}
+
+TEST_F(RegistrarTest, AnotherJobIsRefused) {
+  options_.job = "another";
+  start();
+  EXPECT_THAT(join("0", 1).heard<Refused>()[0].reason, HasSubstr("job 'another', not of 'story'"));
+}
+
+TEST_F(RegistrarTest, TwoProcessesCannotBeOneWorker) {
+  join("0", 1);
+  const SessionId first = workers_["0"].session;
+  const Worker& second = join("0", 2);
+  ASSERT_THAT(second.heard<Refused>(), SizeIs(1));
+  EXPECT_TRUE(second.heard<Refused>()[0].retry);
+  // When the first is gone the slot is free.
+  registrar_->disconnected(now_, first);
+  join("0", 2);
+  EXPECT_TRUE(current().has({"0", 2}));
+  EXPECT_FALSE(current().has({"0", 1}));
+}
+
+TEST_F(RegistrarTest, ASlotThatWasStartedAgainAfterItsLeaseReplacesTheOldOne) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  now_ += options_.lease;
+  say(workers_["1"], beat_of(workers_["1"]));
+  join("0", 3);
+  EXPECT_FALSE(current().has({"0", 1}));
+  form();  // those that stayed; then the joiner's turn has come
+  EXPECT_TRUE(current().has({"0", 3}));
+}
+
+TEST_F(RegistrarTest, AZombieIsToldThatItIsOut) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  const Roster held = workers_["1"].roster;
+  const SessionId old = workers_["1"].session;
+  now_ += options_.lease;  // worker 1 is stopped
+  say(workers_["0"], beat_of(workers_["0"]));
+  registrar_->tick(now_);
+  deliver();
+  EXPECT_FALSE(current().has({"1", 2}));
+  ASSERT_THAT(workers_["1"].heard<Out>(), SizeIs(1));
+  // What it still says changes nothing.
+  const RosterNumber number = current().number;
+  Heartbeat late;
+  late.sequence = 100;
+  late.group = held.number;
+  registrar_->heartbeat(now_, old, late);
+  EXPECT_EQ(current().number, number);
+  // Shown again under its old key it is out; under a new one it may come.
+  EXPECT_THAT(join("1", 2, held).heard<Out>(), SizeIs(1));
+  EXPECT_EQ(current().number, number);
+  form();
+  join("1", 77);
+  EXPECT_TRUE(current().has({"1", 77}));
+}
+
+TEST_F(RegistrarTest, AJoinThatComesTwiceOrLateIsOneJoin) {
+  const Worker& worker = join("0", 1);
+  const SessionId session = worker.session;
+  JoinRequest again;
+  again.key = {"0", 1};
+  again.job = "story";
+  again.fingerprint = "avx512";
+  registrar_->join(now_, session, again);
+  EXPECT_THAT(registrar_->take_outgoing(), IsEmpty());
+  drop("0");
+  registrar_->join(now_, session, again);
+  EXPECT_TRUE(current().members.empty()) << "that connection is over";
+}
+
+TEST_F(RegistrarTest, AnOlderHeartbeatThatComesLateIsDropped) {
+  Worker& worker = join("0", 1);
+  const Heartbeat old = beat_of(worker);
+  form();
+  say(worker, old);  // says that it has no group
+  EXPECT_EQ(registrar_->state().workers.at("0").beat.group, current().number);
+  // Nor does it renew the lease.
+  now_ += options_.lease;
+  say(worker, old);
+  registrar_->tick(now_);
+  EXPECT_FALSE(current().has({"0", 1}));
+}
+
+TEST_F(RegistrarTest, AddressesComeWhenAllAreIn) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
+  deliver();
+  EXPECT_THAT(workers_["0"].heard<Addresses>(), SizeIs(1)) << "only that of the first roster";
+  registrar_->offer_addresses(workers_["1"].session, current().number, "b");
+  deliver();
+  for (const char* id : {"0", "1"}) {
+    const Addresses last = workers_[id].heard<Addresses>().back();
+    ASSERT_TRUE(last.blobs);
+    EXPECT_THAT(*last.blobs, ElementsAre("a", "b"));
+  }
+}
+
+TEST_F(RegistrarTest, AddressesFailAtOnceWhenTheRosterIsNoMore) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  const RosterNumber number = current().number;
+  registrar_->offer_addresses(workers_["0"].session, number, "a");
+  drop("1");
+  const Addresses last = workers_["0"].heard<Addresses>().back();
+  EXPECT_EQ(last.roster, number);
+  EXPECT_FALSE(last.blobs);
+  EXPECT_THAT(last.reason, HasSubstr("has taken its place: worker 1 is out"));
+  // And for one who asks too late.
+  registrar_->offer_addresses(workers_["0"].session, number, "a");
+  deliver();
+  EXPECT_FALSE(workers_["0"].heard<Addresses>().back().blobs);
+}
+
+TEST_F(RegistrarTest, ALauncherIsBelievedIfItMeansThisProcess) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  registrar_->exited(now_, "1", 999, "exited with code 1");  // the one before it
+  EXPECT_TRUE(current().has({"1", 2}));
+  registrar_->exited(now_, "1", 2, "exited with code 1");
+  EXPECT_FALSE(current().has({"1", 2}));
+  EXPECT_THAT(current().reason, HasSubstr("worker 1 is out: exited with code 1"));
+}
+
+TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  Heartbeat beat = beat_of(workers_["1"]);
+  beat.leaving = true;
+  say(workers_["1"], beat);
+  EXPECT_FALSE(current().has({"1", 2}));
+  EXPECT_THAT(workers_["1"].heard<Released>(), IsEmpty()) << "worker 0 is still in their group";
+  EXPECT_EQ(workers_["1"].roster, current()) << "it must know, or it would wait for the commit";
+  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
+  deliver();
+  EXPECT_THAT(workers_["1"].heard<Released>(), SizeIs(1));
+  beat.sequence = ++workers_["1"].beats;
+  beat.activity = Activity::kDone;
+  say(workers_["1"], beat);
+  const RosterNumber number = current().number;
+  drop("1");
+  EXPECT_EQ(current().number, number) << "nobody is disturbed by its going";
+  const auto gone = registrar_->take_gone();
+  ASSERT_THAT(gone, SizeIs(1));
+  EXPECT_TRUE(gone[0].by_plan);
+}
+
+TEST_F(RegistrarTest, ANewCoordinatorTakesOverWhatTheWorkersHold) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  join("2", 3);
+  form();
+  const Roster held = current();
+  options_.term = 10;
+  options_.fresh = false;
+  start();
+  join("0", 1, held);
+  join("2", 3, held);
+  EXPECT_THAT(registrar_->standing(), HasSubstr("2 of 3 members"));
+  join("1", 2, held);
+  form();
+  EXPECT_EQ(current(), held) << "a restart of the coordinator disturbs nobody";
+  // And then it goes on as ever.
+  drop("1");
+  EXPECT_EQ(term_of(current().number), 10);
+  EXPECT_EQ(sequence_of(current().number), sequence_of(held.number) + 1);
+}
+
+TEST_F(RegistrarTest, TheNewestRosterThatSomebodyHoldsCounts) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  const Roster old = current();
+  drop("1");
+  form();
+  const Roster newest = current();
+  options_.term = 10;
+  options_.fresh = false;
+  start();
+  // The one that was put out is first to come.
+  join("1", 2, old);
+  join("0", 1, newest);
+  EXPECT_EQ(current().number, newest.number);
+  EXPECT_THAT(workers_["1"].heard<Out>(), SizeIs(1));
+}
+
+TEST_F(RegistrarTest, WhoMissedTheNewestRosterGetsItFromTheNewCoordinator) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  const Roster old = current();
+  join("2", 3);  // workers 0 and 1 do not hear of this any more
+  const Roster newest = current();
+  options_.term = 10;
+  options_.fresh = false;
+  start();
+  join("0", 1, old);
+  join("2", 3, newest);
+  EXPECT_EQ(workers_["0"].roster, old) << "it has not been told yet";
+  join("1", 2, old);
+  for (const char* id : {"0", "1", "2"}) EXPECT_EQ(workers_[id].roster, newest) << id;
+}
+
+TEST_F(RegistrarTest, ABlameForEachOtherIsCountedOncePerRoster) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  for (const auto& [id, suspect] : {std::pair{"0", "1"}, std::pair{"1", "0"}}) {
+    Heartbeat beat = beat_of(workers_[id]);
+    beat.group = 0;
+    beat.broken = current().number;
+    beat.suspect = suspect;
+    say(workers_[id], beat);
+  }
+  now_ += options_.confirm;
+  registrar_->tick(now_);
+  deliver();
+  ASSERT_THAT(registrar_->state().conflicts, SizeIs(1));
+  EXPECT_EQ(registrar_->state().conflicts[0].rosters, 1);
+  // A commit in a later group forgives all.
+  form();
+  Heartbeat beat = beat_of(workers_["0"]);
+  beat.step = 5;
+  say(workers_["0"], beat);
+  EXPECT_THAT(registrar_->state().conflicts, IsEmpty());
+}
+
+TEST_F(RegistrarTest, StatusSaysWhoDoesWhatAndWhy) {
+  options_.max_workers = 2;
+  start();
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  join("2", 3);
+  const StatusReport report = status_of(now_ + 1s, *registrar_);
+  ASSERT_THAT(report.workers, SizeIs(3));
+  EXPECT_EQ(report.workers[0].standing, "member");
+  EXPECT_THAT(report.workers[0].member.lanes, SizeIs(2));
+  EXPECT_EQ(report.workers[2].standing, "spare");
+  EXPECT_EQ(report.workers[2].heard_ago, 1s);
+  EXPECT_THAT(report.events.back().text, HasSubstr("worker 1 joins"));
+}
+
+TEST_F(RegistrarTest, TheRingOfEventsIsBounded) {
+  for (uint64_t i = 1; i <= 300; ++i) {
+    join("0", i);
+    drop("0");
+  }
+  EXPECT_THAT(registrar_->events(), SizeIs(Registrar::kEvents));
+}
+
+TEST_F(RegistrarTest, AFinishedJobTakesNobody) {
+  Worker& worker = join("0", 1);
+  form();
+  Heartbeat beat = beat_of(worker);
+  beat.finished = true;
+  say(worker, beat);
+  EXPECT_EQ(join("1", 2).heard<Refused>()[0].reason, "the job is finished");
+}
+
+}  // namespace
+}  // namespace muster::roster

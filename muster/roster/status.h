@@ -1,0 +1,40 @@
+// What `muster status` shows: the coordinator's view at one moment, as plain values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/roster/types.h"
+
+namespace muster::roster {
+
+struct WorkerStatus {
+  Member member;  // its lanes are those of the present roster; none if it is not in
+  // "member", "leaving", "joining" (will be in at the next step boundary), "spare" (there are
+  // enough) or "barred" (could not work with another one; waits).
+  std::string standing;
+  Heartbeat beat;
+  double lane_seconds = 0;  // smoothed; 0: not measured
+  Duration heard_ago{0};
+  int64_t process = 0;
+};
+
+struct EventLine {
+  Duration ago{0};
+  RosterNumber roster = 0;
+  std::string text;
+};
+
+struct StatusReport {
+  Roster roster;
+  std::vector<WorkerStatus> workers;  // members by rank, then the others by id
+  std::vector<EventLine> events;      // oldest first
+  std::string standing;               // why things are as they are, one sentence
+  bool finished = false;
+  Duration up{0};  // of this coordinator
+};
+
+class Registrar;
+StatusReport status_of(Moment now, const Registrar& registrar);
+
+}  // namespace muster::roster

@@ -1,0 +1,252 @@
+#include "muster/roster/types.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace muster::roster {
+
+RosterNumber number_after(RosterNumber highest, uint64_t term) {
+  // The count goes on for people's sake. Should it fill its bits, it carries into the term, which a
+  // coordinator of a later millisecond is still above.
+  const RosterNumber own = (term << kSequenceBits) | (sequence_of(highest) + 1);
+  return std::max(own, highest + 1);
+}
+
+const Member* Roster::find(const WorkerKey& key) const {
+  const auto found = std::ranges::find(members, key, &Member::key);
+  return found == members.end() ? nullptr : &*found;
+}
+
+int Roster::rank_of(const WorkerKey& key) const {
+  const Member* member = find(key);
+  return member ? static_cast<int>(member - members.data()) : -1;
+}
+
+namespace {
+
+// Appends values in a form that no two different sequences share.
+class Canonical {
+ public:
+  void add(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void add(std::string_view text) {
+    add(text.size());
+    bytes_.append(text);
+  }
+  void add(const WorkerKey& key) {
+    add(key.id);
+    add(key.incarnation);
+  }
+  uint64_t hash() const { return hash64(bytes_.data(), bytes_.size()); }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace
+
+uint64_t Roster::checksum() const {
+  Canonical all;
+  all.add(number);
+  all.add(job);
+  all.add(waiting ? 1 : 0);
+  all.add(void_through);
+  all.add(members.size());
+  for (const Member& member : members) {
+    all.add(member.key);
+    all.add(member.host);
+    all.add(static_cast<uint64_t>(member.slots));
+    all.add(member.lanes.size());
+    for (const int32_t lane : member.lanes) all.add(static_cast<uint64_t>(lane));
+  }
+  all.add(leaving.size());
+  for (const WorkerKey& key : leaving) all.add(key);
+  all.add(reason);
+  return all.hash();
+}
+
+namespace {
+
+// Finds members by key; for many members, without looking at all of them each time.
+class Finder {
+ public:
+  explicit Finder(const std::vector<Member>& members) : members_(members) {
+    if (members.size() <= kFew) return;
+    for (const Member& member : members) index_.emplace(member.key.id, &member);
+  }
+  const Member* find(const WorkerKey& key) const {
+    if (members_.size() <= kFew) {
+      const auto found = std::ranges::find(members_, key, &Member::key);
+      return found == members_.end() ? nullptr : &*found;
+    }
+    const auto found = index_.find(key.id);
+    return found != index_.end() && found->second->key == key ? found->second : nullptr;
+  }
+
+ private:
+  static constexpr size_t kFew = 16;
+  const std::vector<Member>& members_;
+  std::unordered_map<std::string_view, const Member*> index_;
+};
+
+}  // namespace
+
+RosterDiff difference(const Roster& from, const Roster& to) {
+  const Finder before(from.members);
+  const Finder after(to.members);
+  RosterDiff diff{.base = from.number,
+                  .number = to.number,
+                  .job = to.job,
+                  .waiting = to.waiting,
+                  .void_through = to.void_through,
+                  .removed = {},
+                  .changed = {},
+                  .leaving = to.leaving,
+                  .reason = to.reason,
+                  .checksum = to.checksum()};
+  for (const Member& member : from.members) {
+    if (!after.find(member.key)) diff.removed.push_back(member.key);
+  }
+  for (const Member& member : to.members) {
+    const Member* old = before.find(member.key);
+    if (!old || *old != member) diff.changed.push_back(member);
+  }
+  return diff;
+}
+
+Result<Roster> apply(const Roster& roster, const RosterDiff& diff) {
+  Roster next;
+  if (diff.base != 0) {
+    if (diff.base != roster.number) {
+      return Error(ErrorKind::kInternal,
+                   "a difference to roster {} came, but the one at hand is {}", diff.base,
+                   roster.number);
+    }
+    next.members = roster.members;
+  }
+  next.number = diff.number;
+  next.job = diff.job;
+  next.waiting = diff.waiting;
+  next.void_through = diff.void_through;
+  next.leaving = diff.leaving;
+  next.reason = diff.reason;
+  std::erase_if(next.members, [&](const Member& member) {
+    return std::ranges::find(diff.removed, member.key) != diff.removed.end();
+  });
+  for (const Member& member : diff.changed) {
+    const auto found = std::ranges::find(next.members, member.key, &Member::key);
+    if (found != next.members.end()) {
+      *found = member;
+    } else {
+      next.members.push_back(member);
+    }
+  }
+  if (next.checksum() != diff.checksum) {
+    return Error(ErrorKind::kInternal, "the difference to roster {} does not give roster {}",
+                 diff.base, diff.number);
+  }
+  return next;
+}
+
+std::string Position::text() const {
+  if (attempt == 0) return fmt::format("step {}", step);
+  return fmt::format("step {} (attempt {} of the next)", step, attempt + 1);
+}
+
+std::string_view activity_name(Activity activity) {
+  switch (activity) {
+    case Activity::kIdle:
+      return "idle";
+    case Activity::kForming:
+      return "forming";
+    case Activity::kComputing:
+      return "computing";
+    case Activity::kWaiting:
+      return "waiting";
+    case Activity::kReceiving:
+      return "receiving";
+    case Activity::kDone:
+      return "done";
+  }
+  return "unknown";
+}
+
+namespace {
+
+// Little-endian whatever the machine: a report crosses machines.
+void put(std::string& out, uint64_t value) {
+  for (int byte = 0; byte < 8; ++byte) out.push_back(static_cast<char>(value >> (8 * byte)));
+}
+
+uint64_t take(std::string_view& in) {
+  uint64_t value = 0;
+  for (int byte = 0; byte < 8; ++byte) {
+    value |= uint64_t{static_cast<unsigned char>(in[static_cast<size_t>(byte)])} << (8 * byte);
+  }
+  in.remove_prefix(8);
+  return value;
+}
+
+constexpr uint64_t kReportVersion = 1;
+
+}  // namespace
+
+std::string Report::encode() const {
+  std::string out;
+  out.reserve(kBytes);
+  const uint64_t flags = (has_state ? 1U : 0U) | (holds_sums ? 2U : 0U) | (has_message ? 4U : 0U);
+  put(out, kReportVersion << 32 | flags);
+  put(out, position.step);
+  put(out, message_of.step);
+  put(out, uint64_t{position.attempt} << 32 | message_of.attempt);
+  put(out, restorable);
+  put(out, state_hash);
+  put(out, hash64(out.data(), out.size()));
+  return out;
+}
+
+Result<Report> Report::decode(std::string_view bytes) {
+  if (bytes.size() != kBytes) {
+    return Error(ErrorKind::kInternal, "a peer's report has {} bytes, not {}", bytes.size(),
+                 kBytes);
+  }
+  const uint64_t hash = hash64(bytes.data(), kBytes - 8);
+  const uint64_t head = take(bytes);
+  if (head >> 32 != kReportVersion) {
+    return Error(ErrorKind::kInternal,
+                 "a peer's report is of version {}, not {}: all workers must run the same Muster",
+                 head >> 32, kReportVersion);
+  }
+  Report report;
+  report.has_state = (head & 1) != 0;
+  report.holds_sums = (head & 2) != 0;
+  report.has_message = (head & 4) != 0;
+  report.position.step = take(bytes);
+  report.message_of.step = take(bytes);
+  const uint64_t attempts = take(bytes);
+  report.position.attempt = static_cast<uint32_t>(attempts >> 32);
+  report.message_of.attempt = static_cast<uint32_t>(attempts);
+  report.restorable = take(bytes);
+  report.state_hash = take(bytes);
+  if (take(bytes) != hash) return Error(ErrorKind::kInternal, "a peer's report is damaged");
+  return report;
+}
+
+Status Options::validate() const {
+  const auto wrong = [](std::string_view what) {
+    return Error(ErrorKind::kJob, "workers: {}", what);
+  };
+  if (lanes < 1) return wrong("a job has at least one lane");
+  if (min_workers < 1) return wrong("min must be at least 1");
+  if (max_workers != 0 && max_workers < min_workers) return wrong("max must not be below min");
+  if (min_workers > lanes) {
+    return Error(ErrorKind::kJob, "workers: min is {}, but there are only {} lanes to share",
+                 min_workers, lanes);
+  }
+  if (heartbeat <= Duration{0} || lease < 2 * heartbeat) {
+    return wrong("the lease must be at least twice the time between heartbeats");
+  }
+  if (tries < 1) return wrong("there must be at least one try");
+  return {};
+}
+
+}  // namespace muster::roster

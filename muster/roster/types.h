@@ -1,0 +1,226 @@
+// The words of the roster: plain values, used by the decisions, the coordinator, its client, the
+// worker and the simulation alike. Nothing here has a thread, a clock or a connection.
+//
+// A worker that takes part is known by (id, incarnation). The id is its slot, given by whoever
+// started it, and stays the same when that slot is started again. The incarnation is a random
+// number that the worker draws each time it asks in. Once a key is out it is out for good: a worker
+// that was only asleep (SIGSTOP, a cut cable) draws another and asks in again. So a message that
+// comes late can never be taken for one of a worker that is in.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/hash.h"
+#include "muster/base/result.h"
+
+namespace muster::roster {
+
+// Orders the rosters of a job; 0: none. Never issued twice, also not by a coordinator that was
+// started again: the high bits are the coordinator's term (see Options::term), the low ones count.
+using RosterNumber = uint64_t;
+inline constexpr int kSequenceBits = 20;
+constexpr uint64_t term_of(RosterNumber number) { return number >> kSequenceBits; }
+// What people see: "roster 7". Goes on counting over a restart of the coordinator.
+constexpr uint64_t sequence_of(RosterNumber number) {
+  return number & ((uint64_t{1} << kSequenceBits) - 1);
+}
+// The number after every one issued (`highest`), by a coordinator of this term.
+RosterNumber number_after(RosterNumber highest, uint64_t term);
+
+struct WorkerKey {
+  std::string id;
+  uint64_t incarnation = 0;
+  auto operator<=>(const WorkerKey&) const = default;
+};
+
+struct Member {
+  WorkerKey key;
+  std::string host;            // where its machine is reached: a name or an address, for people too
+  int32_t slots = 1;           // lanes it computes at the same time
+  std::vector<int32_t> lanes;  // ascending; may be empty: it holds the state, ready to take over
+  bool operator==(const Member&) const = default;
+};
+
+// Who is in, and who computes what. The rank of a member in the group of this roster is its place.
+struct Roster {
+  RosterNumber number = 0;
+  std::string job;
+  // Fewer than workers.min are there: nobody forms a group or trains; all keep their state and
+  // wait.
+  bool waiting = false;
+  // Groups of this number or an older one are void: whoever is in one leaves it at once.
+  RosterNumber void_through = 0;
+  std::vector<Member> members;
+  // Members of an earlier roster that are alive and go at the next step boundary. Their presence in
+  // the present group is no reason to abort it.
+  std::vector<WorkerKey> leaving;
+  std::string reason;  // why it was issued, for people
+  bool operator==(const Roster&) const = default;
+
+  const Member* find(const WorkerKey& key) const;
+  bool has(const WorkerKey& key) const { return find(key) != nullptr; }
+  // The rank, or -1.
+  int rank_of(const WorkerKey& key) const;
+  // Equal exactly when everything above is, as far as a hash can say.
+  uint64_t checksum() const;
+};
+
+// What turns the roster `base` into another one. With base 0: all of it.
+//
+// Members that stay keep their order; new ones follow. So an exchange of one worker among thousands
+// is a message of two entries.
+struct RosterDiff {
+  RosterNumber base = 0;
+  RosterNumber number = 0;
+  std::string job;
+  bool waiting = false;
+  RosterNumber void_through = 0;
+  std::vector<WorkerKey> removed;
+  std::vector<Member> changed;  // new, or the same key with other contents
+  std::vector<WorkerKey> leaving;
+  std::string reason;
+  uint64_t checksum = 0;  // of the result
+  bool operator==(const RosterDiff&) const = default;
+};
+
+// `to` must keep the order of those it shares with `from`, with new ones behind them; decide()
+// does.
+RosterDiff difference(const Roster& from, const Roster& to);
+// An error if `roster` is not the base, or the result is not what the sender meant: ask for all.
+Result<Roster> apply(const Roster& roster, const RosterDiff& diff);
+
+// How far a worker's state is: `step` steps are committed, and `attempt` commits have said that
+// the step after them must be done once more with other scales. Both follow from the job alone, so
+// equal positions mean equal bits.
+struct Position {
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  auto operator<=>(const Position&) const = default;
+  std::string text() const;
+};
+
+// What a worker is at, as its heartbeats say.
+enum class Activity : uint8_t {
+  kIdle = 0,       // no group: waits for a roster
+  kForming = 1,    // waits for addresses, connects, agrees
+  kComputing = 2,  // its own work; it alone can hold itself up
+  kWaiting = 3,    // inside an operation of the group: a peer may hold it up
+  kReceiving = 4,  // takes over the state
+  kDone = 5,  // has left its last group at a step boundary, by plan, and will not be in another
+};
+std::string_view activity_name(Activity activity);
+
+// Sent every Options::heartbeat, and at once when `group`, `broken` or `leaving` changes. It says
+// how things are, not what has happened, so one that is lost or comes twice does no harm.
+struct Heartbeat {
+  uint64_t sequence =
+      0;  // counts the heartbeats of a worker; an older one that comes late is dropped
+  RosterNumber known = 0;   // the newest roster it has
+  RosterNumber group = 0;   // the roster of the group it is in; 0: none
+  RosterNumber broken = 0;  // its group of this roster failed, or could not be formed; 0: none
+  // With broken: the id of a peer that it could not connect to or that was silent, if there is one.
+  // Not of one that closed the connection: that one had a reason of its own.
+  std::string suspect;
+  std::string trouble;  // with broken: what happened, one sentence
+  Activity activity = Activity::kIdle;
+  uint64_t step = 0;        // steps committed
+  uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
+  double lane_seconds = 0;  // time for one lane of one step on one slot; 0: not measured yet
+  bool leaving = false;     // wants to go at a step boundary
+  bool finished = false;    // the job is done: no more rosters
+  bool operator==(const Heartbeat&) const = default;
+};
+
+// How a worker asks in, and how it shows itself again when the coordinator was started anew.
+struct JoinRequest {
+  WorkerKey key;
+  std::string job;
+  std::string host;
+  int32_t slots = 1;
+  int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
+  std::string fingerprint;  // of its numerics: a hash of what a few small kernels gave
+  double lane_seconds = 0;  // a first guess, from the same small kernels; 0: none
+  // The roster it is in (a worker that shows itself again), or number 0 (one that asks in).
+  Roster held;
+  // Highest number it has ever seen, in this incarnation or an earlier one.
+  RosterNumber highest = 0;
+  bool operator==(const JoinRequest&) const = default;
+};
+
+// What each member tells the others right after the group of a roster is formed (allgather).
+struct Report {
+  bool has_state = false;  // a joiner has none; neither has one whose transfer was cut short
+  Position position;       // with has_state
+  // It has the full sums of the step after `position`: it had entered the commit.
+  bool holds_sums = false;
+  // It has the commit message that led from `message_of` to `position`. Not so after a transfer.
+  bool has_message = false;
+  Position message_of;
+  // The newest step it could load from a checkpoint of this job; 0: the initial state.
+  uint64_t restorable = 0;
+  uint64_t state_hash = 0;  // of its state at `position`; 0: not computed
+  bool operator==(const Report&) const = default;
+
+  static constexpr size_t kBytes = 56;
+  std::string encode() const;  // kBytes of it: an allgather wants equal sizes
+  static Result<Report> decode(std::string_view bytes);
+};
+
+// How the coordinator of one job decides. Defaults are those of the job file.
+struct Options {
+  std::string job;
+  int32_t lanes = 8;
+  int32_t min_workers = 1;
+  int32_t max_workers = 0;  // 0: as many as there are lanes
+  // How many were started. The first roster waits for that many, but not longer than `gather`.
+  int32_t expected = 0;
+  Duration gather = std::chrono::seconds(5);
+
+  Duration lease = std::chrono::seconds(2);
+  Duration heartbeat = std::chrono::milliseconds(400);
+  // A broken connection is as good as a death certificate. A link that breaks connections of
+  // healthy workers wants some time here for them to come back.
+  Duration linger{0};
+  // A member whose own work shows no progress for this long while another waits for it is out;
+  // three times as long if nobody waits. 0: never.
+  Duration hang_timeout = std::chrono::seconds(60);
+
+  // After a member says that its group failed, and nobody is known to have died: how long to wait
+  // for such news before the same members try again under another number.
+  Duration confirm = std::chrono::milliseconds(50);
+  int32_t tries = 3;  // before one of two that cannot work together is put out
+  Duration bar = std::chrono::seconds(10);  // how long it then waits; doubles each time
+  Duration longest_bar = std::chrono::minutes(5);
+
+  Duration rebalance_every = std::chrono::seconds(5);
+  double rebalance_gain = 0.1;  // lanes move only if a step gets faster by this part
+
+  std::string fingerprint;  // empty: the first worker's
+  bool tolerant = false;    // accept other numerics; the promise of equal bits is off
+
+  // Higher than that of any coordinator that this job had before: milliseconds since 1970 (44 bits
+  // last until 2527), or the revision of the leader's key where etcd picks it.
+  uint64_t term = 1;
+  // No coordinator was there before this one, so no worker can be holding a roster.
+  bool fresh = true;
+  // Not fresh: how long to listen to workers that show themselves before deciding anything.
+  Duration grace = std::chrono::seconds(2);
+
+  // One sentence if some of this cannot work together.
+  Status validate() const;
+};
+
+// Something that happened, for `muster status` and the log.
+struct Event {
+  Moment when;
+  RosterNumber roster = 0;  // the newest one at that time
+  std::string text;
+};
+
+}  // namespace muster::roster

@@ -1,0 +1,67 @@
+#include "muster/roster/wire/calls.h"
+
+#include <utility>
+
+namespace muster::roster::wire {
+
+SessionCall::SessionCall(Desk& desk) : desk_(desk) {}
+
+void SessionCall::expect(Desk& desk) {
+  auto* call = new SessionCall(desk);
+  desk.service().RequestSession(&call->context_, &call->stream_, desk.queue(), desk.queue(),
+                                call->give(call->accepted_));
+}
+
+void SessionCall::accepted(bool ok) {
+  if (!ok || desk_.closed()) return;
+  expect(desk_);
+  session_ = desk_.opened(this);
+  stream_.Read(&incoming_, give(read_));
+}
+
+void SessionCall::read(bool ok) {
+  if (!ok) {
+    // The worker closed its end, or its machine closed it for a process that is no more.
+    broken_ = true;
+    waiting_.clear();
+    desk_.ended(std::exchange(session_, 0));
+    finish();
+    return;
+  }
+  if (session_ != 0 && !closing_) desk_.received(session_, std::move(incoming_));
+  if (!desk_.closed()) stream_.Read(&incoming_, give(read_));
+}
+
+void SessionCall::send(std::shared_ptr<const v1::ToWorker> message, bool close) {
+  if (closing_ || broken_) return;
+  closing_ = close;
+  waiting_.push_back(std::move(message));
+  if (!writing_) write_next();
+}
+
+void SessionCall::write_next() {
+  if (desk_.closed()) return;
+  writing_ = true;
+  const auto message = std::move(waiting_.front());
+  waiting_.pop_front();
+  stream_.Write(*message, give(written_));
+}
+
+void SessionCall::written(bool ok) {
+  writing_ = false;
+  if (!ok) broken_ = true;
+  if (broken_) waiting_.clear();
+  if (!waiting_.empty()) {
+    write_next();
+  } else if (closing_ || broken_) {
+    finish();
+  }
+}
+
+void SessionCall::finish() {
+  if (finishing_ || writing_ || desk_.closed()) return;
+  finishing_ = true;
+  stream_.Finish(grpc::Status::OK, give(finished_));
+}
+
+}  // namespace muster::roster::wire

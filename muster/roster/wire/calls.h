@@ -1,0 +1,143 @@
+// The calls of a gRPC server on one completion queue, without threads of their own.
+//
+// gRPC hands back tags; a tag here is a Step: an object that knows what to do next. Every Step that
+// was given to gRPC comes back exactly once, so a call counts those that are out and ends itself
+// when the last one is back.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "muster/roster/registrar.h"
+#include "muster/roster/wire/roster.grpc.pb.h"
+
+namespace muster::roster::wire {
+
+class Step {
+ public:
+  virtual ~Step() = default;
+  // `ok`: what was asked of gRPC was done. Called with the server's mutex held.
+  virtual void done(bool ok) = 0;
+};
+
+// What calls need of the server. All of it is used with the server's mutex held.
+class Desk {
+ public:
+  virtual ~Desk() = default;
+  virtual v1::Coordinator::AsyncService& service() = 0;
+  virtual grpc::ServerCompletionQueue* queue() = 0;
+  virtual bool closed() const = 0;  // no operation may be started any more
+  virtual SessionId opened(class SessionCall* call) = 0;
+  virtual void received(SessionId session, v1::FromWorker&& message) = 0;
+  virtual void ended(SessionId session) = 0;
+  virtual void exited(const v1::ExitedRequest& request) = 0;
+  virtual void status(v1::StatusReply& reply) = 0;
+};
+
+// One worker's stream. Owns itself: it is gone when the stream is.
+class SessionCall {
+ public:
+  // Waits for the next worker to come; makes its own successor when one has.
+  static void expect(Desk& desk);
+
+  // Messages leave in order; after `close` nothing follows.
+  void send(std::shared_ptr<const v1::ToWorker> message, bool close);
+
+ private:
+  explicit SessionCall(Desk& desk);
+
+  template <void (SessionCall::*handler)(bool)>
+  struct StepOf final : Step {
+    explicit StepOf(SessionCall& owner) : call(owner) {}
+    void done(bool ok) override {
+      --call.out_;
+      (call.*handler)(ok);
+      if (call.out_ == 0) delete &call;
+    }
+    SessionCall& call;
+  };
+
+  // The next operation of gRPC will come back to this step.
+  Step* give(Step& step) {
+    ++out_;
+    return &step;
+  }
+  void accepted(bool ok);
+  void read(bool ok);
+  void written(bool ok);
+  void finished(bool) {}
+  void write_next();
+  void finish();
+
+  Desk& desk_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<v1::ToWorker, v1::FromWorker> stream_{&context_};
+  StepOf<&SessionCall::accepted> accepted_{*this};
+  StepOf<&SessionCall::read> read_{*this};
+  StepOf<&SessionCall::written> written_{*this};
+  StepOf<&SessionCall::finished> finished_{*this};
+  int out_ = 0;
+  SessionId session_ = 0;
+  v1::FromWorker incoming_;
+  std::deque<std::shared_ptr<const v1::ToWorker>> waiting_;
+  bool writing_ = false;
+  bool closing_ = false;
+  bool broken_ = false;
+  bool finishing_ = false;
+};
+
+// A call with one question and one answer, which is there at once.
+template <typename Request, typename Reply>
+class QuickCall {
+ public:
+  using Expect = void (v1::Coordinator::AsyncService::*)(grpc::ServerContext*, Request*,
+                                                         grpc::ServerAsyncResponseWriter<Reply>*,
+                                                         grpc::CompletionQueue*,
+                                                         grpc::ServerCompletionQueue*, void*);
+  using Answer = void (*)(Desk&, const Request&, Reply&);
+
+  static void expect(Desk& desk, Expect expect, Answer answer) {
+    auto* call = new QuickCall(desk, expect, answer);
+    (desk.service().*expect)(&call->context_, &call->request_, &call->writer_, desk.queue(),
+                             desk.queue(), &call->accepted_);
+  }
+
+ private:
+  QuickCall(Desk& desk, Expect expect, Answer answer)
+      : desk_(desk), expect_(expect), answer_(answer) {}
+
+  struct Accepted final : Step {
+    explicit Accepted(QuickCall& owner) : call(owner) {}
+    void done(bool ok) override { call.accepted(ok); }
+    QuickCall& call;
+  };
+  struct Finished final : Step {
+    explicit Finished(QuickCall& owner) : call(owner) {}
+    void done(bool) override { delete &call; }
+    QuickCall& call;
+  };
+  void accepted(bool ok) {
+    if (!ok || desk_.closed()) {
+      delete this;
+      return;
+    }
+    expect(desk_, expect_, answer_);
+    Reply reply;
+    answer_(desk_, request_, reply);
+    writer_.Finish(reply, grpc::Status::OK, &finished_);
+  }
+
+  Desk& desk_;
+  Expect expect_;
+  Answer answer_;
+  grpc::ServerContext context_;
+  Request request_;
+  grpc::ServerAsyncResponseWriter<Reply> writer_{&context_};
+  Accepted accepted_{*this};
+  Finished finished_{*this};
+};
+
+}  // namespace muster::roster::wire

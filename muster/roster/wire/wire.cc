@@ -1,0 +1,226 @@
+#include "muster/roster/wire/wire.h"
+
+#include <utility>
+
+namespace muster::roster {
+
+namespace {
+
+void to_wire(const WorkerKey& from, v1::WorkerKey& to) {
+  to.set_id(from.id);
+  to.set_incarnation(from.incarnation);
+}
+
+void to_wire(const Member& from, v1::Member& to) {
+  to_wire(from.key, *to.mutable_key());
+  to.set_host(from.host);
+  to.set_slots(from.slots);
+  to.mutable_lanes()->Add(from.lanes.begin(), from.lanes.end());
+}
+
+void to_wire(const RosterDiff& from, v1::RosterDiff& to) {
+  to.set_base(from.base);
+  to.set_number(from.number);
+  to.set_job(from.job);
+  to.set_waiting(from.waiting);
+  to.set_void_through(from.void_through);
+  for (const WorkerKey& key : from.removed) to_wire(key, *to.add_removed());
+  for (const Member& member : from.changed) to_wire(member, *to.add_changed());
+  for (const WorkerKey& key : from.leaving) to_wire(key, *to.add_leaving());
+  to.set_reason(from.reason);
+  to.set_checksum(from.checksum);
+}
+
+WorkerKey from_wire(const v1::WorkerKey& from) { return {from.id(), from.incarnation()}; }
+
+Member from_wire(const v1::Member& from) {
+  return {.key = from_wire(from.key()),
+          .host = from.host(),
+          .slots = from.slots(),
+          .lanes = {from.lanes().begin(), from.lanes().end()}};
+}
+
+}  // namespace
+
+void to_wire(const Roster& from, v1::Roster& to) {
+  to.set_number(from.number);
+  to.set_job(from.job);
+  to.set_waiting(from.waiting);
+  to.set_void_through(from.void_through);
+  for (const Member& member : from.members) to_wire(member, *to.add_members());
+  for (const WorkerKey& key : from.leaving) to_wire(key, *to.add_leaving());
+  to.set_reason(from.reason);
+}
+
+Roster from_wire(const v1::Roster& from) {
+  Roster to;
+  to.number = from.number();
+  to.job = from.job();
+  to.waiting = from.waiting();
+  to.void_through = from.void_through();
+  for (const auto& member : from.members()) to.members.push_back(from_wire(member));
+  for (const auto& key : from.leaving()) to.leaving.push_back(from_wire(key));
+  to.reason = from.reason();
+  return to;
+}
+
+RosterDiff from_wire(const v1::RosterDiff& from) {
+  RosterDiff to;
+  to.base = from.base();
+  to.number = from.number();
+  to.job = from.job();
+  to.waiting = from.waiting();
+  to.void_through = from.void_through();
+  for (const auto& key : from.removed()) to.removed.push_back(from_wire(key));
+  for (const auto& member : from.changed()) to.changed.push_back(from_wire(member));
+  for (const auto& key : from.leaving()) to.leaving.push_back(from_wire(key));
+  to.reason = from.reason();
+  to.checksum = from.checksum();
+  return to;
+}
+
+void to_wire(const JoinRequest& from, v1::Join& to) {
+  to.set_version(kProtocol);
+  to_wire(from.key, *to.mutable_key());
+  to.set_job(from.job);
+  to.set_host(from.host);
+  to.set_slots(from.slots);
+  to.set_process(from.process);
+  to.set_fingerprint(from.fingerprint);
+  to.set_lane_seconds(from.lane_seconds);
+  to_wire(from.held, *to.mutable_held());
+  to.set_highest(from.highest);
+}
+
+JoinRequest from_wire(const v1::Join& from) {
+  JoinRequest to;
+  to.key = from_wire(from.key());
+  to.job = from.job();
+  to.host = from.host();
+  to.slots = from.slots();
+  to.process = from.process();
+  to.fingerprint = from.fingerprint();
+  to.lane_seconds = from.lane_seconds();
+  to.held = from_wire(from.held());
+  to.highest = from.highest();
+  return to;
+}
+
+void to_wire(const Heartbeat& from, v1::Heartbeat& to) {
+  to.set_sequence(from.sequence);
+  to.set_known(from.known);
+  to.set_group(from.group);
+  to.set_broken(from.broken);
+  to.set_suspect(from.suspect);
+  to.set_trouble(from.trouble);
+  to.set_activity(static_cast<uint32_t>(from.activity));
+  to.set_step(from.step);
+  to.set_progress(from.progress);
+  to.set_lane_seconds(from.lane_seconds);
+  to.set_leaving(from.leaving);
+  to.set_finished(from.finished);
+}
+
+Heartbeat from_wire(const v1::Heartbeat& from) {
+  Heartbeat to;
+  to.sequence = from.sequence();
+  to.known = from.known();
+  to.group = from.group();
+  to.broken = from.broken();
+  to.suspect = from.suspect();
+  to.trouble = from.trouble();
+  const auto last = static_cast<uint32_t>(Activity::kDone);
+  to.activity = from.activity() <= last ? static_cast<Activity>(from.activity()) : Activity::kIdle;
+  to.step = from.step();
+  to.progress = from.progress();
+  to.lane_seconds = from.lane_seconds() > 0 ? from.lane_seconds() : 0;
+  to.leaving = from.leaving();
+  to.finished = from.finished();
+  return to;
+}
+
+namespace {
+
+struct Writer {
+  v1::ToWorker& to;
+  void operator()(const Welcome& welcome) const {
+    to.mutable_welcome()->set_lease_ns(welcome.lease.count());
+    to.mutable_welcome()->set_heartbeat_ns(welcome.heartbeat.count());
+  }
+  void operator()(const Refused& refused) const {
+    to.mutable_refused()->set_reason(refused.reason);
+    to.mutable_refused()->set_retry(refused.retry);
+  }
+  void operator()(const Out& out) const { to.mutable_out()->set_reason(out.reason); }
+  void operator()(const RosterDiff& diff) const { to_wire(diff, *to.mutable_roster()); }
+  void operator()(const Addresses& addresses) const {
+    auto& message = *to.mutable_addresses();
+    message.set_roster(addresses.roster);
+    message.set_ok(addresses.blobs != nullptr);
+    message.set_reason(addresses.reason);
+    if (!addresses.blobs) return;
+    for (const std::string& blob : *addresses.blobs) message.add_blobs(blob);
+  }
+  void operator()(const Released&) const { to.mutable_released(); }
+};
+
+}  // namespace
+
+void to_wire(const ToWorker& from, v1::ToWorker& to) { std::visit(Writer{to}, from); }
+
+Addresses from_wire(v1::Addresses&& from) {
+  Addresses to;
+  to.roster = from.roster();
+  to.reason = from.reason();
+  if (!from.ok()) return to;
+  auto blobs = std::make_shared<std::vector<std::string>>();
+  for (auto& blob : *from.mutable_blobs()) blobs->push_back(std::move(blob));
+  to.blobs = std::move(blobs);
+  return to;
+}
+
+void to_wire(const StatusReport& from, v1::StatusReply& to) {
+  to_wire(from.roster, *to.mutable_roster());
+  for (const WorkerStatus& worker : from.workers) {
+    v1::WorkerStatus& status = *to.add_workers();
+    to_wire(worker.member, *status.mutable_member());
+    status.set_standing(worker.standing);
+    to_wire(worker.beat, *status.mutable_beat());
+    status.set_lane_seconds(worker.lane_seconds);
+    status.set_heard_ago_ns(worker.heard_ago.count());
+    status.set_process(worker.process);
+  }
+  for (const EventLine& event : from.events) {
+    v1::EventLine& line = *to.add_events();
+    line.set_ago_ns(event.ago.count());
+    line.set_roster(event.roster);
+    line.set_text(event.text);
+  }
+  to.set_standing(from.standing);
+  to.set_finished(from.finished);
+  to.set_up_ns(from.up.count());
+}
+
+StatusReport from_wire(const v1::StatusReply& from) {
+  StatusReport to;
+  to.roster = from_wire(from.roster());
+  for (const auto& worker : from.workers()) {
+    WorkerStatus status;
+    status.member = from_wire(worker.member());
+    status.standing = worker.standing();
+    status.beat = from_wire(worker.beat());
+    status.lane_seconds = worker.lane_seconds();
+    status.heard_ago = Duration{worker.heard_ago_ns()};
+    status.process = worker.process();
+    to.workers.push_back(std::move(status));
+  }
+  for (const auto& event : from.events()) {
+    to.events.push_back({Duration{event.ago_ns()}, event.roster(), event.text()});
+  }
+  to.standing = from.standing();
+  to.finished = from.finished();
+  to.up = Duration{from.up_ns()};
+  return to;
+}
+
+}  // namespace muster::roster

@@ -1,0 +1,30 @@
+// Between the values of types.h and registrar.h and their form on the wire (roster.proto). Only the
+// coordinator and its client include this; no other module sees Protobuf.
+#pragma once
+
+#include "muster/roster/registrar.h"
+#include "muster/roster/status.h"
+#include "muster/roster/types.h"
+#include "muster/roster/wire/roster.pb.h"
+
+namespace muster::roster {
+
+// Of roster.proto. To be raised when an older peer would misunderstand.
+inline constexpr uint32_t kProtocol = 1;
+
+void to_wire(const Roster& from, v1::Roster& to);
+void to_wire(const JoinRequest& from, v1::Join& to);
+void to_wire(const Heartbeat& from, v1::Heartbeat& to);
+void to_wire(const ToWorker& from, v1::ToWorker& to);
+void to_wire(const StatusReport& from, v1::StatusReply& to);
+
+// Whatever comes over a wire is taken as it is: the Registrar judges it. Fields that are out of any
+// range (an activity that does not exist) become the nearest harmless value.
+Roster from_wire(const v1::Roster& from);
+RosterDiff from_wire(const v1::RosterDiff& from);
+JoinRequest from_wire(const v1::Join& from);
+Heartbeat from_wire(const v1::Heartbeat& from);
+Addresses from_wire(v1::Addresses&& from);
+StatusReport from_wire(const v1::StatusReply& from);
+
+}  // namespace muster::roster

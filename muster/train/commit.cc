@@ -1,0 +1,37 @@
+#include "muster/train/commit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace muster::train {
+
+// Bytes are compared one by one, so their order does not matter, only that all machines use one:
+// that of all machines that libtorch runs on.
+static_assert(std::endian::native == std::endian::little);
+
+CommitMessage::CommitMessage(size_t blocks, int lanes)
+    : blocks_(blocks), lanes_(lanes), bytes_(blocks + kSlot * static_cast<size_t>(lanes) + 1) {}
+
+void CommitMessage::clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
+
+void CommitMessage::set_lane(int lane, const LaneResult& result) {
+  uint8_t* slot = bytes_.data() + blocks_ + kSlot * static_cast<size_t>(lane);
+  const auto culprit = static_cast<uint64_t>(result.not_finite + 1);
+  std::memcpy(slot, &result.loss, 8);
+  std::memcpy(slot + 8, &result.samples, 8);
+  std::memcpy(slot + 16, &culprit, 8);
+}
+
+LaneResult CommitMessage::lane(int lane) const {
+  const uint8_t* slot = bytes_.data() + blocks_ + kSlot * static_cast<size_t>(lane);
+  LaneResult result;
+  uint64_t culprit = 0;
+  std::memcpy(&result.loss, slot, 8);
+  std::memcpy(&result.samples, slot + 8, 8);
+  std::memcpy(&culprit, slot + 16, 8);
+  result.not_finite = static_cast<int64_t>(culprit) - 1;
+  return result;
+}
+
+}  // namespace muster::train

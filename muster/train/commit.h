@@ -1,0 +1,54 @@
+// The commit message: what the workers tell each other at the end of a step, in one small
+// allreduce.
+//
+// It is combined by taking the maximum of every byte. Each worker fills in what it knows and leaves
+// zeros elsewhere; what only one of them can know (the loss of a lane) is thereby selected, and
+// what several know (the largest exponent of a block) is combined. Afterwards everybody holds the
+// same message, and it alone decides, together with the state and the sums, what the step comes to:
+// so a worker that has the sums can also apply a message that it got from somebody else.
+//
+//   one byte   per block: the largest exponent any lane had (exact::kNotFinite: not finite)
+//   one slot   per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not finite
+//   one byte   somebody knows of a newer roster
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace muster::train {
+
+struct LaneResult {
+  double loss = 0;
+  uint64_t samples = 0;
+  int64_t not_finite = -1;  // the first tensor whose gradient was not, in the order of backward
+  bool operator==(const LaneResult&) const = default;
+};
+
+class CommitMessage {
+ public:
+  CommitMessage(size_t blocks, int lanes);
+
+  // All zeros.
+  void clear();
+  // What travels.
+  std::span<uint8_t> bytes() { return bytes_; }
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+  std::span<uint8_t> seen() { return std::span(bytes_).first(blocks_); }
+  std::span<const uint8_t> seen() const { return std::span(bytes_).first(blocks_); }
+  void set_lane(int lane, const LaneResult& result);
+  LaneResult lane(int lane) const;
+  int lanes() const { return lanes_; }
+  uint8_t roster_byte() const { return bytes_.back(); }
+  void set_roster_byte(uint8_t value) { bytes_.back() = value; }
+
+ private:
+  static constexpr size_t kSlot = 24;
+  size_t blocks_;
+  int lanes_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace muster::train

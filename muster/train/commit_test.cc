@@ -1,0 +1,50 @@
+#include "muster/train/commit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace muster::train {
+namespace {
+
+// What an allreduce with the maximum makes of two messages.
+CommitMessage combine(CommitMessage a, const CommitMessage& b) {
+  for (size_t i = 0; i < a.bytes().size(); ++i) a.bytes()[i] = std::max(a.bytes()[i], b.bytes()[i]);
+  return a;
+}
+
+TEST(CommitMessage, TheMaximumSelectsLanesAndCombinesBlocks) {
+  CommitMessage a(3, 4);
+  CommitMessage b(3, 4);
+  const LaneResult first{-2.718281828, 16, -1};
+  const LaneResult last{1e-300, 15, 7};
+  a.set_lane(0, first);
+  b.set_lane(3, last);
+  a.seen()[0] = 130;
+  b.seen()[0] = 129;
+  b.seen()[2] = 255;
+  b.set_roster_byte(1);
+  for (const auto& both : {combine(a, b), combine(b, a)}) {
+    EXPECT_EQ(both.lane(0), first);
+    EXPECT_EQ(both.lane(1), LaneResult{});
+    EXPECT_EQ(both.lane(3), last);
+    EXPECT_EQ(both.seen()[0], 130);
+    EXPECT_EQ(both.seen()[1], 0);
+    EXPECT_EQ(both.seen()[2], 255);
+    EXPECT_EQ(both.roster_byte(), 1);
+  }
+}
+
+TEST(CommitMessage, CarriesLossesThatAreNotFinite) {
+  CommitMessage message(0, 1);
+  message.set_lane(0, {std::numeric_limits<double>::quiet_NaN(), 1, 0});
+  EXPECT_TRUE(std::isnan(message.lane(0).loss));
+  EXPECT_EQ(message.lane(0).not_finite, 0);
+  message.clear();
+  EXPECT_EQ(message.lane(0), LaneResult{});
+}
+
+}  // namespace
+}  // namespace muster::train

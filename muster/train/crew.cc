@@ -1,0 +1,197 @@
+#include "muster/train/crew.h"
+
+#include <algorithm>
+
+#include "muster/roster/follow.h"
+
+namespace muster::train {
+
+using roster::Activity;
+using roster::Next;
+using roster::Tiding;
+
+// Where the members of one roster meet: at the coordinator.
+class Crew::Meeting final : public comm::Rendezvous {
+ public:
+  Meeting(roster::Client& client, roster::RosterNumber roster, const Clock& clock)
+      : client_(client), roster_(roster), clock_(clock) {}
+  Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment deadline,
+                                            std::stop_token) override {
+    // The client fails it by itself as soon as the roster is superseded.
+    return client_.exchange(roster_, blob, deadline - clock_.now());
+  }
+
+ private:
+  roster::Client& client_;
+  roster::RosterNumber roster_;
+  const Clock& clock_;
+};
+
+Crew::Crew(Session& session, CrewOptions options, Log& log)
+    : session_(session), options_(std::move(options)), log_(log), recovery_(session) {}
+
+Crew::~Crew() {
+  client_.reset();  // its thread uses the rest
+}
+
+Result<std::unique_ptr<Crew>> Crew::join(Session& session, CrewOptions options, const Clock& clock,
+                                         Log& log) {
+  std::unique_ptr<Crew> crew(new Crew(session, std::move(options), log));
+  MUSTER_TRY(crew->device_, comm::GlooDevice::open(crew->options_.host));
+  roster::ClientOptions client;
+  client.addresses = crew->options_.coordinators;
+  client.join.key.id = crew->options_.id;
+  client.join.job = crew->options_.job;
+  client.join.host = crew->options_.host;
+  client.join.slots = session.threads();
+  client.join.process = crew->options_.process;
+  client.join.fingerprint = crew->options_.fingerprint;
+  auto* self = crew.get();
+  client.on_roster = [self](const roster::RosterPtr& newest) { self->watch(newest); };
+  client.on_out = [self](const std::string& reason) {
+    const std::lock_guard lock(self->mutex_);
+    self->stop_forming_.request_stop();
+    if (self->group_) self->group_->abort("this worker is out: " + reason);
+  };
+  MUSTER_TRY(crew->client_, roster::Client::start(std::move(client), clock));
+  crew->key_ = crew->client_->key();
+  return crew;
+}
+
+void Crew::watch(const roster::RosterPtr& newest) {
+  const std::lock_guard lock(mutex_);
+  if (forming_ == nullptr) return;
+  const auto why = roster::why_abort(*forming_, *newest);
+  if (!why) return;
+  stop_forming_.request_stop();
+  if (group_) group_->abort(*why);
+}
+
+Result<Crew::Entry> Crew::enter(uint64_t restorable, const Recovery::Restore& restore) {
+  drop_group(Activity::kIdle);
+  while (true) {
+    const auto newest = client_->newest();
+    key_ = client_->key();
+    const Next next =
+        newest->number == 0 ? Next::kWait : roster::next_move(key_, leaving_, *newest, past_);
+    if (next == Next::kForm) {
+      auto formed = form(newest);
+      if (formed.ok()) {
+        auto outcome = recovery_.run(*group_, restorable, restore, {.timeout = options_.timeout});
+        if (outcome.ok()) {
+          const auto& lanes = roster_->find(key_)->lanes;
+          session_.assign({lanes.begin(), lanes.end()}, group_.get(), options_.timeout);
+          client_->set_group(roster_->number, Activity::kComputing);
+          log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number),
+                    rank(), size(), lanes.size(), outcome->agreement.reason);
+          return Entry{false, std::move(outcome->rolled), outcome->received};
+        }
+        if (!group_->failed()) return std::move(outcome).error();
+        formed = std::move(outcome).error();
+      }
+      past_ = newest->number;
+      report_broken(formed.error().message());
+      drop_group(Activity::kIdle);
+      continue;
+    }
+    switch (client_->wait(newest->number, std::chrono::seconds(1), next == Next::kGo)) {
+      case Tiding::kRefused:
+        return Error(ErrorKind::kMachine, "the job will not have this worker: {}",
+                     client_->reason());
+      case Tiding::kReleased:
+        return Entry{true, {}, 0};
+      case Tiding::kOut:
+        log_.warning("this worker was put out: {}; it asks in again", client_->reason());
+        // With float sums equal positions need not have equal bits.
+        if (session_.job().sync.reduction != "exact") recovery_.lose_state();
+        past_ = 0;
+        client_->ask_in_again();
+        break;
+      case Tiding::kRoster:
+      case Tiding::kTimeout:
+        break;
+    }
+  }
+}
+
+Status Crew::form(const roster::RosterPtr& newest) {
+  std::vector<std::string> names;
+  for (const auto& member : newest->members) names.push_back(member.key.id + "@" + member.host);
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    forming_ = newest;
+    stop_forming_ = std::stop_source();
+    stop = stop_forming_.get_token();
+  }
+  roster_ = newest;
+  watch(client_->newest());  // it may have changed before we looked
+  client_->set_activity(Activity::kForming);
+  const SystemClock clock;
+  Meeting meeting(*client_, newest->number, clock);
+  MUSTER_TRY(auto group, comm::make_gloo_group({.device = device_,
+                                                .rendezvous = &meeting,
+                                                .rank = newest->rank_of(key_),
+                                                .names = std::move(names),
+                                                .timeout = options_.forming,
+                                                .shared_memory = options_.shared_memory,
+                                                .stop = stop}));
+  {
+    const std::lock_guard lock(mutex_);
+    group_ = std::move(group);
+  }
+  watch(client_->newest());
+  client_->set_group(newest->number, Activity::kForming);
+  return {};
+}
+
+void Crew::drop_group(Activity activity) {
+  std::shared_ptr<comm::Group> old;
+  {
+    const std::lock_guard lock(mutex_);
+    old = std::move(group_);
+    group_ = nullptr;
+    forming_ = nullptr;
+  }
+  if (old == nullptr) return;
+  past_ = roster_->number;
+  client_->set_group(0, activity);
+}
+
+void Crew::report_broken(const std::string& trouble) {
+  std::string suspect;
+  if (group_) {
+    const auto failure = group_->failure();
+    const int culprit = failure ? failure->culprit : comm::kNobody;
+    if (culprit >= 0 && culprit != rank()) {
+      suspect = roster_->members[static_cast<size_t>(culprit)].key.id;
+    }
+  }
+  log_.warning("roster {}: {}", roster::sequence_of(roster_->number), trouble);
+  client_->broken(roster_->number, suspect, trouble);
+}
+
+uint8_t Crew::roster_byte() const { return roster::commit_byte(*roster_, *client_->newest()); }
+
+bool Crew::committed(uint8_t agreed) {
+  const auto& counters = session_.arena().counters();
+  client_->committed(static_cast<uint64_t>(counters.step), session_.stepper().lane_seconds());
+  client_->progress();
+  return roster::after_commit(agreed, *roster_, *client_->newest()) != roster::AfterCommit::kGoOn;
+}
+
+bool Crew::lost(const Error& error) {
+  if (group_ == nullptr || !group_->failed()) return false;
+  report_broken(error.message());
+  return true;
+}
+
+void Crew::leave() {
+  if (leaving_) return;
+  leaving_ = true;
+  client_->leave();
+}
+
+void Crew::finished() { client_->finished(); }
+
+}  // namespace muster::train

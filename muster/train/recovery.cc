@@ -1,0 +1,117 @@
+#include "muster/train/recovery.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "muster/base/check.h"
+#include "muster/base/hash.h"
+
+namespace muster::train {
+
+using roster::Action;
+using roster::Report;
+
+roster::Report Recovery::report(uint64_t restorable) {
+  auto& stepper = session_.stepper();
+  Report mine;
+  mine.has_state = has_state_;
+  mine.restorable = restorable;
+  if (!has_state_) return mine;
+  mine.position = stepper.position();
+  mine.holds_sums = stepper.holds_sums();
+  if (const auto from = stepper.message_of()) {
+    mine.has_message = true;
+    mine.message_of = *from;
+  }
+  return mine;
+}
+
+Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
+                                        const Restore& restore, const comm::OpOptions& options) {
+  const auto size = static_cast<size_t>(group.size());
+  const auto rank = static_cast<size_t>(group.rank());
+  std::vector<char> all(size * Report::kBytes);
+  const auto mine = report(restorable).encode();
+  MUSTER_CHECK(mine.size() == Report::kBytes, "a report of another size");
+  std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(rank * Report::kBytes));
+  MUSTER_RETURN_IF_ERROR(group.allgather(std::span(all), options));
+  std::vector<Report> reports;
+  for (size_t r = 0; r < size; ++r) {
+    MUSTER_TRY(auto one, Report::decode({all.data() + r * Report::kBytes, Report::kBytes}));
+    reports.push_back(std::move(one));
+  }
+  Outcome outcome;
+  MUSTER_TRY(outcome.agreement, roster::agree(reports));
+  const auto& agreement = outcome.agreement;
+
+  if (agreement.actions[rank] == Action::kRestore) {
+    has_state_ = false;
+    session_.stepper().forget();
+    MUSTER_RETURN_IF_ERROR(restore(agreement.position.step));
+    has_state_ = true;
+  }
+  MUSTER_RETURN_IF_ERROR(roll_forward(group, agreement, outcome, options));
+  MUSTER_RETURN_IF_ERROR(transfer(group, agreement, outcome, options));
+  MUSTER_CHECK(session_.stepper().position() == agreement.position,
+               "recovery ended at " + session_.stepper().position().text() + ", not at " +
+                   agreement.position.text());
+  return outcome;
+}
+
+Status Recovery::roll_forward(comm::Group& group, const roster::Agreement& agreement,
+                              Outcome& outcome, const comm::OpOptions& options) {
+  if (agreement.message_from < 0) return {};
+  auto& stepper = session_.stepper();
+  // A copy: the worker that has the message must keep its own as it is.
+  CommitMessage message = stepper.message();
+  MUSTER_RETURN_IF_ERROR(group.broadcast(message.bytes(), agreement.message_from, options));
+  if (agreement.actions[static_cast<size_t>(group.rank())] != Action::kRollForward) return {};
+  stepper.message() = std::move(message);
+  MUSTER_TRY(outcome.rolled, stepper.apply(stepper.message()));
+  return {};
+}
+
+Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
+                          const comm::OpOptions& options) {
+  if (!agreement.any(Action::kReceive)) return {};
+  const auto bytes = session_.arena().bytes();
+  const int rank = group.rank();
+  const bool receives = agreement.actions[static_cast<size_t>(rank)] == Action::kReceive;
+  if (receives) {
+    has_state_ = false;  // until all of it is here
+    session_.stepper().forget();
+  }
+  // Receivers in the order of ranks, on both sides: the first one can always finish, then the next.
+  for (int receiver = 0; receiver < group.size(); ++receiver) {
+    if (agreement.actions[static_cast<size_t>(receiver)] != Action::kReceive) continue;
+    for (const auto& stripe : roster::stripes(bytes.size(), agreement.sources, receiver)) {
+      const auto part = bytes.subspan(stripe.offset, stripe.bytes);
+      if (stripe.source == rank) {
+        MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
+      } else if (receiver == rank) {
+        MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
+        outcome.received += part.size();
+      }
+    }
+  }
+  const bool source = std::ranges::binary_search(agreement.sources, rank);
+  std::array<Hash128, 1> hash{};
+  const auto own = source || receives ? hash128(bytes) : Hash128{};
+  if (rank == agreement.sources.front()) hash[0] = own;
+  MUSTER_RETURN_IF_ERROR(
+      group.broadcast(std::span<Hash128>(hash), agreement.sources.front(), options));
+  if (!receives) return {};
+  if (own != hash[0]) {
+    return Error(ErrorKind::kInternal,
+                 "the state received at {} has the hash {}, that of {} has {}: the workers do not "
+                 "agree, or the network corrupts data; start again from the last checkpoint",
+                 agreement.position.text(), own.hex(), group.describe(agreement.sources.front()),
+                 hash[0].hex());
+  }
+  has_state_ = true;
+  return {};
+}
+
+}  // namespace muster::train

@@ -1,0 +1,56 @@
+// What the members of a new group do first: come to one position, with one state.
+//
+// Who is where, and who gets what from whom, is decided by roster::agree() from everybody's report;
+// this carries it out. Those who missed a commit but hold its sums take the commit message from one
+// who saw it and apply it; those without a state receive the arena in stripes from all who have it,
+// and check its hash. See muster/roster/agree.h for why this never changes bits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "muster/base/result.h"
+#include "muster/comm/group.h"
+#include "muster/roster/agree.h"
+#include "muster/train/session.h"
+
+namespace muster::train {
+
+class Recovery {
+ public:
+  // Where the state of a job comes from if nobody has it: loads the checkpoint of that step into
+  // the arena, or makes the initial state for step 0.
+  using Restore = std::function<Status(uint64_t step)>;
+
+  explicit Recovery(Session& session) : session_(session) {}
+
+  // Whether the arena holds a state of the job that others may go on from. A worker that begins
+  // has none: it restores or receives one.
+  bool has_state() const { return has_state_; }
+  void lose_state() { has_state_ = false; }
+
+  struct Outcome {
+    roster::Agreement agreement;
+    std::optional<StepReport> rolled;  // of the step that was committed by rolling forward
+    uint64_t received = 0;             // bytes
+  };
+  // Collective over the group. `restorable`: the newest step this worker could restore. An error of
+  // the group leaves a state that can be brought into the next group; so does a transfer that was
+  // cut short, which then counts as none.
+  Result<Outcome> run(comm::Group& group, uint64_t restorable, const Restore& restore,
+                      const comm::OpOptions& options);
+
+ private:
+  roster::Report report(uint64_t restorable);
+  Status roll_forward(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
+                      const comm::OpOptions& options);
+  Status transfer(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
+                  const comm::OpOptions& options);
+
+  Session& session_;
+  bool has_state_ = false;
+};
+
+}  // namespace muster::train

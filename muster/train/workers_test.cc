@@ -1,0 +1,143 @@
+// The promise with several workers: whatever their number, the lanes they have and the way they
+// talk, the same job gives the same bits.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "muster/comm/gloo_group.h"
+#include "muster/comm/local_group.h"
+#include "muster/train/jobs_testing.h"
+
+namespace muster::train {
+namespace {
+
+const char* const kLenet = R"(
+model: { zoo: lenet }
+data:
+  train: { format: idx, images: mnist/train-images-idx3-ubyte.gz, labels: mnist/train-labels-idx1-ubyte.gz }
+  test: { format: idx, images: mnist/t10k-images-idx3-ubyte.gz, labels: mnist/t10k-labels-idx1-ubyte.gz, limit: 100 }
+batch: 37
+lanes: 8
+steps: 4
+eval: { batch: 7 }
+optimizer: { kind: sgd, lr: 0.05, momentum: 0.9 }
+)";
+
+const char* const kResnet = R"(
+model: { zoo: resnet, args: { size: 8 } }
+data:
+  train:
+    format: idx
+    images: fashion-mnist/train-images-idx3-ubyte.gz
+    labels: fashion-mnist/train-labels-idx1-ubyte.gz
+  augment: { flip: true, shift: 2 }
+batch: 16
+lanes: 8
+steps: 3
+optimizer: { kind: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.0005 }
+)";
+
+const char* const kGpt = R"(
+model: { zoo: gpt, args: { layers: 2, heads: 4, width: 64, dropout: 0.2 } }
+data:
+  train: { format: text, path: tinyshakespeare/input.txt, context: 32 }
+batch: 16
+lanes: 8
+steps: 4
+optimizer: { kind: adamw, lr: 0.001, weight_decay: 0.1, clip: { norm: 1.0 } }
+)";
+
+enum class Backend { kLocal, kGloo };
+
+// Lanes dealt out unequally: worker w of n gets those whose number has the remainder of a little
+// permutation, so that neither their count nor their order is the same.
+std::vector<int> lanes_of(int worker, int workers, int lanes) {
+  std::vector<int> own;
+  for (int lane = 0; lane < lanes; ++lane) {
+    if ((lane * 5 + 3) % lanes % workers == worker) own.push_back(lane);
+  }
+  return own;
+}
+
+// What a worker has in the end.
+std::string train_as(const std::string& text, const std::vector<std::string>& sets, int worker,
+                     int workers, comm::Group* group) {
+  const auto session = open_session(text, sets);
+  const auto lanes = static_cast<int>(session->job().lanes);
+  if (group != nullptr) {
+    session->assign(lanes_of(worker, workers, lanes), group, std::chrono::seconds(60));
+  }
+  double loss = 0;
+  for (int64_t i = 0; i < session->total_steps(); ++i) {
+    const auto report = session->step();
+    EXPECT_TRUE(report.ok()) << report.error().message();
+    if (!report.ok()) return "failed";
+    loss = report->loss;
+  }
+  std::string result = session->arena().weights_hash().hex() + " " + std::to_string(loss);
+  if (session->has_test()) {
+    const auto eval = session->evaluate();
+    EXPECT_TRUE(eval.ok());
+    for (const auto& [name, value] : eval->values) result += fmt::format(" {} {:a}", name, value);
+  }
+  return result;
+}
+
+std::vector<std::string> train_together(const std::string& text, std::vector<std::string> sets,
+                                        int workers, Backend backend) {
+  sets.emplace_back("threads=1");
+  std::vector<std::string> names;
+  for (int w = 0; w < workers; ++w) names.push_back(fmt::format("w{}", w));
+  const auto hub = comm::LocalHub::create(names);
+  comm::MemoryRendezvous rendezvous;
+  std::vector<std::string> results(static_cast<size_t>(workers));
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      Result<std::unique_ptr<comm::Group>> group = [&]() -> Result<std::unique_ptr<comm::Group>> {
+        if (backend == Backend::kLocal) return hub->join(w);
+        MUSTER_TRY(auto device, comm::GlooDevice::open("127.0.0.1"));
+        return comm::make_gloo_group({.device = std::move(device),
+                                      .rendezvous = &rendezvous,
+                                      .rank = w,
+                                      .names = names,
+                                      .shared_memory = workers != 2});
+      }();
+      ASSERT_TRUE(group.ok()) << group.error().message();
+      results[static_cast<size_t>(w)] = train_as(text, sets, w, workers, group->get());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return results;
+}
+
+void expect_same_bits(const std::string& text, const std::vector<std::string>& more = {}) {
+  const auto expected = train_as(text, more, 0, 1, nullptr);
+  const auto check = [&](int workers, Backend backend, std::vector<std::string> sets) {
+    sets.insert(sets.end(), more.begin(), more.end());
+    for (const auto& result : train_together(text, sets, workers, backend)) {
+      EXPECT_EQ(result, expected) << workers << " workers";
+    }
+  };
+  check(1, Backend::kLocal, {});
+  check(2, Backend::kGloo, {"sync.bucket=4096"});
+  check(4, Backend::kLocal, {"sync.bucket=100000"});
+  check(8, Backend::kGloo, {});
+}
+
+TEST(Workers, LenetWithSgd) { expect_same_bits(kLenet); }
+TEST(Workers, ResnetWithBatchNormAndAugmentation) { expect_same_bits(kResnet); }
+TEST(Workers, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
+
+TEST(Workers, NativeSumsDependOnTheWorkers) {
+  const std::vector<std::string> native = {"sync.reduction=native"};
+  EXPECT_NE(train_together(kLenet, native, 4, Backend::kLocal)[0],
+            train_as(kLenet, native, 0, 1, nullptr));
+}
+
+}  // namespace
+}  // namespace muster::train
