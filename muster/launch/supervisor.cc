@@ -30,17 +30,14 @@ struct Slot {
 
 class Supervisor::Loop {
  public:
-  Loop(SupervisorOptions options, Starter& starter, const HeldSignals& held, const Clock& clock)
-      : options_(std::move(options)), starter_(starter), clock_(clock) {
+  Loop(SupervisorOptions options, Starter& starter, const HeldSignals& held, const Waker& waker,
+       const Clock& clock)
+      : options_(std::move(options)), starter_(starter), waker_(waker), clock_(clock) {
     signals_ = signalfd(-1, &held.set(), SFD_CLOEXEC | SFD_NONBLOCK);
-    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    MUSTER_CHECK(signals_ >= 0 && wake_ >= 0, "no file descriptors are left");
+    MUSTER_CHECK(signals_ >= 0, "no file descriptor is left for signals");
     for (auto& id : options_.ids) slots_.emplace_back().id = id;
   }
-  ~Loop() {
-    ::close(signals_);
-    ::close(wake_);
-  }
+  ~Loop() { ::close(signals_); }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
@@ -63,11 +60,6 @@ class Supervisor::Loop {
     }
     end_.finished = end_.finished || finished();
     return std::move(end_);
-  }
-
-  void wake() const {
-    const uint64_t one = 1;
-    (void)!::write(wake_, &one, sizeof(one));
   }
 
  private:
@@ -94,7 +86,7 @@ class Supervisor::Loop {
   }
 
   void wait(std::optional<Moment> until) const {
-    std::array<pollfd, 2> polled = {pollfd{signals_, POLLIN, 0}, pollfd{wake_, POLLIN, 0}};
+    std::array<pollfd, 2> polled = {pollfd{signals_, POLLIN, 0}, pollfd{waker_.fd(), POLLIN, 0}};
     timespec timeout{};
     if (until) {
       const auto left = std::max(Duration{0}, *until - clock_.now());
@@ -103,8 +95,7 @@ class Supervisor::Loop {
       timeout.tv_nsec = (left - whole).count();
     }
     (void)ppoll(polled.data(), polled.size(), until ? &timeout : nullptr, nullptr);
-    uint64_t count = 0;
-    (void)!::read(wake_, &count, sizeof(count));
+    waker_.rest();
   }
 
   // ---- Signals.
@@ -294,9 +285,9 @@ class Supervisor::Loop {
 
   const SupervisorOptions options_;
   Starter& starter_;
+  const Waker& waker_;
   const Clock& clock_;
   int signals_ = -1;
-  int wake_ = -1;
   std::vector<Slot> slots_;
   bool stopping_ = false;             // nobody is started any more
   bool asked_ = false;                // a person or a scheduler said so
@@ -305,12 +296,26 @@ class Supervisor::Loop {
   JobEnd end_;
 };
 
+Waker::Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  MUSTER_CHECK(fd_ >= 0, "no file descriptor is left");
+}
+Waker::~Waker() { ::close(fd_); }
+
+void Waker::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(fd_, &one, sizeof(one));
+}
+
+void Waker::rest() const {
+  uint64_t count = 0;
+  (void)!::read(fd_, &count, sizeof(count));
+}
+
 Supervisor::Supervisor(SupervisorOptions options, Starter& starter, const HeldSignals& held,
-                       const Clock& clock)
-    : loop_(std::make_unique<Loop>(std::move(options), starter, held, clock)) {}
+                       const Waker& waker, const Clock& clock)
+    : loop_(std::make_unique<Loop>(std::move(options), starter, held, waker, clock)) {}
 Supervisor::~Supervisor() = default;
 
 Result<JobEnd> Supervisor::run() { return loop_->run(); }
-void Supervisor::wake() { loop_->wake(); }
 
 }  // namespace muster::launch

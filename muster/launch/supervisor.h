@@ -7,10 +7,10 @@
 //   SIGTSTP, SIGCONT          stop and continue the workers, then us
 //   SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH   to every worker, as they are
 //
-// One loop waits for signals (SIGCHLD is one), for wake() and for the next moment when something is
-// due; it never polls in vain. It prints nothing: whoever calls it does.
+// One loop waits for signals (SIGCHLD is one), for a Waker and for the next moment when something
+// is due; it never polls in vain. It prints nothing: whoever calls it does.
 //
-// Threads: none of its own. run() in the thread that made HeldSignals; wake() from any.
+// Threads: none of its own. Used by the thread that made HeldSignals.
 #pragma once
 
 #include <functional>
@@ -57,6 +57,22 @@ struct SupervisorOptions {
   std::function<std::optional<Moment>(Moment now)> look;
 };
 
+// Makes a supervisor's loop go round. Safe for concurrent use.
+class Waker {
+ public:
+  Waker();
+  ~Waker();
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  void wake() const;
+  // For the supervisor: readable after wake() until rest().
+  int fd() const { return fd_; }
+  void rest() const;
+
+ private:
+  int fd_;
+};
+
 struct JobEnd {
   bool finished = false;
   int stopped_by = 0;               // the signal that stopped the job; 0: none
@@ -69,7 +85,7 @@ class Supervisor {
  public:
   // All must outlive it.
   Supervisor(SupervisorOptions options, Starter& starter, const HeldSignals& held,
-             const Clock& clock);
+             const Waker& waker, const Clock& clock);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -77,8 +93,6 @@ class Supervisor {
   // Runs the job to its end. An error if the first round could not be started; nobody is left
   // behind then either. Once.
   Result<JobEnd> run();
-  // Makes the loop go round. Safe for concurrent use.
-  void wake();
 
  private:
   class Loop;

@@ -54,9 +54,7 @@ class SupervisorTest : public testing::Test {
     const std::string line = fmt::format(
         "cd {}; id=$2; echo >> starts.$id; attempt=$(wc -l < starts.$id); {}", folder_, script);
     LocalStarter starter({"/bin/sh", {"-c", line, "worker"}, folder_}, held_);
-    Supervisor supervisor(options_, starter, held_, clock_);
-    supervisor_ = &supervisor;
-    return supervisor.run();
+    return Supervisor(options_, starter, held_, waker_, clock_).run();
   }
 
   // Once that file is there, which the script makes when it is ready.
@@ -79,7 +77,7 @@ class SupervisorTest : public testing::Test {
   const SystemClock clock_;
   const HeldSignals held_;
   SupervisorOptions options_;
-  Supervisor* supervisor_ = nullptr;
+  const Waker waker_;
   std::vector<std::string> exits_;
   std::vector<std::string> events_;
 };
@@ -225,8 +223,7 @@ TEST_F(SupervisorTest, WhoLeavesIsNotCalledBack) {
 
 TEST_F(SupervisorTest, AProgramThatIsNotThereIsAnError) {
   LocalStarter starter({"/nowhere/worker", {}, folder_}, held_);
-  Supervisor supervisor(options_, starter, held_, clock_);
-  const auto end = supervisor.run();
+  const auto end = Supervisor(options_, starter, held_, waker_, clock_).run();
   ASSERT_FALSE(end.ok());
   EXPECT_THAT(end.error().message(), HasSubstr("/nowhere/worker"));
 }
@@ -256,7 +253,7 @@ TEST_F(SupervisorTest, CanBeWoken) {
   };
   const auto waker = when_there("up", [&] {
     std::ofstream(path("told"));
-    supervisor_->wake();
+    waker_.wake();
   });
   const auto end = run("touch up; while ! [ -e leave ]; do sleep 0.01; done; touch finished");
   ASSERT_TRUE(end.ok());

@@ -8,7 +8,10 @@
 //     log.txt                   base/log.h
 //     checkpoints/              ckpt/snapshot.h
 //     result.json               the final figures
-//     lock                      held by the process that trains here
+//     lock                      held by the process that trains here, or that started those who do
+//     workers/                  of a job of several workers: ID.log and ID.err (standard error) of
+//     each launch.log                of such a job: who was started, ended and was let in when, and
+//     why coordinator.json          where its coordinator is, while it runs
 //   runs/latest -> the run that was started last
 #pragma once
 
@@ -84,6 +87,9 @@ class RunDirectory {
   std::string result_file() const { return path_ + "/result.json"; }
   std::string status_file() const { return path_ + "/status.json"; }
   std::string lock_file() const { return path_ + "/lock"; }
+  std::string workers() const { return path_ + "/workers"; }
+  std::string launch_log_file() const { return path_ + "/launch.log"; }
+  std::string coordinator_file() const { return path_ + "/coordinator.json"; }
 
   // An error of kind kUsage if another process trains here.
   Result<RunLock> lock() const { return RunLock::acquire(lock_file(), path_); }

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 from pathlib import Path
 
@@ -27,6 +28,16 @@ INTERNAL, USAGE, JOB, DATA, IO, CHECKPOINT, NUMERICS, MACHINE = range(1, 9)
 INTERRUPTED, TERMINATED = 130, 143
 
 needs_worker = unittest.skipUnless(WORKER.exists(), "muster-worker was not built")
+
+
+def wait_until(condition, what):
+    """For something that will happen; the limit only ends a test that is broken. `what` may be a
+    function that tells it as it is at the end."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"waited a minute for {what() if callable(what) else what}")
 
 
 class Outcome:

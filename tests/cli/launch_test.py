@@ -6,10 +6,9 @@ import os
 import pty
 import signal
 import subprocess
-import time
 from pathlib import Path
 
-from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, main
+from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, main, wait_until
 
 # Notes every signal it can, and leaves when a file called `leave` appears. A handler may run while the
 # main program is still inside its own write of "ready": a file object then refuses the second write
@@ -28,16 +27,6 @@ NOTES = """\
         time.sleep(0.01)
     sys.exit(77)
     """
-
-
-def wait_until(condition, what):
-    """For something that will happen; the limit only ends a test that is broken. `what` may be a
-    function that tells it as it is at the end."""
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"waited a minute for {what() if callable(what) else what}")
 
 
 class Launch(CommandTest):
@@ -182,7 +171,7 @@ class Resume(CommandTest):
         self.assertIn("passes: 7", job)
         self.assertIn("threads: 1", job)
         outcome = self.resume("-s", "optimizer.lr=1")
-        self.assert_mistake(outcome, USAGE, "optimizer.lr", "threads, passes, steps and time")
+        self.assert_mistake(outcome, USAGE, "optimizer.lr", "threads, workers, passes, steps and time")
         self.assertEqual((self.run_path / "job.yaml").read_text(), job)
 
     def test_the_environment_does_not_change_a_run(self):

@@ -17,6 +17,14 @@ struct RunChoice {
   std::string runs;  // where runs are: --runs, MUSTER_RUNS or "runs"
 };
 
+// How a job of several workers is started. Nothing of it: one worker, and no coordinator.
+struct SeveralArguments {
+  int64_t workers = 0;  // 0: not said
+  std::string listen;   // where the coordinator listens; empty: on this machine only
+
+  bool any() const { return workers > 0 || !listen.empty(); }
+};
+
 struct TrainArguments {
   std::string job;
   std::vector<std::string> set;  // key=value
@@ -24,6 +32,7 @@ struct TrainArguments {
   bool json = false;
   std::string run_directory;  // empty: a new one under the job's `runs`
   std::string worker;
+  SeveralArguments several;
 };
 
 struct ResumeArguments {
@@ -32,6 +41,7 @@ struct ResumeArguments {
   bool quiet = false;
   bool json = false;
   std::string worker;
+  SeveralArguments several;
 };
 
 struct EvalArguments {

@@ -107,6 +107,17 @@ void add_worker(CLI::App* app, std::string& worker) {
       ->type_name("PROGRAM");
 }
 
+void add_several(CLI::App* app, SeveralArguments& several) {
+  auto* workers =
+      app->add_option("--workers", several.workers, "train with so many workers on this machine")
+          ->type_name("N")
+          ->check(whole_number(1));
+  app->add_option("--listen", several.listen,
+                  "where other machines reach the coordinator; default: 127.0.0.1:0")
+      ->type_name("HOST:PORT")
+      ->needs(workers);
+}
+
 void add_runs(CLI::App* app, std::string& runs) {
   runs = runs_folder();
   app->add_option("--runs", runs, "where runs are; default: MUSTER_RUNS or ./runs")
@@ -154,6 +165,7 @@ void add_train(CLI::App* root, Request& request) {
       ->excludes(quiet);
   app->add_option("--run-dir", a->run_directory, "where this run is written; must not exist yet")
       ->type_name("DIR");
+  add_several(app, a->several);
   add_worker(app, a->worker);
 }
 
@@ -162,10 +174,11 @@ void add_resume(CLI::App* root, Request& request) {
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
   add_run(app, a->run, false);
-  add_set(app, a->set, "only threads, passes, steps and time may change");
+  add_set(app, a->set, "only threads, workers, passes, steps and time may change");
   auto* quiet = app->add_flag("-q,--quiet", a->quiet, "only the result");
   app->add_flag("--json", a->json, "JSON lines: one for each event, the result as the last")
       ->excludes(quiet);
+  add_several(app, a->several);
   add_worker(app, a->worker);
 }
 

@@ -3,6 +3,7 @@
 // code.
 //
 //   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
+//   hand_over.h          what needs a coordinator is done by another program, muster-launch
 //   ask_commands.cc      eval, predict: the worker answers
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
@@ -11,6 +12,9 @@
 //   completion.cc        completion
 //   version_command.cc   version
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "muster/base/clock.h"
 #include "muster/base/file_system.h"
@@ -25,6 +29,7 @@ struct Context {
   Console& console;
   FileSystem& files;
   const Clock& clock;
+  const std::vector<std::string>& words;  // the command line
 };
 
 using Outcome = Result<int>;  // the exit code

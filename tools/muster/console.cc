@@ -65,6 +65,12 @@ void Console::line(std::string_view text) {
   out("\n");
 }
 
+void Console::aside(std::string_view text) {
+  std::fflush(out_);
+  const std::string whole = fmt::format("{}\n", text);
+  std::fwrite(whole.data(), 1, whole.size(), err_);
+}
+
 void Console::note(std::string_view sentence) { this->sentence(Paint::kPlain, "", sentence); }
 
 void Console::warning(std::string_view sentence) {

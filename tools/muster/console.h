@@ -30,6 +30,8 @@ class Console {
 
   void out(std::string_view text);
   void line(std::string_view text);
+  // A line for standard error, as it is.
+  void aside(std::string_view text);
   // One sentence each, with "muster: " in front.
   void note(std::string_view sentence);
   void warning(std::string_view sentence);

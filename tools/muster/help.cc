@@ -14,12 +14,14 @@ using Examples = std::pair<std::string_view, std::string_view>;
 constexpr std::array kExamples = {
     Examples{"train", R"(  muster train examples/lenet-mnist.yaml
   muster train job.yaml -s optimizer.lr=0.01 -s passes=5
+  muster train job.yaml --workers 4               four processes, the same bits
   muster train job.yaml --json | tail -n 1        the result, for a program
 
 Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with the same bits.)"},
     Examples{"resume", R"(  muster resume                                   the latest run
   muster resume lenet-mnist-20260301-123005
   muster resume latest -s passes=10               train longer
+  muster resume latest --workers 2                with another number of workers
 
 A run that ended is only told about. Options that decide the bits cannot change on the way.)"},
     Examples{"eval", R"(  muster eval latest

@@ -6,34 +6,22 @@
 
 #include "muster/config/load.h"
 #include "muster/config/table.h"
-#include "muster/track/run_directory.h"
 
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
+#include "tools/muster/hand_over.h"
 #include "tools/muster/job_sources.h"
+#include "tools/muster/ready_run.h"
 #include "tools/muster/run_facts.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
 namespace {
 
-std::string display(bool quiet, bool json) { return json ? "json" : quiet ? "quiet" : "normal"; }
-
-// How to name the run on the next command line, from here.
-std::string resume_command(const track::RunDirectory& run) {
-  const auto path = std::filesystem::path(run.path());
-  const bool in_default_place = path.parent_path() == "runs";
-  return "muster resume " + (in_default_place ? run_name(run) : run.path());
-}
-
-// `how`: what the worker is told besides.
-Outcome launch(const std::string& worker, const track::RunDirectory& run, bool quiet, bool json,
-               const std::vector<std::string>& how, Context& context) {
-  std::vector<std::string> arguments = {"train", "--run", run.path(), "--display",
-                                        display(quiet, json)};
-  arguments.insert(arguments.end(), how.begin(), how.end());
+Outcome launch(const ReadyRun& ready, bool json, Context& context) {
+  const auto& run = ready.run;
   MUSTER_RETURN_IF_ERROR(context.console.flush());
-  MUSTER_TRY(const auto end, run_worker(worker, arguments));
+  MUSTER_TRY(const auto end, run_worker(ready.worker, ready.words));
   const auto death =
       obituary(end, "the worker",
                fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
@@ -60,11 +48,11 @@ Result<track::RunDirectory> create_at(const std::string& path, const std::string
   return track::RunDirectory::open(files, path);
 }
 
-Outcome tell_finished(const track::RunDirectory& run, bool json, Context& context) {
+void tell_finished(const track::RunDirectory& run, bool json, Context& context) {
   const auto result = run.read_result();
   if (json) {
     context.console.line(result ? result->dump() : nlohmann::json::object().dump());
-    return 0;
+    return;
   }
   const RunFacts facts = gather_facts(run, context.files);
   context.console.line(
@@ -72,41 +60,66 @@ Outcome tell_finished(const track::RunDirectory& run, bool json, Context& contex
                   facts.metrics.empty() ? "" : ", " + metrics_text(facts.metrics),
                   facts.weights_hash.empty() ? "" : ", weights " + facts.weights_hash));
   context.console.note(fmt::format("to train longer: {} -s passes=...", resume_command(run)));
-  return 0;
+}
+
+Status check_count(const config::Job& job, const SeveralArguments& several) {
+  const bool alone = several.listen.empty();
+  if (!several.any() || several.workers >= job.workers.min || !alone) return {};
+  return Error(ErrorKind::kUsage,
+               "--workers {} is fewer than the job's workers.min {}: nobody would train; start "
+               "more, or let others join with --listen",
+               several.workers, job.workers.min);
+}
+
+std::vector<std::string> train_words(const track::RunDirectory& run, bool quiet, bool json) {
+  return {"train", "--run", run.path(), "--display", json ? "json" : quiet ? "quiet" : "normal"};
 }
 
 }  // namespace
 
-Outcome run(const TrainArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
-  MUSTER_TRY(const auto loaded, config::load_job(sources));
-  for (const auto& warning : loaded.warnings) context.console.warning(warning);
-  // Before anything is made on the disk.
-  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
-
-  const std::string yaml = config::resolved_yaml(loaded.job);
-  const std::vector<std::string> how = {"--written", arguments.job};
-  if (!arguments.run_directory.empty()) {
-    MUSTER_TRY(const auto run, create_at(arguments.run_directory, yaml, context.files));
-    return launch(worker, run, arguments.quiet, arguments.json, how, context);
-  }
-  MUSTER_TRY(const auto run, track::RunDirectory::create(context.files, loaded.job.runs,
-                                                         loaded.job.name, context.clock));
-  MUSTER_RETURN_IF_ERROR(run.write_job(yaml));
-  return launch(worker, run, arguments.quiet, arguments.json, how, context);
+std::string resume_command(const track::RunDirectory& run) {
+  const auto path = std::filesystem::path(run.path());
+  const bool in_default_place = path.parent_path() == "runs";
+  return "muster resume " + (in_default_place ? run_name(run) : run.path());
 }
 
-Outcome run(const ResumeArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
-  MUSTER_TRY(const auto job,
-             load_run_job(run, arguments.set, {"threads", "passes", "steps", "time"},
+Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(auto loaded, config::load_job(sources));
+  for (const auto& warning : loaded.warnings) context.console.warning(warning);
+  // Before anything is made on the disk.
+  MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
+
+  const std::string yaml = config::resolved_yaml(loaded.job);
+  const auto ready = [&](track::RunDirectory run) {
+    auto words = train_words(run, arguments.quiet, arguments.json);
+    words.insert(words.end(), {"--written", arguments.job});
+    return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words)};
+  };
+  if (!arguments.run_directory.empty()) {
+    MUSTER_TRY(auto run, create_at(arguments.run_directory, yaml, context.files));
+    return ready(std::move(run));
+  }
+  MUSTER_TRY(auto run, track::RunDirectory::create(context.files, loaded.job.runs, loaded.job.name,
+                                                   context.clock));
+  MUSTER_RETURN_IF_ERROR(run.write_job(yaml));
+  return ready(std::move(run));
+}
+
+Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context) {
+  MUSTER_TRY(auto run, find_run(arguments.run, context.files));
+  MUSTER_TRY(auto job,
+             load_run_job(run, arguments.set, {"threads", "workers", "passes", "steps", "time"},
                           "other options would change the bits of what is trained already",
                           context.files));
   const auto state = run.read_status().state;
   if (state == track::RunState::kFinished && arguments.set.empty()) {
-    return tell_finished(run, arguments.json, context);
+    tell_finished(run, arguments.json, context);
+    return std::optional<ReadyRun>();
   }
-  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_RETURN_IF_ERROR(check_count(job, arguments.several));
   if (!arguments.set.empty()) {
     // The lock keeps a running worker's job from changing under it.
     MUSTER_TRY(const auto lock, run.lock());
@@ -122,7 +135,23 @@ Outcome run(const ResumeArguments& arguments, Context& context) {
     return Error(ErrorKind::kUsage, "'{}' is being trained right now by another process",
                  run.path());
   }
-  return launch(worker, run, arguments.quiet, arguments.json, {"--resume"}, context);
+  auto words = train_words(run, arguments.quiet, arguments.json);
+  return std::optional(
+      ReadyRun{std::move(run), std::move(job), std::move(worker), std::move(words)});
+}
+
+Outcome run(const TrainArguments& arguments, Context& context) {
+  if (arguments.several.any()) return hand_over(context);
+  MUSTER_TRY(const auto ready, make_run(arguments, context));
+  return launch(ready, arguments.json, context);
+}
+
+Outcome run(const ResumeArguments& arguments, Context& context) {
+  if (arguments.several.any()) return hand_over(context);
+  MUSTER_TRY(auto ready, choose_run(arguments, context));
+  if (!ready) return 0;
+  ready->words.emplace_back("--resume");
+  return launch(*ready, arguments.json, context);
 }
 
 }  // namespace muster::cli

@@ -24,6 +24,17 @@ bool is_program(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
 }
 
+// Beside this program, then on PATH; empty: nowhere.
+std::string look_for(const std::string& name, const WorkerPlaces& places) {
+  std::vector<std::string> folders = {places.own_folder};
+  for (auto& folder : split(places.path, ':')) folders.push_back(std::move(folder));
+  for (const auto& folder : folders) {
+    const std::string program = fmt::format("{}/{}", folder, name);
+    if (!folder.empty() && is_program(program)) return program;
+  }
+  return "";
+}
+
 // Passes signals on until the worker has ended.
 launch::Ending keep_door(pid_t pid, const HeldSignals& held) {
   while (true) {
@@ -113,15 +124,20 @@ Result<std::string> find_worker(const WorkerPlaces& places) {
     return Error(ErrorKind::kUsage, "{} names '{}', which is not a program that can be run", by,
                  named);
   }
-  std::vector<std::string> folders = {places.own_folder};
-  for (auto& folder : split(places.path, ':')) folders.push_back(std::move(folder));
-  for (const auto& folder : folders) {
-    const std::string program = folder + "/muster-worker";
-    if (!folder.empty() && is_program(program)) return program;
-  }
+  const std::string program = look_for("muster-worker", places);
+  if (!program.empty()) return program;
   return Error(ErrorKind::kMachine,
                "muster-worker is neither beside muster ({}) nor on PATH; build it (`./dev build`), "
                "or name it with --worker or MUSTER_WORKER",
+               places.own_folder);
+}
+
+Result<std::string> find_program(const std::string& name) {
+  const auto places = WorkerPlaces::of_process("");
+  const std::string program = look_for(name, places);
+  if (!program.empty()) return program;
+  return Error(ErrorKind::kMachine,
+               "{} is neither beside muster ({}) nor on PATH; build it (`./dev build`)", name,
                places.own_folder);
 }
 

@@ -32,7 +32,10 @@ struct WorkerPlaces {
   static WorkerPlaces of_process(std::string given);
 };
 
-// The program to start. A place that was named but has no program is an error, not skipped.
+// A program of ours that is beside this one or on PATH.
+Result<std::string> find_program(const std::string& name);
+
+// The worker to start. A place that was named but has no program is an error, not skipped.
 Result<std::string> find_worker(const WorkerPlaces& places);
 
 // How a worker ended, and what it wrote.

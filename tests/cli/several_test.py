@@ -1,0 +1,440 @@
+"""`muster train --workers N`: how several workers are started, started again, stopped, and what is said when
+the job fails. The workers here are small scripts; where they must really be in, they become
+muster_roster_test_worker, which joins the coordinator and follows its rosters."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import textwrap
+import time
+import unittest
+from pathlib import Path
+
+from harness import BIN_DIR, DATA, MUSTER, USAGE, CommandTest, main, wait_until
+
+MEMBER = BIN_DIR / "muster_roster_test_worker"
+needs_member = unittest.skipUnless(MEMBER.exists(), "muster_roster_test_worker was not built")
+
+# What every stand-in begins with. `notes` is one file for all: lines of ID and a word, one write each.
+PRELUDE = """\
+import ctypes
+def argument(name):
+    return sys.argv[sys.argv.index(name) + 1]
+ID, RUN = argument("--id"), argument("--run")
+HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
+notes = os.open(HERE + "/notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def note(word):
+    os.write(notes, f"{ID} {word}\\n".encode())
+ATTEMPT = sum(line.split()[:2] == [ID, "up"] for line in open(HERE + "/notes")) + 1
+def on(number, then):
+    signal.signal(number, lambda *_: then())
+def finish():
+    with open(RUN + f"/.status-{ID}", "w") as file:
+        json.dump({"state": "finished", "step": 8}, file)
+    os.rename(RUN + f"/.status-{ID}", RUN + "/status.json")
+    sys.exit(0)
+def wait_for(name):
+    while not os.path.exists(f"{HERE}/{name}"):
+        time.sleep(0.005)
+def forever():
+    while True:
+        time.sleep(0.01)
+def become_member():
+    os.execv(os.environ["MEMBER"], ["member", argument("--coordinator"), os.path.basename(RUN), ID])
+def follow_launcher():
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+"""
+
+
+class Several(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.write_job()
+        self.env["MEMBER"] = str(MEMBER)
+
+    def worker(self, body):
+        return self.write_program("worker", PRELUDE + textwrap.dedent(body))
+
+    def words(self, workers, *more):
+        return ["train", self.job, "--workers", workers, "--worker", self.folder / "worker", *more]
+
+    def train(self, workers, *more, **options):
+        return self.muster(*self.words(workers, *more), **options)
+
+    def start(self, workers, *more, **options):
+        process = subprocess.Popen([MUSTER, *map(str, self.words(workers, *more))], cwd=self.folder,
+                                   env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, **options)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def noted(self):
+        path = self.folder / "notes"
+        return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def await_notes(self, *expected):
+        wait_until(lambda: set(expected) <= set(self.noted()), lambda: f"{expected}; notes: {self.noted()}")
+
+    def let(self, name):
+        (self.folder / name).touch()
+
+
+class Starting(Several):
+    def test_each_worker_gets_its_slot_and_the_coordinator(self):
+        self.worker("""\
+            os.write(1, (json.dumps({  # in one piece: the others write there too
+                "words": sys.argv[1:], "parent": os.getppid(), "group": os.getpgrp() == os.getpid(),
+                "launcher": os.environ["MUSTER_LAUNCHER_PID"], "threads": os.environ["OMP_NUM_THREADS"],
+                "input": os.readlink("/proc/self/fd/0"), "open": sorted(os.listdir("/proc/self/fd")),
+                "coordinator": json.load(open(RUN + "/coordinator.json"))}) + "\\n").encode())
+            print(f"words of {ID}", file=sys.stderr, flush=True)
+            note("done")
+            while sum(word == "done" for _, word in (line.split() for line in open(HERE + "/notes"))) < 3:
+                time.sleep(0.005)
+            finish()
+            """)
+        outcome = self.assert_ok(self.train(3))
+        run = self.only_run()
+        told = [json.loads(line) for line in outcome.out.splitlines()]
+        self.assertEqual(sorted(one["words"][-1] for one in told), ["0", "1", "2"])
+        for one in told:
+            address = one["coordinator"]["address"]
+            self.assertRegex(address, r"^127\.0\.0\.1:\d+$")
+            self.assertEqual(one["words"][:-1],
+                             ["train", "--run", f"runs/{run.name}", "--display", "normal", "--written",
+                              str(self.job), "--coordinator", address, "--id"])
+            self.assertTrue(one["group"], "each worker leads a process group of its own")
+            self.assertEqual((one["threads"], one["input"]), ("1", "/dev/null"))
+            self.assertEqual(int(one["launcher"]), one["parent"])
+            self.assertEqual(one["coordinator"]["pid"], one["parent"])
+            self.assertLessEqual(len(one["open"]), 6, "nothing of the launcher's is open in a worker")
+            identity = one["words"][-1]
+            self.assertEqual((run / f"workers/{identity}.err").read_text(), f"words of {identity}\n")
+        self.assertFalse((run / "coordinator.json").exists(), "there is no coordinator any more")
+        self.assertEqual(outcome.err, "")
+        self.assertIn("the coordinator listens on", (run / "launch.log").read_text())
+
+    def test_resume_takes_several_too(self):
+        self.worker("note('up'); finish()")
+        self.assert_ok(self.train(1))
+        run = self.only_run()
+        (run / "status.json").write_text(json.dumps({"state": "interrupted", "step": 3}))
+        outcome = self.muster("resume", "--workers", 2, "--worker", self.folder / "worker",
+                              "-s", "workers.restarts=3")
+        self.assert_ok(outcome)
+        self.assertEqual(len(self.noted()), 3)
+        self.assertIn("restarts: 3", (run / "job.yaml").read_text())
+
+    def test_a_finished_run_that_goes_on_is_not_finished(self):
+        self.worker("finish() if not os.path.exists(HERE + '/again') else sys.exit(4)")
+        self.assert_ok(self.train(1))
+        self.let("again")
+        outcome = self.muster("resume", "--workers", 2, "--worker", self.folder / "worker", "-s", "passes=9")
+        self.assertEqual(outcome.code, 4, outcome)
+
+    def test_one_job_per_run_directory(self):
+        self.worker("note('up'); on(signal.SIGINT, lambda: sys.exit(130)); forever()")
+        process = self.start(2)
+        self.await_notes(("0", "up"), ("1", "up"))
+        for several in ([], ["--workers", 2]):
+            self.assert_mistake(self.muster("resume", *several, "--worker", self.folder / "worker"), USAGE,
+                                "is being trained right now")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+
+    def test_counts_that_make_no_sense(self):
+        self.worker("finish()")
+        self.assert_mistake(self.train(0), USAGE, "--workers", "at least 1")
+        self.assert_mistake(self.train(1, "-s", "workers.min=2"), USAGE, "--workers 1", "workers.min 2")
+        self.assertFalse((self.folder / "runs").exists(), "nothing is made on the disk before")
+
+    def test_a_place_to_listen_that_is_taken(self):
+        import socket
+        self.worker("finish()")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            outcome = self.train(1, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        self.assertEqual(outcome.code, 5, outcome)
+        self.assertIn("cannot listen", outcome.err)
+
+
+class Restarting(Several):
+    def test_at_once_then_later_each_time(self):
+        self.worker("""\
+            note(f"up {time.monotonic()}")
+            if ID == "1":
+                if ATTEMPT == 4:
+                    open(HERE + "/done", "w")
+                    finish()
+                os.kill(os.getpid(), signal.SIGKILL)
+            wait_for("done")
+            """)
+        self.assert_ok(self.train(2, "-s", "workers.restarts=10"))
+        times = [float(word[2]) for word in self.noted() if word[0] == "1"]
+        gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+        self.assertLess(gaps[0], 1.0, "a killed worker comes back within a second")
+        self.assertGreaterEqual(gaps[1], 0.1)
+        self.assertGreaterEqual(gaps[2], 0.2)
+        self.assertEqual(sum(word[0] == "0" for word in self.noted()), 1, "the other one is left alone")
+        log = (self.only_run() / "launch.log").read_text()
+        self.assertIn("worker 1 was ended by SIGKILL; it is started again in 0.2 s", log)
+
+    def test_a_slot_that_is_given_up(self):
+        self.worker("""\
+            note("up")
+            if ID == "1": os.kill(os.getpid(), signal.SIGSEGV)
+            wait_for("leave")
+            finish()
+            """)
+        process = self.start(2, "-s", "workers.restarts=1")
+        wait_until(lambda: self.noted().count(("1", "up")) == 2, "a second start")
+        self.let("leave")
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(self.noted().count(("1", "up")), 2)
+
+    def test_when_no_slot_is_left_the_job_fails(self):
+        self.worker("print('short of memory', file=sys.stderr, flush=True); os.kill(os.getpid(), signal.SIGKILL)")
+        outcome = self.train(2, "-s", "workers.restarts=0")
+        run = self.only_run()
+        self.assert_mistake(outcome, 137, "SIGKILL", "memory ran out", f"runs/{run.name}/workers",
+                            f"muster resume {run.name} --workers 2")
+        self.assertEqual(json.loads((run / "status.json").read_text())["state"], "failed")
+
+    def test_too_few_slots_for_the_job(self):
+        self.worker("""\
+            if ID == "1": os.kill(os.getpid(), signal.SIGKILL)
+            on(signal.SIGINT, lambda: sys.exit(130))
+            forever()
+            """)
+        self.assertEqual(self.train(2, "-s", "workers.restarts=0", "-s", "workers.min=2").code, 137)
+
+    def test_who_left_is_not_called_back(self):
+        self.worker("note('up')")
+        outcome = self.train(2)
+        self.assert_mistake(outcome, 143, "all workers have left", "--workers 2")
+        self.assertEqual(len(self.noted()), 2)
+
+
+class Failing(Several):
+    BODY = """\
+        on(signal.SIGINT, lambda: (print("muster: an echo", file=sys.stderr), sys.exit(5)))
+        note("up")
+        if ID == "1":
+            wait_for("all-up")
+            for line in range(30): print(f"line {line}.", file=sys.stderr)
+            print("muster: 'labels' has no line 7; mend it", file=sys.stderr)
+            sys.exit(4)
+        forever()
+        """
+
+    def fail(self, *more):
+        self.worker(self.BODY)
+        process = self.start(3, *more)
+        self.await_notes(("0", "up"), ("1", "up"), ("2", "up"))
+        self.let("all-up")
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+    def test_the_first_to_fail_is_shown_and_nobody_else(self):
+        code, _, err = self.fail()
+        self.assertEqual(code, DATA)
+        lines = err.splitlines()
+        self.assertIn("worker 1: 'labels' has no line 7; mend it", lines[-1])
+        self.assertIn(f"the logs are in runs/{self.only_run().name}/workers", lines[-1])
+        self.assertIn("  line 29.", lines)
+        self.assertIn("  line 11.", lines)
+        self.assertNotIn("  line 10.", lines, "twenty lines, the last ones")
+        self.assertNotIn("echo", err)
+        status = json.loads((self.only_run() / "status.json").read_text())
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("'labels' has no line 7", status["reason"])
+
+    def test_for_programs(self):
+        code, out, _ = self.fail("--json")
+        error = json.loads(out.splitlines()[-1])["error"]
+        self.assertEqual((code, error["kind"]), (DATA, "data"))
+        self.assertIn("'labels' has no line 7", error["message"])
+
+    def test_a_program_that_cannot_start(self):
+        self.write_program("worker", "sys.exit(127)")
+        outcome = self.train(2)
+        self.assertEqual(outcome.code, 8)
+        self.assertIn("library", outcome.err)
+
+
+class Stopping(Several):
+    def stop(self, body, number=signal.SIGINT, **options):
+        """Starts two, sends the signal; the exit code, the time it took, and standard error."""
+        self.worker(body)
+        process = self.start(2, **options)
+        self.await_notes(("0", "ready"), ("1", "ready"))
+        begin = time.monotonic()
+        process.send_signal(number)
+        _, err = process.communicate()
+        return process.returncode, time.monotonic() - begin, err
+
+    LISTENS = """\
+        on(signal.SIGINT, lambda: (note("SIGINT"), sys.exit(130)))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            on(number, lambda: note("another"))
+        note("ready")
+        forever()
+        """
+
+    def test_every_way_to_stop_reaches_the_workers_as_sigint(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                (self.folder / "notes").unlink(missing_ok=True)
+                code, took, err = self.stop(self.LISTENS, number)
+                self.assertEqual(code, 128 + number)
+                self.assertLess(took, 2.5, "nobody had to be killed")
+                self.assertEqual(err, "")
+                self.assertEqual(sorted(self.noted()), sorted(
+                    [(i, word) for i in "01" for word in ("ready", "SIGINT")]))
+
+    def test_who_ignores_it_is_killed_within_3_seconds(self):
+        code, took, err = self.stop("signal.signal(signal.SIGINT, signal.SIG_IGN); note('ready'); forever()")
+        self.assertEqual(code, 130)
+        self.assertLess(took, 3.5)  # 3 s, and what a busy machine needs to tell us
+        self.assertIn("workers 0 and 1 did not leave in time", err)
+        self.assertIn("muster resume", err)
+        status = json.loads((self.only_run() / "status.json").read_text())
+        self.assertEqual(status["state"], "interrupted")
+
+    def test_who_is_stopped_is_woken(self):
+        self.worker(self.LISTENS.replace("note(\"ready\")", "note(f\"ready {os.getpid()}\")"))
+        process = self.start(2)
+        wait_until(lambda: len(self.noted()) == 2, "two to be ready")
+        for note in self.noted():
+            os.kill(int(note[2]), signal.SIGSTOP)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+        self.assertLess(time.monotonic() - begin, 2.5)
+
+    def test_a_second_ctrl_c_does_not_wait(self):
+        self.worker("on(signal.SIGINT, lambda: note('SIGINT')); note('ready'); forever()")
+        process = self.start(2)
+        self.await_notes(("0", "ready"), ("1", "ready"))
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        self.await_notes(("0", "SIGINT"), ("1", "SIGINT"))
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+        self.assertLess(time.monotonic() - begin, 2.5)
+
+    def test_nobody_is_started_again(self):
+        self.worker("""\
+            on(signal.SIGINT, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            note("ready")
+            forever()
+            """)
+        process = self.start(2)
+        self.await_notes(("0", "ready"), ("1", "ready"))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(), 143)
+        self.assertEqual(len(self.noted()), 2)
+
+    def test_nohup_stays_nohup(self):
+        self.worker(self.LISTENS)
+        process = self.start(2, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.await_notes(("0", "ready"), ("1", "ready"))
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(), 143)
+
+    def test_a_killed_launcher_takes_its_workers_along(self):
+        self.worker("follow_launcher(); note(f'ready {os.getpid()}'); forever()")
+        process = self.start(2)
+        wait_until(lambda: len(self.noted()) == 2, "two to be ready")
+        process.kill()
+        for note in self.noted():
+            wait_until(lambda: not Path(f"/proc/{note[2]}").exists() or self.state_of(note[2]) == "Z",
+                       f"worker {note[0]} to go")
+
+    def state_of(self, pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return "Z"
+
+    def test_ctrl_z_and_fg(self):
+        self.worker("on(signal.SIGINT, lambda: sys.exit(130)); note(f'ready {os.getpid()}'); forever()")
+        process = self.start(2)
+        wait_until(lambda: len(self.noted()) == 2, "two to be ready")
+        everybody = [process.pid] + [int(note[2]) for note in self.noted()]
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: all(self.state_of(pid) == "T" for pid in everybody), "all to stop")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: all(self.state_of(pid) != "T" for pid in everybody), "all to go on")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+
+    def test_ctrl_c_at_a_terminal(self):
+        self.worker(self.LISTENS)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execve(MUSTER, [str(MUSTER), *map(str, self.words(2))], self.env)
+        self.addCleanup(os.close, terminal)
+        self.await_notes(("0", "ready"), ("1", "ready"))
+        os.write(terminal, b"\x03")
+        _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.WEXITSTATUS(status), 130)
+        self.assertEqual(self.noted().count(("0", "SIGINT")), 1, "each hears it once")
+
+    def test_a_stop_through_one_worker_stops_all(self):
+        self.worker("""\
+            note("up")
+            if ID == "1": wait_for("go"); sys.exit(130)
+            on(signal.SIGINT, lambda: sys.exit(130))
+            note("ready")
+            forever()
+            """)
+        process = self.start(2)
+        self.await_notes(("0", "ready"))
+        self.let("go")
+        self.assertEqual(process.wait(), 130)
+
+
+@needs_member
+class Members(Several):
+    def test_below_the_least_number_it_waits_and_says_so(self):
+        self.worker("""\
+            note("up")
+            if ID == "1" and ATTEMPT == 1: wait_for("late")
+            become_member()
+            """)
+        process = self.start(2, "-s", "workers.min=2", "-s", "workers.gather=100ms")
+        # The notice comes only after a second of waiting, so this reads a line that is sure to come.
+        line = process.stderr.readline()
+        self.assertIn("waiting for workers: 1 of at least 2 are here", line)
+        self.let("late")
+        log = self.only_run() / "launch.log"
+        wait_until(lambda: "worker 1 joins" in log.read_text(), log.read_text)
+        process.send_signal(signal.SIGINT)
+        self.assertIn(process.wait(), (130,))
+
+    def test_the_coordinator_hears_of_an_exit_from_the_launcher(self):
+        self.worker("note(f'up {os.getpid()}'); become_member()")
+        process = self.start(2)
+        log = None
+
+        def text():
+            return next((self.folder / "runs").glob("tiny-*/launch.log")).read_text()
+        wait_until(lambda: len(self.noted()) == 2, "two to be up")
+        wait_until(lambda: "worker 1 joins" in text(), text)
+        os.kill(int(next(note for note in self.noted() if note[0] == "1")[2]), signal.SIGKILL)
+        wait_until(lambda: "worker 1 was ended by SIGKILL; it is started again" in text(), text)
+        wait_until(lambda: text().count("worker 1 joins") == 2, text)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+// muster-launch: what of `muster` needs a coordinator. See README.md in this folder.
+#include <variant>
+
+#include "tools/muster-launch/several.h"
+#include "tools/muster/program.h"
+
+namespace {
+
+using muster::Error;
+using muster::ErrorKind;
+using namespace muster::cli;  // NOLINT(google-build-using-namespace): this is a part of it
+
+Outcome carry_out(const TrainArguments& arguments, Context& context) {
+  return train_several(arguments, context);
+}
+Outcome carry_out(const ResumeArguments& arguments, Context& context) {
+  return resume_several(arguments, context);
+}
+template <typename Other>
+Outcome carry_out(const Other&, Context&) {
+  return Error(ErrorKind::kUsage, "muster-launch is a part of muster: call that");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(argc, argv, [](const Request& request, Context& context) {
+    return std::visit([&](const auto& arguments) { return carry_out(arguments, context); },
+                      request);
+  });
+}

@@ -1,0 +1,91 @@
+#include "tools/muster-launch/report.h"
+
+#include <signal.h>
+
+#include "muster/base/text.h"
+
+namespace muster::cli {
+namespace {
+
+struct Told {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string sentence;
+  int exit_code = 0;
+};
+
+// A worker's own sentence: the last line it wrote, without what every program of ours puts in
+// front.
+std::string own_sentence(const std::string& last_words) {
+  std::string line = last_words.substr(last_words.rfind('\n') + 1);  // npos + 1 is 0
+  constexpr std::string_view kName = "muster: ";
+  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+}
+
+Told in_words(const launch::Failure& failure, const std::string& advice) {
+  const std::string who = fmt::format("worker {}", failure.id);
+  if (const auto death = launch::obituary(failure.ending, who, advice)) {
+    return {death->kind, death->sentence, death->exit_code};
+  }
+  const std::string own = own_sentence(failure.last_words);
+  return {launch::kind_of(failure.ending).value_or(ErrorKind::kInternal),
+          fmt::format("{}{}; {}", who, own.empty() ? " " + failure.reason : ": " + own, advice),
+          failure.ending.exit_code};
+}
+
+int tell_failure(const launch::Failure& failure, const track::RunDirectory& run,
+                 const std::string& again, bool json, Context& context) {
+  const std::string advice =
+      fmt::format("the logs are in {}; go on with `{}`", run.workers(), again);
+  const Told told = in_words(failure, advice);
+  if (failure.last_words.find('\n') != std::string::npos) {
+    context.console.note(
+        fmt::format("the last words of worker {}, which failed first:", failure.id));
+    for (const auto& line : split(failure.last_words, '\n')) context.console.aside("  " + line);
+  }
+  context.console.error(told.kind, told.sentence, json);
+  (void)run.write_status(track::RunState::kFailed, told.sentence, run.read_status().step,
+                         context.clock);
+  return told.exit_code;
+}
+
+int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
+              bool json, Context& context) {
+  const std::string name = launch::signal_name(end.stopped_by);
+  std::string sentence;
+  if (!end.killed.empty()) {
+    sentence = fmt::format("worker{} {} did not leave in time and {} killed",
+                           end.killed.size() > 1 ? "s" : "", join_words(end.killed),
+                           end.killed.size() > 1 ? "were" : "was");
+  } else if (end.failure) {
+    sentence = fmt::format("worker {} could not leave as it should: {}", end.failure->id,
+                           own_sentence(end.failure->last_words));
+  }
+  // A worker that left in order has said so itself.
+  if (!sentence.empty()) {
+    sentence = fmt::format("stopped by {}; {}; `{}` goes on from the newest checkpoint", name,
+                           sentence, again);
+    context.console.error(ErrorKind::kInterrupted, sentence, json);
+  }
+  if (run.read_status().state == track::RunState::kRunning) {
+    (void)run.write_status(track::RunState::kInterrupted, fmt::format("stopped by {}", name),
+                           run.read_status().step, context.clock);
+  }
+  return 128 + end.stopped_by;
+}
+
+}  // namespace
+
+int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
+               bool json, Context& context) {
+  if (end.finished) return 0;
+  if (end.stopped_by != 0) return tell_stop(end, run, again, json, context);
+  if (end.failure) return tell_failure(*end.failure, run, again, json, context);
+  const std::string sentence =
+      fmt::format("all workers have left before the job was finished; go on with `{}`", again);
+  context.console.error(ErrorKind::kInterrupted, sentence, json);
+  (void)run.write_status(track::RunState::kInterrupted, "all workers have left",
+                         run.read_status().step, context.clock);
+  return 128 + SIGTERM;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,19 @@
+// How a job of several workers ended, in words and as an exit code.
+#pragma once
+
+#include <string>
+
+#include "muster/launch/supervisor.h"
+#include "muster/track/run_directory.h"
+
+#include "tools/muster/commands.h"
+
+namespace muster::cli {
+
+// Prints what there is to say, brings the run's status up to date if no worker did, and returns the
+// exit code: 0 if the job is finished, 128 + signal if it was stopped, else that of the worker that
+// failed first. `again`: the command line that goes on with the run.
+int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
+               bool json, Context& context);
+
+}  // namespace muster::cli

@@ -1,0 +1,166 @@
+#include "tools/muster-launch/several.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/base/log.h"
+#include "muster/launch/local_starter.h"
+#include "muster/launch/supervisor.h"
+#include "muster/roster/coordinator.h"
+#include "muster/roster/job_options.h"
+
+#include "tools/muster-launch/report.h"
+#include "tools/muster/find_run.h"
+#include "tools/muster/ready_run.h"
+
+namespace muster::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Says that the job waits for more workers: once each time, and not for the moment that a restart
+// takes.
+class WaitingNotice {
+ public:
+  WaitingNotice(const roster::Coordinator& coordinator, int64_t least, Console& console)
+      : coordinator_(coordinator), least_(least), console_(console) {}
+
+  std::optional<Moment> look(Moment now) {
+    const auto report = coordinator_.status();
+    if (!report.roster.waiting || report.finished) {
+      since_.reset();
+      told_ = false;
+      return std::nullopt;
+    }
+    if (told_) return std::nullopt;
+    if (!since_) since_ = now;
+    if (now < *since_ + kPatience) return *since_ + kPatience;
+    told_ = true;
+    // The progress line of whoever trained is still on the screen.
+    if (isatty(STDERR_FILENO) == 1) console_.aside("");
+    console_.note(
+        fmt::format("waiting for workers: {} of at least {} are here; `muster join {}` "
+                    "adds one",
+                    report.roster.members.size(), least_, coordinator_.address()));
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr auto kPatience = 1s;
+  const roster::Coordinator& coordinator_;
+  int64_t least_;
+  Console& console_;
+  std::optional<Moment> since_;
+  bool told_ = false;
+};
+
+// RUN/coordinator.json while it lives: how `muster status RUN` finds the coordinator.
+class Signpost {
+ public:
+  static Result<Signpost> put_up(FileSystem& files, const track::RunDirectory& run,
+                                 const std::string& address) {
+    const nlohmann::json text = {{"address", address}, {"pid", getpid()}};
+    const std::string path = run.coordinator_file();
+    MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path, text.dump() + "\n"));
+    return Signpost(files, path);
+  }
+  Signpost(Signpost&& other) noexcept
+      : files_(std::exchange(other.files_, nullptr)), path_(std::move(other.path_)) {}
+  Signpost& operator=(Signpost&&) = delete;
+  ~Signpost() {
+    if (files_ != nullptr) (void)files_->remove_all(path_);
+  }
+
+ private:
+  Signpost(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
+  FileSystem* files_;
+  std::string path_;
+};
+
+std::vector<std::string> slot_ids(int64_t workers) {
+  std::vector<std::string> ids;
+  for (int64_t i = 0; i < workers; ++i) ids.push_back(fmt::format("{}", i));
+  return ids;
+}
+
+// How many take part that somebody else started (`muster join`).
+size_t strangers(const roster::Coordinator& coordinator, const std::vector<std::string>& ours) {
+  const auto report = coordinator.status();
+  return static_cast<size_t>(std::ranges::count_if(report.workers, [&](const auto& worker) {
+    return std::ranges::find(ours, worker.member.key.id) == ours.end();
+  }));
+}
+
+std::string again(const ReadyRun& ready, const SeveralArguments& several) {
+  return fmt::format("{} --workers {}", resume_command(ready.run), several.workers);
+}
+
+Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool json,
+                Context& context) {
+  const auto& run = ready.run;
+  // Before any thread is there: all of them shall leave signals to this one.
+  const launch::HeldSignals held;
+  const launch::Waker waker;
+  MUSTER_TRY(const auto lock, run.lock());
+  MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.workers()));
+  MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
+  // What was finished may go on (-s passes=...): from here on only a worker says that it is.
+  MUSTER_RETURN_IF_ERROR(
+      run.write_status(track::RunState::kRunning, "", run.read_status().step, context.clock));
+
+  const auto ids = slot_ids(several.workers);
+  roster::CoordinatorOptions how;
+  how.roster = roster::options_of(ready.job, run_name(run), static_cast<int32_t>(ids.size()));
+  how.roster.term = roster::term_from_clock(context.clock);
+  if (!several.listen.empty()) how.address = several.listen;
+  how.on_event = [&](const roster::Event& event) {
+    log.info("{}", event.text);
+    waker.wake();
+  };
+  MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
+  MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
+  log.info("the coordinator listens on {}", coordinator->address());
+
+  launch::LocalOptions local{ready.worker, ready.words, run.workers()};
+  local.arguments.insert(local.arguments.end(), {"--coordinator", coordinator->address()});
+  launch::LocalStarter starter(std::move(local), held);
+
+  WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);
+  launch::SupervisorOptions options;
+  options.ids = ids;
+  options.restarts.most = ready.job.workers.restarts;
+  options.on_exit = [&](const std::string& id, int64_t process, const std::string& what) {
+    coordinator->exited(id, process, what);
+  };
+  options.on_event = [&](const std::string& sentence) { log.info("{}", sentence); };
+  options.finished = [&] {
+    return coordinator->status().finished || run.read_status().state == track::RunState::kFinished;
+  };
+  options.can_go_on = [&](size_t slots) {
+    return slots + strangers(*coordinator, ids) >= static_cast<size_t>(ready.job.workers.min);
+  };
+  options.look = [&](Moment now) { return notice.look(now); };
+  MUSTER_RETURN_IF_ERROR(context.console.flush());
+  launch::Supervisor supervisor(std::move(options), starter, held, waker, context.clock);
+  MUSTER_TRY(const auto end, supervisor.run());
+  return report_end(end, run, again(ready, several), json, context);
+}
+
+}  // namespace
+
+Outcome train_several(const TrainArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto ready, make_run(arguments, context));
+  return run_job(ready, arguments.several, arguments.json, context);
+}
+
+Outcome resume_several(const ResumeArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto ready, choose_run(arguments, context));
+  if (!ready) return 0;
+  return run_job(*ready, arguments.several, arguments.json, context);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,23 @@
+#include "tools/muster/hand_over.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "tools/muster/worker_process.h"
+
+namespace muster::cli {
+
+Error hand_over(Context& context) {
+  auto program = find_program("muster-launch");
+  if (!program.ok()) return std::move(program).error();
+  if (auto written = context.console.flush(); !written.ok()) return std::move(written).error();
+  std::vector<std::string> words = {*program};
+  words.insert(words.end(), context.words.begin(), context.words.end());
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(program->c_str(), argv.data());
+  return io_error(errno, fmt::format("cannot start '{}'", *program));
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,31 @@
+// What train and resume do before anybody trains: make or choose the run directory, check the job,
+// find the worker. The same for one worker and for several.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/config/job.h"
+#include "muster/track/run_directory.h"
+
+#include "tools/muster/commands.h"
+
+namespace muster::cli {
+
+// A run that can be trained in.
+struct ReadyRun {
+  track::RunDirectory run;
+  config::Job job;
+  std::string worker;              // the program
+  std::vector<std::string> words;  // for it: train --run ...
+};
+
+Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context);
+// Nothing if the run is finished, which then has been told.
+Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context);
+
+// How to name the run on the next command line, from here: "muster resume NAME".
+std::string resume_command(const track::RunDirectory& run);
+
+}  // namespace muster::cli
