@@ -8,6 +8,7 @@
 //     log.txt                   base/log.h
 //     checkpoints/              ckpt/snapshot.h
 //     result.json               the final figures
+//     workers/                  the log of each worker, if there are several
 //     lock                      held by the process that trains here
 //   runs/latest -> the run that was started last
 #pragma once
@@ -83,6 +84,8 @@ class RunDirectory {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string result_file() const { return path_ + "/result.json"; }
   std::string status_file() const { return path_ + "/status.json"; }
+  std::string worker_logs() const { return path_ + "/workers"; }
+  std::string worker_log(const std::string& id) const { return worker_logs() + "/" + id + ".log"; }
   std::string lock_file() const { return path_ + "/lock"; }
 
   // An error of kind kUsage if another process trains here.
