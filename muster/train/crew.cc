@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "muster/base/fault_point.h"
 #include "muster/roster/follow.h"
 
 namespace muster::train {
@@ -19,9 +20,11 @@ class Crew::Meeting final : public comm::Rendezvous {
   Meeting(roster::Client& client, roster::RosterNumber roster, const Clock& clock)
       : client_(client), roster_(roster), clock_(clock) {}
   Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment deadline,
-                                            std::stop_token) override {
+                                            std::stop_token stop) override {
     // The client fails it by itself as soon as the roster is superseded.
-    return client_.exchange(roster_, blob, deadline - clock_.now());
+    MUSTER_TRY(auto all, client_.exchange(roster_, blob, deadline - clock_.now(), std::move(stop)));
+    fault_point(FaultPoint::kForming);
+    return all;
   }
 
  private:

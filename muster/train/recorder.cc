@@ -28,7 +28,7 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
 
 Recorder::~Recorder() = default;
 
-Status Recorder::begin(uint64_t roster, const StepReport* last, double last_seconds) {
+Status Recorder::begin(uint64_t roster, const DoneStep* last) {
   roster_ = roster;
   if (on()) return {};
   const int64_t step = session_.arena().counters().step;
@@ -50,7 +50,7 @@ Status Recorder::begin(uint64_t roster, const StepReport* last, double last_seco
   progress_ = std::make_unique<track::Progress>(*parts_.screen, *parts_.clock, options);
   for (const auto& notice : std::exchange(notices_, {})) progress_->message(notice);
   if (last == nullptr) return {};
-  MUSTER_RETURN_IF_ERROR(this->step(*last, last_seconds));
+  MUSTER_RETURN_IF_ERROR(this->step(*last));
   if (session_.arena().counters().eval_step != step) return {};
   return evaluated(session_.last_evaluation());
 }
@@ -95,17 +95,22 @@ double Recorder::pass() const {
          static_cast<double>(session_.train_samples());
 }
 
-Status Recorder::step(const StepReport& report, double seconds) {
+Status Recorder::step(const DoneStep& done) {
   if (!on()) return {};
+  const auto& report = done.report;
   const auto& counters = session_.arena().counters();
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) parts_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
   const Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
   if (!is_due(session_.job().track.every, at)) return {};
-  nlohmann::json line = {{"step", counters.step}, {"pass", pass()},
-                         {"loss", report.loss},   {"lr", report.lr},
-                         {"seconds", seconds},    {"samples", counters.samples}};
+  nlohmann::json line = {{"step", counters.step},
+                         {"pass", pass()},
+                         {"loss", report.loss},
+                         {"lr", report.lr},
+                         {"seconds", done.seconds},
+                         {"samples", counters.samples},
+                         {"time", seconds(done.when.time_since_epoch())}};
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   MUSTER_RETURN_IF_ERROR(metrics_->write(line));
   if (events_ == nullptr) return {};

@@ -40,6 +40,13 @@ struct RecorderParts {
   track::ProgressMode display = track::ProgressMode::kNormal;
 };
 
+// A step that was committed, as this worker saw it.
+struct DoneStep {
+  StepReport report;
+  double seconds = 0;  // it took; 0: not known
+  WallTime when;       // it was committed
+};
+
 class Recorder {
  public:
   Recorder(Session& session, const RecorderParts& parts);
@@ -48,7 +55,7 @@ class Recorder {
   // From the session's present step on, this worker records. `roster`: of the group, 0 without.
   // `last`: the step that led here, if this worker knows it: it is recorded again, as whoever
   // recorded before may have died before or after that.
-  Status begin(uint64_t roster, const StepReport* last, double last_seconds);
+  Status begin(uint64_t roster, const DoneStep* last);
   // Another one does, or nobody. What is being written is finished first.
   void end();
   bool on() const { return progress_ != nullptr; }
@@ -56,7 +63,7 @@ class Recorder {
   const std::string& directory() const { return parts_.run->path(); }
 
   // All of these do nothing while it is off, except that warnings always go to the log.
-  Status step(const StepReport& report, double seconds);
+  Status step(const DoneStep& done);
   void evaluating();
   Status evaluated(const EvalReport& report);
   void message(const std::string& text);

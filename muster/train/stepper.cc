@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
 #include "muster/comm/local_group.h"
 #include "muster/exact/fixed_point.h"
@@ -63,7 +64,9 @@ void Stepper::assign(std::vector<int> lanes, comm::Group* group, Duration timeou
 Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
   while (true) {
     MUSTER_RETURN_IF_ERROR(compute());
+    fault_point(FaultPoint::kBeforeCommit);
     MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+    fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply(message_));
     if (report) return *std::move(report);
   }

@@ -143,7 +143,7 @@ Result<TrainSummary> Trainer::train() {
   started_ = last_eval_time_ = env_.clock->now();
   Turn turn = Turn::kEnter;
   if (crew_ == nullptr) {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(0, nullptr, 0));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(0, nullptr));
     turn = Turn::kAdvance;
   } else {
     session_.stepper().on_lane([this] { crew_->progress(); });
@@ -207,8 +207,7 @@ Status Trainer::take_up(const Crew::Entry& entry) {
   const auto& counters = session_.arena().counters();
   if (entry.received > 0) last_.reset();
   if (entry.rolled) {
-    last_ = *entry.rolled;
-    last_seconds_ = 0;
+    last_ = DoneStep{*entry.rolled, 0, env_.clock->wall()};
     flags_ = session_.stepper().message().flags();
     flags_step_ = counters.step;
   }
@@ -221,11 +220,10 @@ Status Trainer::take_up(const Crew::Entry& entry) {
   if (crew_->rank() != 0) {
     recorder_.end();
   } else if (recorder_.on()) {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, nullptr, 0));
-    if (entry.rolled) MUSTER_RETURN_IF_ERROR(recorder_.step(*entry.rolled, 0));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, nullptr));
+    if (entry.rolled) MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
   } else {
-    MUSTER_RETURN_IF_ERROR(
-        recorder_.begin(crew_->roster().number, last_ ? &*last_ : nullptr, last_seconds_));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, last_ ? &*last_ : nullptr));
   }
   announce_roster();
   return {};
@@ -276,9 +274,10 @@ Status Trainer::settle() {
 
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
-  MUSTER_TRY(last_, session_.step([this] { return crew_ != nullptr ? wishes() : CommitFlags{}; }));
-  last_seconds_ = seconds(env_.clock->now() - before);
-  MUSTER_RETURN_IF_ERROR(recorder_.step(*last_, last_seconds_));
+  MUSTER_TRY(const auto report,
+             session_.step([this] { return crew_ != nullptr ? wishes() : CommitFlags{}; }));
+  last_ = DoneStep{report, seconds(env_.clock->now() - before), env_.clock->wall()};
+  MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
   if (crew_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.stepper().message().flags();
   flags_ = agreed;

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "muster/base/fault_point.h"
 #include "muster/base/text.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
@@ -284,6 +285,7 @@ void follow_launcher() {
 int worker_main(int argc, char** argv, const Registries& registries) {
   prepare_process();
   follow_launcher();
+  arm_fault_points();
   // A reader that goes away (`muster train ... | head`) ends its own reading, not the run.
   signal(SIGPIPE, SIG_IGN);
   Arguments args;
