@@ -142,6 +142,17 @@ struct TrackOptions {
   bool operator==(const TrackOptions&) const = default;
 };
 
+struct WorkersOptions {
+  int64_t min = 1;
+  int64_t max = 0;   // 0: as many as there are lanes
+  double lease = 2;  // seconds, like all times here
+  double heartbeat = 0.4;
+  double hang_timeout = 60;  // 0: never
+  int64_t restarts = 20;     // of one slot within 10 minutes
+  double gather = 5;
+  bool operator==(const WorkersOptions&) const = default;
+};
+
 struct Job {
   int64_t format = 1;  // the key is `muster`
   std::string name = "job";
@@ -155,6 +166,7 @@ struct Job {
   double time = 0;  // seconds
   OptimizerOptions optimizer;
   SyncOptions sync;
+  WorkersOptions workers;
   CheckpointOptions checkpoint;
   EvalOptions eval;
   EarlyStopOptions early_stop;

@@ -191,7 +191,8 @@ Option& Option::like(std::string value) {
 
 std::string Option::range_text() const {
   const auto bound = [&](double value) {
-    return form == Form::kBytes ? bytes_text(static_cast<int64_t>(value)) : number_text(value);
+    if (form == Form::kBytes) return bytes_text(static_cast<int64_t>(value));
+    return form == Form::kDuration ? duration_text(value) : number_text(value);
   };
   if (least && least == most) return bound(*least);
   std::vector<std::string> parts;

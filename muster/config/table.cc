@@ -254,6 +254,39 @@ void add_sync(Section<SyncOptions> s) {
       .at_most(0x1p40);
 }
 
+void add_workers(Section<WorkersOptions> s) {
+  s.add("min", &WorkersOptions::min, "With fewer the job waits, and keeps its state.")
+      .at_least(1)
+      .at_most(65536);
+  s.add("max", &WorkersOptions::max,
+        "More than that are kept as spares. 0: as many as there are lanes.")
+      .at_least(0)
+      .at_most(65536);
+  s.add("lease", &WorkersOptions::lease,
+        "A worker that was not heard of for so long is out: its machine died, its cable is cut.")
+      .as(Form::kDuration)
+      .at_least(0.01)
+      .at_most(86400);
+  s.add("heartbeat", &WorkersOptions::heartbeat,
+        "How often a worker shows that it is there. At most half of the lease.")
+      .as(Form::kDuration)
+      .at_least(0.001)
+      .at_most(86400);
+  s.add("hang_timeout", &WorkersOptions::hang_timeout,
+        "A worker that is there, but whose own work stands still for so long while others wait for "
+        "it, is out. 0: never.")
+      .as(Form::kDuration)
+      .at_most(86400);
+  s.add("restarts", &WorkersOptions::restarts,
+        "How often a worker that ended may be started again within 10 minutes. 0: never.")
+      .at_least(0)
+      .at_most(1000000);
+  s.add("gather", &WorkersOptions::gather,
+        "How long the first step waits until all workers that were started are there.")
+      .as(Form::kDuration)
+      .at_most(86400);
+}
+
 void add_around_training(const Section<Job>& job) {
   auto checkpoint = job.section("checkpoint", &Job::checkpoint, "What is saved while training.");
   checkpoint.add("every", &CheckpointOptions::every, "How often.").like("500 steps");
@@ -305,6 +338,8 @@ Table make_table() {
   job.add("time", &Job::time, "How long to train. 0: no limit.").as(Form::kDuration).like("30m");
   add_optimizer(job.section("optimizer", &Job::optimizer, "How weights are updated."));
   add_sync(job.section("sync", &Job::sync, "How lanes work together."));
+  add_workers(job.section("workers", &Job::workers,
+                          "Who computes, where several do. No effect on the result."));
   add_around_training(job);
   job.add("best_by", &Job::best_by,
           "The metric that says which weights are best: loss, accuracy. Empty: the model's first.")

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "muster/base/text.h"
+#include "muster/config/units.h"
 
 namespace muster::config {
 namespace {
@@ -20,6 +21,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(length());
     MUSTER_RETURN_IF_ERROR(optimizer());
     MUSTER_RETURN_IF_ERROR(schedule());
+    MUSTER_RETURN_IF_ERROR(workers());
     return evaluation();
   }
 
@@ -182,6 +184,26 @@ class Rules {
       return at("optimizer.schedule.warmup",
                 "optimizer.schedule.warmup {} must be less than optimizer.schedule.steps {}",
                 s.warmup, s.steps);
+    }
+    return {};
+  }
+
+  Status workers() const {
+    const auto& w = job_.workers;
+    if (w.min > job_.lanes) {
+      return at("workers.min",
+                "workers.min is {}, but there are only {} lanes to share; lower it or raise lanes",
+                w.min, job_.lanes);
+    }
+    if (w.max != 0 && w.max < w.min) {
+      return at("workers.max", "workers.max {} is below workers.min {}; raise it, or set it to 0",
+                w.max, w.min);
+    }
+    if (w.heartbeat * 2 > w.lease) {
+      return at("workers.heartbeat",
+                "workers.heartbeat {} is more than half of workers.lease {}: one heartbeat that "
+                "comes late would end the lease; lower it or raise the lease",
+                duration_text(w.heartbeat), duration_text(w.lease));
     }
     return {};
   }

@@ -179,6 +179,24 @@ TEST(Validate, Schedule) {
             "optimizer.schedule.warmup 100 must be less than optimizer.schedule.steps 100");
 }
 
+TEST(Validate, Workers) {
+  Job job = good();
+  job.workers.min = 4;
+  job.workers.max = 4;
+  job.workers.lease = 0.8;
+  EXPECT_TRUE(validate(job).ok());
+  job.workers.max = 3;
+  EXPECT_EQ(said(job), "workers.max 3 is below workers.min 4; raise it, or set it to 0");
+  job.workers.min = 9;
+  EXPECT_EQ(said(job),
+            "workers.min is 9, but there are only 8 lanes to share; lower it or raise lanes");
+  job.workers = {};
+  job.workers.heartbeat = 1.5;
+  EXPECT_EQ(said(job),
+            "workers.heartbeat 1.5s is more than half of workers.lease 2s: one heartbeat that "
+            "comes late would end the lease; lower it or raise the lease");
+}
+
 TEST(Validate, Evaluation) {
   Job job = good();
   job.early_stop.least = 0.1;

@@ -34,8 +34,9 @@ Outcome launch(const std::string& worker, const track::RunDirectory& run, bool q
   arguments.insert(arguments.end(), how.begin(), how.end());
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(worker, arguments));
-  const auto death = obituary(
-      end, fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
+  const auto death =
+      obituary(end, "the worker",
+               fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
   if (!death) return end.exit_code;
   context.console.error(death->kind, death->sentence, json);
   return death->exit_code;

@@ -1,5 +1,5 @@
-// The worker is another program: it loads libtorch, this one does not. Here it is found, started,
-// and its end is put into words.
+// The worker is another program: it loads libtorch, this one does not. Here it is found and
+// started; how it ended is put into words by muster/launch/ending.h.
 //
 // While a worker runs, this process is only its doorkeeper. The worker is in a process group of its
 // own, so nothing typed at the terminal reaches it directly; what reaches us is passed on, once:
@@ -14,11 +14,11 @@
 // Must be called while the process has one thread: signals are waited for, not handled.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "muster/base/result.h"
+#include "muster/launch/ending.h"
 
 namespace muster::cli {
 
@@ -35,28 +35,18 @@ struct WorkerPlaces {
 // The program to start. A place that was named but has no program is an error, not skipped.
 Result<std::string> find_worker(const WorkerPlaces& places);
 
-// How a worker ended.
-struct WorkerEnd {
-  int exit_code = 0;
-  int signal = 0;      // that ended it; then exit_code means nothing
-  std::string output;  // capture_worker: what it wrote to standard output
-  std::string errors;  // capture_worker: what it wrote to standard error
+// How a worker ended, and what it wrote.
+struct WorkerEnd : launch::Ending {
+  std::string output;  // to standard output
+  std::string errors;  // to standard error
 };
 
 // Runs the program to its end with our standard streams.
-Result<WorkerEnd> run_worker(const std::string& program, const std::vector<std::string>& arguments);
+Result<launch::Ending> run_worker(const std::string& program,
+                                  const std::vector<std::string>& arguments);
 
 // The same for a program that answers a question: it reads nothing, and what it writes is kept.
 Result<WorkerEnd> capture_worker(const std::string& program,
                                  const std::vector<std::string>& arguments);
-
-// For a worker that did not leave by itself: the sentence, and the exit code to leave with.
-struct Obituary {
-  ErrorKind kind = ErrorKind::kInternal;
-  std::string sentence;
-  int exit_code = 0;
-};
-// Nothing if it exited with a code of its own, which then is ours. `advice` ends the sentence.
-std::optional<Obituary> obituary(const WorkerEnd& end, const std::string& advice);
 
 }  // namespace muster::cli

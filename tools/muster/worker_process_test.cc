@@ -95,40 +95,5 @@ TEST(CaptureWorker, AProgramThatIsNotThere) {
   EXPECT_THAT(end.error().message(), HasSubstr("/nowhere/muster-worker"));
 }
 
-WorkerEnd ended_by(int signal) {
-  WorkerEnd end;
-  end.signal = signal;
-  return end;
-}
-
-TEST(Obituary, AnExitCodeSpeaksForItself) {
-  WorkerEnd end;
-  for (const int code : {0, 1, 3, 8, 130, 143}) {
-    end.exit_code = code;
-    EXPECT_FALSE(obituary(end, "advice").has_value()) << code;
-  }
-}
-
-TEST(Obituary, SaysWhatASignalMayMean) {
-  EXPECT_THAT(obituary(ended_by(SIGKILL), "")->sentence, HasSubstr("memory ran out"));
-  EXPECT_THAT(obituary(ended_by(SIGSEGV), "")->sentence, HasSubstr("bug"));
-  EXPECT_THAT(obituary(ended_by(SIGILL), "")->sentence, HasSubstr("muster doctor"));
-  EXPECT_EQ(obituary(ended_by(SIGKILL), "")->exit_code, 137)
-      << "as shells and docs/exit-codes.md say";
-  EXPECT_THAT(obituary(ended_by(SIGKILL), "resume it")->sentence, testing::EndsWith("; resume it"));
-}
-
-TEST(Obituary, ASignalOfOnesOwnIsNoBug) {
-  EXPECT_EQ(obituary(ended_by(SIGINT), "")->exit_code, 130);
-  EXPECT_EQ(obituary(ended_by(SIGTERM), "")->exit_code, 143);
-  EXPECT_THAT(obituary(ended_by(SIGTERM), "")->sentence, HasSubstr("SIGTERM before"));
-}
-
-TEST(Obituary, LibrariesThatAreMissing) {
-  WorkerEnd end;
-  end.exit_code = 127;
-  EXPECT_EQ(obituary(end, "")->exit_code, static_cast<int>(ErrorKind::kMachine));
-}
-
 }  // namespace
 }  // namespace muster::cli

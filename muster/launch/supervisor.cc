@@ -1,0 +1,316 @@
+#include "muster/launch/supervisor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace muster::launch {
+namespace {
+
+constexpr int kLastWords = 20;
+
+struct Slot {
+  std::string id;
+  SlotHistory history;
+  std::unique_ptr<Process> process;  // null: none runs
+  std::optional<Verdict> due;        // a restart that waits for its time,
+  Moment due_at;                     // this one
+  std::optional<Failure> failure;    // the first since it last worked for a while
+  bool given_up = false;
+};
+
+}  // namespace
+
+class Supervisor::Loop {
+ public:
+  Loop(SupervisorOptions options, Starter& starter, const HeldSignals& held, const Clock& clock)
+      : options_(std::move(options)), starter_(starter), clock_(clock) {
+    signals_ = signalfd(-1, &held.set(), SFD_CLOEXEC | SFD_NONBLOCK);
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    MUSTER_CHECK(signals_ >= 0 && wake_ >= 0, "no file descriptors are left");
+    for (auto& id : options_.ids) slots_.emplace_back().id = id;
+  }
+  ~Loop() {
+    ::close(signals_);
+    ::close(wake_);
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  Result<JobEnd> run() {
+    for (auto& slot : slots_) {
+      auto started = start(slot);
+      if (started.ok()) continue;
+      end_all();
+      return std::move(started).error();
+    }
+    while (!over()) {
+      wait(next_moment());
+      hear_signals();
+      bury();
+      const Moment now = clock_.now();
+      // The news that the job is finished may come a moment after the worker that brought it.
+      if (!stopping_ && end_.unfinished_leavers > 0 && finished()) finish();
+      start_due(now);
+      if (kill_at_ && now >= *kill_at_) kill_rest();
+    }
+    end_.finished = end_.finished || finished();
+    return std::move(end_);
+  }
+
+  void wake() const {
+    const uint64_t one = 1;
+    (void)!::write(wake_, &one, sizeof(one));
+  }
+
+ private:
+  // ---- Waiting.
+
+  bool over() const {
+    const bool nobody = std::ranges::none_of(
+        slots_, [](const Slot& slot) { return slot.process != nullptr || slot.due.has_value(); });
+    return nobody || (abandon_at_ && clock_.now() >= *abandon_at_);
+  }
+
+  std::optional<Moment> next_moment() {
+    std::optional<Moment> next;
+    const auto consider = [&](std::optional<Moment> moment) {
+      if (moment && (!next || *moment < *next)) next = moment;
+    };
+    for (const auto& slot : slots_) {
+      if (slot.due) consider(slot.due_at);
+    }
+    consider(kill_at_);
+    consider(abandon_at_);
+    if (options_.look) consider(options_.look(clock_.now()));
+    return next;
+  }
+
+  void wait(std::optional<Moment> until) const {
+    std::array<pollfd, 2> polled = {pollfd{signals_, POLLIN, 0}, pollfd{wake_, POLLIN, 0}};
+    timespec timeout{};
+    if (until) {
+      const auto left = std::max(Duration{0}, *until - clock_.now());
+      const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+      timeout.tv_sec = whole.count();
+      timeout.tv_nsec = (left - whole).count();
+    }
+    (void)ppoll(polled.data(), polled.size(), until ? &timeout : nullptr, nullptr);
+    uint64_t count = 0;
+    (void)!::read(wake_, &count, sizeof(count));
+  }
+
+  // ---- Signals.
+
+  void hear_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
+      hear(static_cast<int>(info.ssi_signo));
+    }
+  }
+
+  void hear(int number) {
+    switch (number) {
+      case SIGCHLD:
+        break;
+      case SIGINT:
+      case SIGTERM:
+      case SIGHUP:
+        if (stopping_ && number == SIGINT && (asked_ || end_.finished)) {
+          say("SIGINT while stopping: whoever is left is killed");
+          kill_rest();
+        }
+        asked_ = true;
+        if (stopping_) break;
+        end_.stopped_by = number;
+        say(fmt::format("{}: the job is being stopped", signal_name(number)));
+        stop();
+        break;
+      case SIGTSTP:
+        if (stopping_) break;  // its end is near, and must not wait for `fg`
+        send_all(SIGTSTP);
+        raise(SIGSTOP);  // returns when somebody continues us; SIGCONT then waits in the queue
+        break;
+      default:
+        send_all(number);
+    }
+  }
+
+  void send_all(int number) {
+    for (auto& slot : slots_) {
+      if (slot.process) slot.process->send(number);
+    }
+  }
+
+  // ---- Starting.
+
+  Status start(Slot& slot) {
+    auto process = starter_.start(slot.id);
+    if (!process.ok()) return std::move(process).error();
+    slot.process = *std::move(process);
+    if (slot.history.restarts.empty()) slot.history.started = clock_.now();
+    say(fmt::format("worker {} is started: process {}", slot.id, slot.process->pid()));
+    return {};
+  }
+
+  void start_due(Moment now) {
+    for (auto& slot : slots_) {
+      if (!slot.due || now < slot.due_at) continue;
+      note_restart(now, slot.history, *std::exchange(slot.due, {}), options_.restarts);
+      const auto started = start(slot);
+      if (!started.ok()) {
+        // Like a worker that ended at once.
+        const auto kind = static_cast<int>(started.error().kind());
+        judge(slot, Ending{kind, 0}, started.error().message());
+      }
+    }
+  }
+
+  // ---- Ends.
+
+  void bury() {
+    for (auto& slot : slots_) {
+      if (!slot.process) continue;
+      const auto ending = reap(slot.process->pid());
+      if (!ending) continue;
+      const int64_t process = slot.process->worker_process();
+      slot.process.reset();
+      if (options_.on_exit) options_.on_exit(slot.id, process, ending_text(*ending));
+      judge(slot, *ending, starter_.last_words(slot.id, kLastWords));
+    }
+  }
+
+  void judge(Slot& slot, const Ending& ending, std::string last_words) {
+    const Moment now = clock_.now();
+    Verdict verdict = after_end(now, slot.history, ending, options_.restarts);
+    const bool failed = verdict.then == Then::kAgain || verdict.then == Then::kGiveUp ||
+                        verdict.then == Then::kEndJob;
+    Failure failure{slot.id, now, ending, verdict.reason, std::move(last_words)};
+    if (stopping_) {
+      failure.reason = ending_text(ending);
+      say(fmt::format("worker {} {}", slot.id, failure.reason));
+      // Whoever was killed or caught before it could listen did what it was told.
+      if (failed && ending.signal == 0 && !end_.failure) end_.failure = std::move(failure);
+      return;
+    }
+    say(fmt::format("worker {} {}", slot.id, verdict.reason));
+    if (failed && (!slot.failure || verdict.in_a_row == 1)) slot.failure = failure;
+    switch (verdict.then) {
+      case Then::kAgain:
+        slot.due_at = now + verdict.after;
+        slot.due = std::move(verdict);
+        break;
+      case Then::kLeft:
+        if (finished()) {
+          finish();
+        } else {
+          ++end_.unfinished_leavers;
+        }
+        break;
+      case Then::kStopped:
+        end_.stopped_by = SIGINT;
+        stop();
+        break;
+      case Then::kGiveUp:
+        give_up(slot);
+        break;
+      case Then::kEndJob:
+        end_.failure = std::move(failure);
+        stop();
+        break;
+    }
+  }
+
+  // A slot is lost; the job goes on with the others if there are enough.
+  void give_up(Slot& lost) {
+    lost.given_up = true;
+    const auto left = static_cast<size_t>(std::ranges::count_if(
+        slots_, [](const Slot& slot) { return slot.process != nullptr || slot.due.has_value(); }));
+    const bool enough = options_.can_go_on ? options_.can_go_on(left) : left > 0;
+    if (enough && left > 0) return;
+    // What came first says more than what came last.
+    for (const auto& slot : slots_) {
+      if (!slot.given_up) continue;
+      if (!end_.failure || slot.failure->when < end_.failure->when) end_.failure = slot.failure;
+    }
+    stop();
+  }
+
+  // ---- The end of the job.
+
+  bool finished() const { return options_.finished && options_.finished(); }
+
+  void finish() {
+    end_.finished = true;
+    say("the job is finished");
+    close_down();
+  }
+
+  void stop() {
+    close_down();
+    send_all(SIGCONT);
+    send_all(SIGINT);
+  }
+
+  void close_down() {
+    stopping_ = true;
+    for (auto& slot : slots_) slot.due.reset();
+    if (!kill_at_) kill_at_ = clock_.now() + options_.patience;
+  }
+
+  void kill_rest() {
+    if (abandon_at_) return;
+    kill_at_.reset();
+    abandon_at_ = clock_.now() + options_.after_kill;
+    for (auto& slot : slots_) {
+      if (!slot.process) continue;
+      say(fmt::format("worker {} is killed", slot.id));
+      end_.killed.push_back(slot.id);
+      slot.process->send(SIGKILL);
+    }
+  }
+
+  // The first round did not come about.
+  void end_all() {
+    close_down();
+    kill_rest();
+    while (!over()) {
+      wait(abandon_at_);
+      hear_signals();
+      bury();
+    }
+  }
+
+  void say(const std::string& sentence) const {
+    if (options_.on_event) options_.on_event(sentence);
+  }
+
+  const SupervisorOptions options_;
+  Starter& starter_;
+  const Clock& clock_;
+  int signals_ = -1;
+  int wake_ = -1;
+  std::vector<Slot> slots_;
+  bool stopping_ = false;             // nobody is started any more
+  bool asked_ = false;                // a person or a scheduler said so
+  std::optional<Moment> kill_at_;     // with stopping_, until it was done
+  std::optional<Moment> abandon_at_;  // after that
+  JobEnd end_;
+};
+
+Supervisor::Supervisor(SupervisorOptions options, Starter& starter, const HeldSignals& held,
+                       const Clock& clock)
+    : loop_(std::make_unique<Loop>(std::move(options), starter, held, clock)) {}
+Supervisor::~Supervisor() = default;
+
+Result<JobEnd> Supervisor::run() { return loop_->run(); }
+void Supervisor::wake() { loop_->wake(); }
+
+}  // namespace muster::launch

@@ -1,0 +1,88 @@
+// Keeps the workers of a job going: starts one in each slot, sees each end within a millisecond and
+// says so, starts again (restarts.h), passes signals on, and ends everything when it is time.
+//
+//   SIGINT, SIGTERM, SIGHUP   stop the job: every worker gets SIGCONT and SIGINT (save, leave),
+//                             nobody is started again; who is left after `patience` is killed
+//   a SIGINT while stopping   kills at once
+//   SIGTSTP, SIGCONT          stop and continue the workers, then us
+//   SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH   to every worker, as they are
+//
+// One loop waits for signals (SIGCHLD is one), for wake() and for the next moment when something is
+// due; it never polls in vain. It prints nothing: whoever calls it does.
+//
+// Threads: none of its own. run() in the thread that made HeldSignals; wake() from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/launch/process.h"
+#include "muster/launch/restarts.h"
+#include "muster/launch/starter.h"
+
+namespace muster::launch {
+
+// One thing that went wrong: a worker that ended otherwise than it should.
+struct Failure {
+  std::string id;
+  Moment when;
+  Ending ending;
+  std::string reason;      // behind "worker ID ": how it ended, and what that led to
+  std::string last_words;  // the last lines of its standard error; may be empty
+};
+
+struct SupervisorOptions {
+  std::vector<std::string> ids;  // one slot each
+  RestartOptions restarts;
+  // From the order to stop, or the end of the job, to SIGKILL. Everything is over 3 s after Ctrl-C.
+  Duration patience = std::chrono::milliseconds(2700);
+  // How long after SIGKILL to wait for the kernel to be done with them.
+  Duration after_kill = std::chrono::milliseconds(200);
+
+  // All are called in run()'s thread; empty ones are not.
+  // A worker has ended. `process`: see Process::worker_process.
+  std::function<void(const std::string& id, int64_t process, const std::string& how)> on_exit;
+  // What happens, a sentence at a time, for the log.
+  std::function<void(const std::string& sentence)> on_event;
+  // Whether the job is finished: asked when a worker left with 0.
+  std::function<bool()> finished;
+  // Whether the job makes sense with so many slots, others being given up. Empty: with one.
+  std::function<bool(size_t slots)> can_go_on;
+  // Called each time round the loop; returns when it wants to be called again at the latest.
+  std::function<std::optional<Moment>(Moment now)> look;
+};
+
+struct JobEnd {
+  bool finished = false;
+  int stopped_by = 0;               // the signal that stopped the job; 0: none
+  std::optional<Failure> failure;   // what ended the job, or went wrong while it was being stopped
+  std::vector<std::string> killed;  // who did not leave in time
+  size_t unfinished_leavers = 0;    // left as asked, one by one, until nobody was left
+};
+
+class Supervisor {
+ public:
+  // All must outlive it.
+  Supervisor(SupervisorOptions options, Starter& starter, const HeldSignals& held,
+             const Clock& clock);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Runs the job to its end. An error if the first round could not be started; nobody is left
+  // behind then either. Once.
+  Result<JobEnd> run();
+  // Makes the loop go round. Safe for concurrent use.
+  void wake();
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace muster::launch

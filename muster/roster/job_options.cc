@@ -1,0 +1,29 @@
+#include "muster/roster/job_options.h"
+
+#include <chrono>
+#include <utility>
+
+namespace muster::roster {
+namespace {
+
+Duration duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Options options_of(const config::Job& job, std::string name, int32_t expected) {
+  Options options;
+  options.job = std::move(name);
+  options.lanes = static_cast<int32_t>(job.lanes);
+  options.min_workers = static_cast<int32_t>(job.workers.min);
+  options.max_workers = static_cast<int32_t>(job.workers.max);
+  options.expected = expected;
+  options.gather = duration(job.workers.gather);
+  options.lease = duration(job.workers.lease);
+  options.heartbeat = duration(job.workers.heartbeat);
+  options.hang_timeout = duration(job.workers.hang_timeout);
+  return options;
+}
+
+}  // namespace muster::roster
