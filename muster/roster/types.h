@@ -162,7 +162,9 @@ struct Report {
   // It has the commit message that led from `message_of` to `position`. Not so after a transfer.
   bool has_message = false;
   Position message_of;
-  // The newest step it could load from a checkpoint of this job; 0: the initial state.
+  // The newest step it could load from a checkpoint of this job; 0: the initial state. Looked up
+  // for each report, as others write checkpoints too, and only one that is whole: if it is newer
+  // than every state, all will go on from it.
   uint64_t restorable = 0;
   uint64_t state_hash = 0;  // of its state at `position`; 0: not computed
   bool operator==(const Report&) const = default;
