@@ -280,7 +280,9 @@ TEST_F(CoordinatorTest, StatusFromAfar) {
 
 TEST_F(CoordinatorTest, APortThatIsTakenIsSaidSo) {
   start();
+  testing::internal::CaptureStderr();
   const auto second = Coordinator::start(options_, clock_);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "gRPC has nothing to add";
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error().message(), HasSubstr("cannot listen on " + options_.address));
   options_.address = "nonsense";
