@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
 
 namespace muster::ckpt {
@@ -171,6 +172,7 @@ Status SnapshotStore::write_files(const SnapshotView& snapshot, const std::strin
   MUSTER_TRY(const auto model,
              write_safetensors(fs_, aside + "/" + kModelFile, snapshot.model, {{"format", "pt"}}));
   record(kModelFile, model);
+  fault_point(FaultPoint::kCheckpoint);
   MUSTER_TRY(const auto state, write_safetensors(fs_, aside + "/" + kStateFile, snapshot.state));
   record(kStateFile, state);
   const json object = snapshot.meta.is_null() ? json::object() : snapshot.meta;

@@ -450,9 +450,9 @@ void PeerWatch::lose(int rank, const std::string& how) {
 }
 
 void PeerWatch::lose(int rank, int error) {
-  if (error == ECONNREFUSED) return lose(rank, "has died: its machine refused the connection");
+  if (error == ECONNREFUSED) return lose(rank, "is gone: its machine refused the connection");
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    return lose(rank, "has died: it closed the connection before the group was formed");
+    return lose(rank, "is gone: it closed the connection before the group was formed");
   }
   lose(rank, fmt::format("cannot be reached: {}", std::strerror(error)));
 }

@@ -107,14 +107,14 @@ TEST_F(PeerWatchTest, OneThatEndsBeforeItConnectsIsLost) {
   make(2);
   start(0);
   members_[1]->watch.reset();
-  EXPECT_THAT(members_[0]->lost.get(), HasSubstr("1 has died"));
+  EXPECT_THAT(members_[0]->lost.get(), HasSubstr("1 is gone"));
 }
 
 TEST_F(PeerWatchTest, OneThatWasNeverThereIsLost) {
   make(2);
   members_[1]->watch.reset();
   start(0);
-  EXPECT_THAT(members_[0]->lost.get(), HasSubstr("1 has died"));
+  EXPECT_THAT(members_[0]->lost.get(), HasSubstr("1 is gone"));
 }
 
 TEST_F(PeerWatchTest, LastWordsAreHeardBeforeTheEnd) {

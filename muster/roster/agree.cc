@@ -1,6 +1,7 @@
 #include "muster/roster/agree.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "muster/base/check.h"
 
@@ -26,20 +27,39 @@ bool Agreement::any(Action action) const {
 
 namespace {
 
-// Nobody has the state: those with the newest checkpoint load it, and give it to the others.
-Agreement restore(std::span<const Report> reports) {
+// The newest position that anybody has in memory; nothing if nobody has a state.
+std::optional<Position> newest_state(std::span<const Report> reports) {
+  std::optional<Position> newest;
+  for (const Report& report : reports) {
+    if (report.has_state && (!newest || report.position > *newest)) newest = report.position;
+  }
+  return newest;
+}
+
+uint64_t newest_checkpoint(std::span<const Report> reports) {
+  return std::ranges::max(reports, {}, &Report::restorable).restorable;
+}
+
+// Those with the newest checkpoint load it, and give it to the others. `left`: the newest state
+// that is given up for it, if there is one.
+Agreement restore(std::span<const Report> reports, std::optional<Position> left) {
   Agreement result;
-  uint64_t newest = 0;
-  for (const Report& report : reports) newest = std::max(newest, report.restorable);
+  const uint64_t newest = newest_checkpoint(reports);
   result.position = {.step = newest, .attempt = 0};
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const bool has = reports[rank].restorable == newest;
     result.actions.push_back(has ? Action::kRestore : Action::kReceive);
     if (has) result.sources.push_back(static_cast<int>(rank));
   }
-  result.reason = newest == 0
-                      ? "nobody has a state: all begin at the beginning"
-                      : fmt::format("nobody has a state: from the checkpoint of step {}", newest);
+  if (left) {
+    result.reason =
+        fmt::format("from the checkpoint of step {}, which is newer than any state (after {})",
+                    newest, left->text());
+  } else if (newest == 0) {
+    result.reason = "nobody has a state: all begin at the beginning";
+  } else {
+    result.reason = fmt::format("nobody has a state: from the checkpoint of step {}", newest);
+  }
   return result;
 }
 
@@ -66,12 +86,11 @@ Status same_bits(std::span<const Report> reports) {
 Result<Agreement> agree(std::span<const Report> reports) {
   MUSTER_CHECK(!reports.empty(), "an agreement needs a member");
   MUSTER_RETURN_IF_ERROR(same_bits(reports));
-  if (std::ranges::none_of(reports, &Report::has_state)) return restore(reports);
+  const auto newest = newest_state(reports);
+  if (!newest || newest->step < newest_checkpoint(reports)) return restore(reports, newest);
 
   Agreement result;
-  for (const Report& report : reports) {
-    if (report.has_state) result.position = std::max(result.position, report.position);
-  }
+  result.position = *newest;
   // The commit that led to the newest position, as one who saw it has it. Anyone's will do: equal
   // positions have equal histories.
   Position before;

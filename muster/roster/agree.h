@@ -10,6 +10,10 @@
 // has just come, fits neither case and takes over the whole state. Since bits follow from the
 // position alone, it does not matter in which group, or how long ago, somebody reached it.
 //
+// A checkpoint is a state too. One that is newer than every state in memory is loaded: otherwise a
+// worker that was away for long, and is the only one left, would have all do again what others had
+// committed and saved. It need not be compared with the states, since all go on from it.
+//
 // This holds for exact reduction. With `reduction: native` two groups may reach one position with
 // different bits, so there a worker that was out must report has_state = false.
 #pragma once
@@ -29,7 +33,8 @@ enum class Action : uint8_t {
   kRollForward,  // has the sums: takes the commit message from `message_from` and applies the
                  // update
   kReceive,      // takes over the state from `sources`
-  kRestore,      // loads its checkpoint of `position.step`, or makes the initial state for step 0
+  kRestore,      // loads its checkpoint of `position.step`, or makes the initial state for step 0;
+                 // a state it may have is given up
 };
 std::string_view action_name(Action action);
 

@@ -118,6 +118,43 @@ TEST(Agree, AStateInMemoryIsBetterThanACheckpoint) {
   EXPECT_EQ(agreed({at(501), other}).position, (Position{501, 0}));
 }
 
+TEST(Agree, ANewerCheckpointIsBetterThanAStaleState) {
+  // Rank 0 was cut off at step 2. Others came to step 33, saved step 32, and are gone.
+  Report stale = in_commit(2);
+  stale.restorable = 32;
+  Agreement result = agreed({stale});
+  EXPECT_EQ(result.position, (Position{32, 0}));
+  EXPECT_THAT(result.actions, ElementsAre(Action::kRestore));
+  EXPECT_THAT(result.sources, ElementsAre(0));
+  EXPECT_THAT(result.reason, HasSubstr("checkpoint of step 32"));
+  EXPECT_THAT(result.reason, HasSubstr("after step 2"));
+  // Who cannot read it gets it from those who can, and nobody rolls forward on what he had.
+  result = agreed({in_commit(2), stale, at(3), joiner()});
+  EXPECT_THAT(result.actions,
+              ElementsAre(Action::kReceive, Action::kRestore, Action::kReceive, Action::kReceive));
+  EXPECT_EQ(result.message_from, -1);
+}
+
+TEST(Agree, ACheckpointOfTheSameStepIsNotLoaded) {
+  Report here = at(32);
+  here.restorable = 32;
+  EXPECT_THAT(agreed({here}).actions, ElementsAre(Action::kGoOn));
+  // It knows that the step after it must be done with other scales: that is newer.
+  here.position = {32, 1};
+  const Agreement result = agreed({here, here});
+  EXPECT_EQ(result.position, (Position{32, 1}));
+  EXPECT_THAT(result.actions, ElementsAre(Action::kGoOn, Action::kGoOn));
+}
+
+TEST(Agree, ADeadWorkersCheckpointOfTheStepUnderWayCounts) {
+  // Rank 0 died after it had seen, applied and saved a commit that nobody else saw.
+  Report inside = in_commit(31);
+  inside.restorable = 32;
+  Report retrying = inside;
+  retrying.position = {31, 1};
+  EXPECT_THAT(agreed({inside, retrying}).actions, ElementsAre(Action::kRestore, Action::kRestore));
+}
+
 TEST(Agree, DifferentBitsAtOnePositionAreAnError) {
   Report one = at(8);
   one.state_hash = 1;
@@ -131,10 +168,17 @@ TEST(Agree, DifferentBitsAtOnePositionAreAnError) {
   EXPECT_TRUE(agree(std::vector{one, other}).ok());
 }
 
-// For every pattern of who saw the commit, who held the sums and who is new: each rank's action can
-// be carried out with what it and the sources have.
+// For every pattern of who saw the commit, who held the sums, who is new and who has a checkpoint:
+// each rank's action can be carried out with what it and the sources have, and nothing that anybody
+// has is lost.
 TEST(Agree, EveryActionCanBeCarriedOut) {
-  const std::vector<Report> kinds = {joiner(), at(6), at(7), in_commit(7), at(8), in_commit(8)};
+  const auto saved = [](Report report, uint64_t step) {
+    report.restorable = step;
+    return report;
+  };
+  const std::vector<Report> kinds = {joiner(),           at(6),          at(7),
+                                     in_commit(7),       at(8),          in_commit(8),
+                                     saved(joiner(), 7), saved(at(6), 8)};
   std::vector<size_t> pick(4, 0);
   int checked = 0;
   while (true) {
@@ -158,9 +202,12 @@ TEST(Agree, EveryActionCanBeCarriedOut) {
           ASSERT_FALSE(result.sources.empty());
           break;
         case Action::kRestore:
-          ASSERT_TRUE(std::ranges::none_of(reports, &Report::has_state));
+          ASSERT_EQ(result.position, (Position{report.restorable, 0}));
+          ASSERT_TRUE(!report.has_state || report.position < result.position);
           break;
       }
+      ASSERT_GE(result.position.step, report.restorable);
+      ASSERT_TRUE(!report.has_state || result.position >= report.position);
     }
     for (const int source : result.sources) {
       ASSERT_NE(result.actions[static_cast<size_t>(source)], Action::kReceive);
@@ -170,7 +217,7 @@ TEST(Agree, EveryActionCanBeCarriedOut) {
     while (digit < pick.size() && ++pick[digit] == kinds.size()) pick[digit++] = 0;
     if (digit == pick.size()) break;
   }
-  EXPECT_EQ(checked, 6 * 6 * 6 * 6);
+  EXPECT_EQ(checked, 8 * 8 * 8 * 8);
 }
 
 TEST(Stripes, CoverTheStateOnceInEqualParts) {

@@ -65,7 +65,9 @@ class Client::Line final : public wire::Stream::Listener {
     std::unique_lock lock(mutex_);
     Tiding tiding = Tiding::kTimeout;
     changed_.wait_for(lock, timeout, [&] {
-      if (standing_ == Standing::kOut) {
+      if (standing_ == Standing::kEnded) {
+        tiding = finished_ ? Tiding::kFinished : Tiding::kStopped;
+      } else if (standing_ == Standing::kOut) {
         tiding = Tiding::kOut;
       } else if (standing_ == Standing::kRefused) {
         tiding = Tiding::kRefused;
@@ -92,6 +94,7 @@ class Client::Line final : public wire::Stream::Listener {
     changed_.wait_for(lock, stop, timeout, over);
     const Offer offer = *std::exchange(offer_, std::nullopt);
     if (offer.answer && offer.answer->blobs) return *offer.answer->blobs;
+    if (standing_ == Standing::kEnded) return Error(ErrorKind::kIo, "the job is over: {}", reason_);
     if (standing_ != Standing::kUp) return Error(ErrorKind::kIo, "this worker is out: {}", reason_);
     if (newest_->number > roster) {
       return Error(ErrorKind::kIo, "roster {} has taken the place of {}: {}",
@@ -127,7 +130,7 @@ class Client::Line final : public wire::Stream::Listener {
   }
 
  private:
-  enum class Standing : uint8_t { kUp, kOut, kRefused };
+  enum class Standing : uint8_t { kUp, kOut, kRefused, kEnded };
   struct Offer {
     RosterNumber roster = 0;
     std::string blob;
@@ -202,12 +205,14 @@ class Client::Line final : public wire::Stream::Listener {
   void call_back(std::unique_lock<std::mutex>& lock) {
     const auto rosters = std::exchange(news_, {});
     const auto out = std::exchange(out_news_, std::nullopt);
-    if (rosters.empty() && !out) return;
+    const auto ended = std::exchange(ended_news_, std::nullopt);
+    if (rosters.empty() && !out && !ended) return;
     lock.unlock();
     if (options_.on_roster) {
       for (const RosterPtr& roster : rosters) options_.on_roster(roster);
     }
     if (out && options_.on_out) options_.on_out(*out);
+    if (ended && options_.on_ended) options_.on_ended(*ended);
     lock.lock();
   }
 
@@ -269,6 +274,14 @@ class Client::Line final : public wire::Stream::Listener {
       }
       case v1::ToWorker::kReleased:
         released_ = true;
+        break;
+      case v1::ToWorker::kEnded:
+        standing_ = Standing::kEnded;
+        finished_ = message.ended().finished();
+        reason_ = message.ended().reason();
+        welcome_ = false;
+        ended_news_ = Ended{finished_, reason_};
+        stream.cancel();
         break;
       case v1::ToWorker::MESSAGE_NOT_SET:
         break;
@@ -340,7 +353,8 @@ class Client::Line final : public wire::Stream::Listener {
   std::string reason_;
   bool welcome_ = false;
   bool released_ = false;
-  Roster streamed_;  // the base of the next difference in this stream
+  bool finished_ = false;  // with kEnded
+  Roster streamed_;        // the base of the next difference in this stream
   RosterPtr newest_ = std::make_shared<const Roster>();
   RosterNumber highest_ = 0;
   Heartbeat beat_;
@@ -350,6 +364,7 @@ class Client::Line final : public wire::Stream::Listener {
   std::optional<Offer> offer_;
   std::vector<RosterPtr> news_;  // for on_roster
   std::optional<std::string> out_news_;
+  std::optional<Ended> ended_news_;
 
   Thread thread_;
 };

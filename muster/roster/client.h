@@ -10,6 +10,8 @@
 // its group, and calls ask_in_again() when it is ready to be a joiner. That it must ask by itself
 // is on purpose: a worker whose own thread hangs shall not come back in by its client alone.
 //
+// Once the job has ended (wait() says kFinished or kStopped, on_ended is called) nothing follows.
+//
 // Threads: one, `roster-client`, which also calls the callbacks. gRPC has a few of its own beside
 // it. Never fork after start(). Safe for concurrent use.
 #pragma once
@@ -38,6 +40,7 @@ struct ClientOptions {
   // group the moment it is known to be broken (follow.h: why_abort).
   std::function<void(const RosterPtr&)> on_roster;
   std::function<void(const std::string& reason)> on_out;
+  std::function<void(const Ended& how)> on_ended;
 };
 
 enum class Tiding : uint8_t {
@@ -45,6 +48,8 @@ enum class Tiding : uint8_t {
   kOut,       // this worker is out
   kRefused,   // the coordinator will not have this worker: reason() says why
   kReleased,  // it asked to leave, and nobody needs it any more
+  kFinished,  // the job is done, and what it leaves behind is saved: nobody needs it any more
+  kStopped,   // the job was ended before it was done: reason() says why
   kTimeout,   // nothing of this
 };
 
@@ -59,10 +64,11 @@ class Client {
   // The newest roster; number 0 before the first, and from being out to being in again. Never null.
   RosterPtr newest() const;
   bool connected() const;
-  std::string reason() const;  // why it is out or refused
+  std::string reason() const;  // why it is out or refused, or how the job ended
 
   // Waits until there is a newer roster than `than`, or something else to be told, or the time is
-  // over. kReleased is told only with `until_released`, and then a newer roster is not.
+  // over. kReleased is told only with `until_released`, and then a newer roster is not. kFinished
+  // and kStopped stay: the line is closed for good. A `timeout` of 0 looks without waiting.
   Tiding wait(RosterNumber than, Duration timeout, bool until_released = false);
 
   // Gives `blob` and gets everybody's, by rank: comm's Rendezvous for the group of `roster`. Fails
@@ -79,8 +85,11 @@ class Client {
   void progress();
   // The group of `roster` failed, or could not be formed. `suspect`: the id of the peer, or empty.
   void broken(RosterNumber roster, const std::string& suspect, const std::string& trouble);
-  void leave();     // wants to go at a step boundary
-  void finished();  // the job is done
+  void leave();  // wants to go at a step boundary
+  // The job is done and what it leaves behind is saved. For the one who saved it: all others are
+  // told kFinished, wherever they are. So those who have nothing to save wait for that, or for
+  // another roster, if the one who should have saved it is lost.
+  void finished();
 
   void ask_in_again();
 

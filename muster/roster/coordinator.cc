@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -57,11 +58,15 @@ class Coordinator::Server final : public wire::Desk {
     const std::lock_guard lock(mutex_);
     registrar_.exited(clock_.now(), id, process, how);
     flush();
-    // The server's thread may be asleep until a later moment than is now right, and has callbacks
-    // to call.
-    if (closed_ || woken_.set) return;
-    woken_.set = true;
-    alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &woken_);
+    wake();
+  }
+
+  bool end(const std::string& reason, Duration timeout) {
+    std::unique_lock lock(mutex_);
+    registrar_.stop(clock_.now(), reason);
+    flush();
+    wake();
+    return hung_up_.wait_for(lock, timeout, [&] { return calls_.empty(); });
   }
 
   StatusReport report() const {
@@ -136,6 +141,14 @@ class Coordinator::Server final : public wire::Desk {
 
   // ---- With the mutex held.
 
+  // The server's thread may be asleep until a later moment than is now right, and has callbacks to
+  // call.
+  void wake() {
+    if (closed_ || woken_.set) return;
+    woken_.set = true;
+    alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &woken_);
+  }
+
   v1::Coordinator::AsyncService& service() override { return service_; }
   grpc::ServerCompletionQueue* queue() override { return queue_.get(); }
   bool closed() const override { return closed_; }
@@ -179,6 +192,7 @@ class Coordinator::Server final : public wire::Desk {
 
   void ended(SessionId session) override {
     calls_.erase(session);
+    if (calls_.empty()) hung_up_.notify_all();
     registrar_.disconnected(clock_.now(), session);
     flush();
   }
@@ -250,6 +264,7 @@ class Coordinator::Server final : public wire::Desk {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
 
+  std::condition_variable hung_up_;
   mutable std::mutex mutex_;  // all below
   Registrar registrar_;
   bool closed_ = false;
@@ -278,6 +293,10 @@ std::string Coordinator::address() const { return server_->address(); }
 
 void Coordinator::exited(const std::string& id, int64_t process, const std::string& how) {
   server_->exited(id, process, how);
+}
+
+bool Coordinator::end(const std::string& reason, Duration timeout) {
+  return server_->end(reason, timeout);
 }
 
 StatusReport Coordinator::status() const { return server_->report(); }

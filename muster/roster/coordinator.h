@@ -11,6 +11,7 @@
 // Safe for concurrent use.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,7 +38,8 @@ class Coordinator {
  public:
   // `clock` must be a steady one that runs, and outlive the coordinator.
   static Result<std::unique_ptr<Coordinator>> start(CoordinatorOptions options, const Clock& clock);
-  // Breaks all connections. Workers go on training, and look for another coordinator.
+  // Breaks all connections. Workers go on training, and look for another coordinator, unless the
+  // job has ended and they know: see end().
   ~Coordinator();
 
   // As workers reach it: "127.0.0.1:40123".
@@ -47,6 +49,10 @@ class Coordinator {
   // slot.
   void exited(const std::string& id, int64_t process, const std::string& how);
   StatusReport status() const;
+  // The job ends in good order, finished or, if it is not, stopped for `reason`: every worker is
+  // told so. Waits until all have hung up, but not longer than `timeout`; false: some may not know.
+  // Who comes later is told too, as long as this coordinator is there. Not from a callback.
+  bool end(const std::string& reason, Duration timeout = std::chrono::seconds(1));
 
  private:
   class Server;

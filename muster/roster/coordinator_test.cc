@@ -45,6 +45,8 @@ class Follower {
     thread_.join();
     client_.reset();
   }
+  // Until it has stopped following by itself.
+  void join() { thread_.join(); }
   Client& client() { return *client_; }
 
  private:
@@ -73,6 +75,15 @@ class CoordinatorTest : public testing::Test {
   Follower& add(const std::string& id) {
     return *followers_.emplace(id, std::make_unique<Follower>(options_.address, id, clock_))
                 .first->second;
+  }
+  // One that does nothing by itself.
+  std::unique_ptr<Client> client(const std::string& id) {
+    ClientOptions options;
+    options.addresses = {options_.address};
+    options.join.job = "job";
+    options.join.key.id = id;
+    options.join.fingerprint = "same";
+    return Client::start(std::move(options), clock_).value();
   }
   // Whether it comes true before patience ends.
   template <typename F>
@@ -105,9 +116,9 @@ class CoordinatorTest : public testing::Test {
 
   const SystemClock clock_;
   CoordinatorOptions options_;
-  std::unique_ptr<Coordinator> coordinator_;
   std::mutex mutex_;
   std::vector<Gone> gone_;
+  std::unique_ptr<Coordinator> coordinator_;  // after what its callbacks use
   std::map<std::string, std::unique_ptr<Follower>> followers_;
 };
 
@@ -262,16 +273,115 @@ TEST_F(CoordinatorTest, ALaunchersNoticeIsFasterThanAnyTimeout) {
   ASSERT_TRUE(train_together({"a", "b"}));
 }
 
-TEST_F(CoordinatorTest, StatusFromAfar) {
+TEST_F(CoordinatorTest, ASpareWaitsUntilItIsNeeded) {
+  options_.roster.max_workers = 2;
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  auto spare = client("c");
+  ASSERT_TRUE(eventually([&] { return coordinator_->status().workers.size() == 3; }));
+  EXPECT_EQ(coordinator_->status().workers[2].standing, "spare");
+  EXPECT_EQ(spare->wait(0, 20ms), Tiding::kTimeout);
+  EXPECT_TRUE(spare->connected());
+  followers_["a"]->stop();
+  ASSERT_EQ(spare->wait(0, kPatience), Tiding::kRoster);
+  EXPECT_TRUE(spare->newest()->has(spare->key()));
+  EXPECT_THAT(spare->newest()->reason, HasSubstr("worker a is out"));
+}
+
+TEST_F(CoordinatorTest, WhoWaitsIsToldThatTheJobIsFinished) {
+  options_.roster.max_workers = 2;
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  auto spare = client("c");
+  followers_["a"]->client().finished();
+  EXPECT_EQ(spare->wait(0, kPatience), Tiding::kFinished);
+  EXPECT_EQ(spare->wait(0, kPatience, true), Tiding::kFinished) << "also if it wants to leave";
+  EXPECT_THAT(spare->reason(), HasSubstr("the job is finished after step"));
+  followers_["a"]->join();
+  followers_["b"]->join();
+  EXPECT_EQ(followers_["b"]->client().wait(0, 0ns), Tiding::kFinished);
+  EXPECT_EQ(client("late")->wait(0, kPatience), Tiding::kFinished);
+  EXPECT_TRUE(coordinator_->end("nobody needs it", kPatience));
+  EXPECT_TRUE(coordinator_->status().finished);
+  EXPECT_THAT(gone(), testing::IsEmpty()) << "nobody was lost";
+}
+
+TEST_F(CoordinatorTest, AJobThatEndsInGoodOrderTellsItsWorkers) {
   start();
   add("a");
   ASSERT_TRUE(train_together({"a"}));
+  std::mutex mutex;
+  std::vector<Ended> told;
+  ClientOptions options;
+  options.addresses = {options_.address};
+  options.join.job = "job";
+  options.join.key.id = "b";
+  options.join.fingerprint = "same";
+  options.on_ended = [&](const Ended& how) {
+    const std::lock_guard lock(mutex);
+    told.push_back(how);
+  };
+  auto other = Client::start(std::move(options), clock_).value();
+  ASSERT_EQ(other->wait(0, kPatience), Tiding::kRoster);
+  ASSERT_TRUE(coordinator_->end("interrupted from the keyboard", kPatience));
+  coordinator_.reset();
+  EXPECT_EQ(other->wait(other->newest()->number, kPatience), Tiding::kStopped);
+  EXPECT_EQ(other->reason(), "interrupted from the keyboard");
+  const auto all = other->exchange(other->newest()->number, "x", kPatience);
+  ASSERT_FALSE(all.ok());
+  EXPECT_EQ(all.error().message(), "the job is over: interrupted from the keyboard");
+  followers_["a"]->join();
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return !told.empty();
+  }));
+  EXPECT_THAT(told, ElementsAre(Ended{false, "interrupted from the keyboard"}));
+}
+
+TEST_F(CoordinatorTest, StatusFromAfar) {
+  options_.roster.max_workers = 2;
+  start();
+  add("a");
+  ASSERT_TRUE(train_together({"a"}));
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  followers_["a"]->stop();
+  add("c");
+  ASSERT_TRUE(train_together({"b", "c"}));
+  add("d");
+  // What a heartbeat says is there with the next one.
+  ASSERT_TRUE(eventually([&] {
+    const StatusReport now = coordinator_->status();
+    return now.workers.size() == 3 && now.workers[0].lane_seconds > 0 && now.step > 0;
+  }));
   const auto report = fetch_status(options_.address, kPatience);
   ASSERT_TRUE(report.ok()) << report.error().message();
-  ASSERT_THAT(report->workers, SizeIs(1));
-  EXPECT_EQ(report->workers[0].standing, "member");
-  EXPECT_THAT(report->workers[0].member.lanes, ElementsAre(0, 1, 2, 3));
-  EXPECT_FALSE(report->events.empty());
+  EXPECT_EQ(report->job, "job");
+  EXPECT_EQ(report->lanes, 4);
+  EXPECT_EQ(report->min_workers, 1);
+  EXPECT_EQ(report->max_workers, 2);
+  EXPECT_EQ(report->roster, coordinator_->status().roster);
+  EXPECT_GT(report->step, 0);
+  EXPECT_GT(report->up, 0ns);
+  EXPECT_FALSE(report->finished);
+  EXPECT_EQ(report->ended, "");
+  ASSERT_THAT(report->workers, SizeIs(3));
+  const WorkerStatus& member = report->workers[0];
+  EXPECT_EQ(member.member.key.id, "b");
+  EXPECT_EQ(member.standing, "member");
+  EXPECT_THAT(member.member.lanes, SizeIs(2));
+  EXPECT_DOUBLE_EQ(member.lane_seconds, 0.001);
+  EXPECT_GT(member.beat.step, 0);
+  EXPECT_EQ(member.beat.group, report->roster.number);
+  EXPECT_EQ(report->workers[2].standing, "spare");
+  std::string events;
+  for (const EventLine& event : report->events) events += event.text + "\n";
+  EXPECT_THAT(events, HasSubstr("worker a is out: its connection broke"));
+  EXPECT_THAT(events, HasSubstr("worker c joins"));
   coordinator_.reset();
   const auto nobody = fetch_status(options_.address, 2s);
   ASSERT_FALSE(nobody.ok());
@@ -280,7 +390,9 @@ TEST_F(CoordinatorTest, StatusFromAfar) {
 
 TEST_F(CoordinatorTest, APortThatIsTakenIsSaidSo) {
   start();
+  testing::internal::CaptureStderr();
   const auto second = Coordinator::start(options_, clock_);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "gRPC has nothing to add";
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error().message(), HasSubstr("cannot listen on " + options_.address));
   options_.address = "nonsense";

@@ -17,9 +17,10 @@ class Deciding {
       : now_(now), state_(state), options_(options) {}
 
   Decision run() {
+    // Who goes now goes because it is over.
+    if (state_.ended) return finish(state_.ended->reason);
     look_round();
     find_gone();
-    if (state_.finished) return finish("the job is finished");
     if (!listen()) return std::move(result_);
     find_members();
     judge_standstill();
@@ -249,8 +250,7 @@ class Deciding {
     std::ranges::sort(candidates, {}, [](const WorkerState* worker) {
       return std::pair(worker->joined, worker->key().id);
     });
-    const auto most = static_cast<size_t>(
-        options_.max_workers > 0 ? std::min(options_.max_workers, options_.lanes) : options_.lanes);
+    const auto most = static_cast<size_t>(options_.most_workers());
     for (const WorkerState* candidate : candidates) {
       if (stay_.size() + add_.size() >= most) break;
       add_.push_back({.key = candidate->key(),

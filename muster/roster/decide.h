@@ -52,8 +52,8 @@ struct State {
   Roster current;            // number 0: none yet
   Moment issued;             // when `current` was, or was learnt
   std::optional<Moment> first_join;
-  bool learning = false;  // another coordinator was there before: still listening
-  bool finished = false;  // the job is
+  bool learning = false;       // another coordinator was there before: still listening
+  std::optional<Ended> ended;  // the job has; nothing changes any more
   std::map<std::string, WorkerState> workers;  // by id: a slot has one worker at most
   std::vector<Conflict> conflicts;
   int32_t failures = 0;  // rosters in a row whose group failed, without a commit

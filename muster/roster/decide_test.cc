@@ -225,11 +225,16 @@ TEST_F(DecideTest, LanesFollowSpeedWhenItIsWorthIt) {
   EXPECT_EQ(state_.current.void_through, 0) << "nobody aborts for this";
 }
 
-TEST_F(DecideTest, AFinishedJobChangesNoMore) {
+TEST_F(DecideTest, AJobThatHasEndedChangesNoMore) {
   running(2);
-  state_.finished = true;
+  state_.ended = Ended{true, "the job is finished after step 9"};
   at("0").disconnected = now_;
-  EXPECT_FALSE(decided().roster);
+  join("2");
+  const Decision decision = decided();
+  EXPECT_FALSE(decision.roster);
+  EXPECT_THAT(decision.out, testing::IsEmpty()) << "it was not lost, it has done its work";
+  EXPECT_FALSE(decision.look_again);
+  EXPECT_EQ(decision.reason, "the job is finished after step 9");
 }
 
 TEST_F(DecideTest, ThoseThatStayKeepTheirOrder) {

@@ -12,7 +12,7 @@
 
 namespace muster::roster {
 
-// Returns when `stop`, when it has left (after `leave`), or when it is refused.
+// Returns when `stop`, when it has left (after `leave`), when it is refused, or when the job ends.
 inline void follow_rosters(Client& client, const std::atomic<bool>& stop,
                            const std::atomic<bool>& leave) {
   using namespace std::chrono_literals;
@@ -50,7 +50,10 @@ inline void follow_rosters(Client& client, const std::atomic<bool>& stop,
       case Next::kWait:
       case Next::kOut: {
         const Tiding tiding = client.wait(newest->number, 5ms);
-        if (tiding == Tiding::kRefused) return;
+        if (tiding == Tiding::kRefused || tiding == Tiding::kFinished ||
+            tiding == Tiding::kStopped) {
+          return;
+        }
         if (tiding == Tiding::kOut) {
           past = 0;
           client.ask_in_again();

@@ -36,7 +36,6 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
         fmt::format("this is the coordinator of job '{}', not of '{}'", options_.job, request.job),
         false};
   }
-  if (state_.finished) return Refused{"the job is finished", false};
   if (request.key.id.empty() || request.slots < 1) {
     return Refused{"a worker needs an id and at least one slot", false};
   }
@@ -108,6 +107,11 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
     send(session, std::move(*refused), true);
     return;
   }
+  if (state_.ended) {
+    sessions_.erase(open);
+    send(session, *state_.ended, true);
+    return;
+  }
   auto found = state_.workers.find(request.key.id);
   if (found != state_.workers.end() && found->second.key() != request.key) {
     // Its slot was started again before we heard that it is gone.
@@ -168,6 +172,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   // One that comes twice or late says nothing about now: it does not renew the lease either.
   if (beat.sequence <= worker->beat.sequence) return;
   worker->heard = now;
+  step_ = std::max(step_, beat.step);
   const Heartbeat before = std::exchange(worker->beat, beat);
   const bool moved = beat.group != before.group;
   if (moved && rank_of(worker->key()) >= 0) {
@@ -198,10 +203,9 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     state_.highest = beat.known;
     news = true;
   }
-  if (beat.finished && !state_.finished) {
-    state_.finished = true;
-    record(now, fmt::format("the job is finished after step {}", beat.step));
-    news = true;
+  if (beat.finished && (rank_of(worker->key()) >= 0 || leaves(state_.current, worker->key()))) {
+    end(now, {true, fmt::format("the job is finished after step {}", beat.step)});
+    return;
   }
   if (beat.activity == Activity::kDone && before.activity != Activity::kDone) news = true;
   if (news || (wake_ && now >= *wake_)) settle(now);
@@ -254,6 +258,20 @@ void Registrar::exited(Moment now, const std::string& id, int64_t process, const
   const int64_t there = found->second.join.process;
   if (process != 0 && there != 0 && process != there) return;  // the one before it
   found->second.exited = how;
+  settle(now);
+}
+
+void Registrar::stop(Moment now, const std::string& reason) {
+  if (!state_.ended) end(now, {false, reason});
+}
+
+// Sessions are closed, workers are kept as they were last: status goes on showing them.
+void Registrar::end(Moment now, Ended how) {
+  record(now, how.finished ? how.reason : "the job is stopped: " + how.reason);
+  state_.ended = std::move(how);
+  for (const auto& [id, session] : session_of_) send(session, *state_.ended, true);
+  sessions_.clear();
+  session_of_.clear();
   settle(now);
 }
 

@@ -47,7 +47,8 @@ struct Addresses {  // the answer to an offer for this roster
   std::string reason;  // if it failed
 };
 struct Released {};  // you asked to leave, and nobody needs you any more
-using ToWorker = std::variant<Welcome, Refused, Out, RosterDiff, Addresses, Released>;
+// Ended: the job has, go.
+using ToWorker = std::variant<Welcome, Refused, Out, RosterDiff, Addresses, Released, Ended>;
 
 struct Outgoing {
   SessionId session = 0;
@@ -76,6 +77,9 @@ class Registrar {
   void disconnected(Moment now, SessionId session);
   // A launcher saw the process of this slot end. `process`: its pid; 0: whichever is in the slot.
   void exited(Moment now, const std::string& id, int64_t process, const std::string& how);
+  // The job is stopped before it is finished; nothing happens if it has ended already. All workers
+  // are told so, and those who come later.
+  void stop(Moment now, const std::string& reason);
   // To be called when wake() has come, or at any other time.
   void tick(Moment now);
 
@@ -89,6 +93,8 @@ class Registrar {
 
   const State& state() const { return state_; }
   const Options& options() const { return options_; }
+  // The newest step that any worker was heard to have committed.
+  uint64_t step() const { return step_; }
   // Why things are as they are: the last decision's reason.
   const std::string& standing() const { return standing_; }
   // The last kEvents things that happened, oldest first.
@@ -112,6 +118,7 @@ class Registrar {
   void settle(Moment now);
   void remove(Moment now, const Removal& removal);
   void end_learning();
+  void end(Moment now, Ended how);
   void announce(Moment now);
   void tell_all();
   void send_roster(SessionId id, Session& session);
@@ -136,6 +143,7 @@ class Registrar {
   std::vector<Gone> gone_;
   std::optional<Moment> wake_;
   std::string standing_;
+  uint64_t step_ = 0;
   std::deque<Event> events_;
   std::vector<Event> new_events_;
 };

@@ -411,13 +411,72 @@ TEST_F(RegistrarTest, TheRingOfEventsIsBounded) {
   EXPECT_THAT(registrar_->events(), SizeIs(Registrar::kEvents));
 }
 
-TEST_F(RegistrarTest, AFinishedJobTakesNobody) {
+TEST_F(RegistrarTest, AllAreToldThatTheJobIsFinished) {
+  options_.max_workers = 2;
+  start();
+  Worker& first = join("0", 1);
+  form();
+  Worker& other = join("1", 2);
+  form();
+  Worker& spare = join("2", 3);
+  Heartbeat wrong = beat_of(spare);
+  wrong.finished = true;
+  say(spare, wrong);
+  EXPECT_FALSE(registrar_->state().ended) << "it is not in, so it cannot know";
+  Heartbeat beat = beat_of(first);
+  beat.step = 500;
+  beat.finished = true;
+  say(first, beat);
+  const Ended finished{true, "the job is finished after step 500"};
+  // A member that did not see the last commit, or waits for another roster, is not needed either.
+  for (const Worker* worker : {&first, &other, &spare}) {
+    EXPECT_THAT(worker->heard<Ended>(), ElementsAre(finished)) << worker->key.id;
+    EXPECT_EQ(worker->session, 0) << "nothing follows";
+  }
+  EXPECT_THAT(join("3", 4).heard<Ended>(), ElementsAre(finished)) << "one that comes too late";
+  EXPECT_THAT(join("1", 2, other.roster).heard<Ended>(), ElementsAre(finished))
+      << "one that was away";
+  // That they go now is no loss.
+  now_ += 10s;
+  registrar_->tick(now_);
+  registrar_->exited(now_, "0", 0, "exited with code 0");
+  registrar_->stop(now_, "too late");
+  EXPECT_THAT(registrar_->take_gone(), IsEmpty());
+  EXPECT_THAT(current().members, SizeIs(2));
+  const StatusReport report = status_of(now_, *registrar_);
+  EXPECT_TRUE(report.finished);
+  EXPECT_EQ(report.ended, finished.reason);
+  EXPECT_EQ(report.step, 500);
+  EXPECT_THAT(report.workers, SizeIs(3));
+}
+
+TEST_F(RegistrarTest, AJobThatIsStoppedSaysSo) {
   Worker& worker = join("0", 1);
   form();
-  Heartbeat beat = beat_of(worker);
-  beat.finished = true;
-  say(worker, beat);
-  EXPECT_EQ(join("1", 2).heard<Refused>()[0].reason, "the job is finished");
+  registrar_->stop(now_, "interrupted from the keyboard");
+  deliver();
+  EXPECT_THAT(worker.heard<Ended>(), ElementsAre(Ended{false, "interrupted from the keyboard"}));
+  EXPECT_THAT(registrar_->events().back().text,
+              HasSubstr("the job is stopped: interrupted from the keyboard"));
+  EXPECT_FALSE(status_of(now_, *registrar_).finished);
+  EXPECT_THAT(join("1", 2, {}).heard<Ended>(), SizeIs(1));
+}
+
+TEST_F(RegistrarTest, ASpareTakesThePlaceOfAMemberThatIsLost) {
+  options_.max_workers = 2;
+  start();
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  Worker& spare = join("2", 3);
+  EXPECT_THAT(spare.heard<RosterDiff>(), IsEmpty()) << "welcome, but there is nothing to do";
+  EXPECT_THAT(spare.heard<Welcome>(), SizeIs(1));
+  drop("0");
+  ASSERT_TRUE(current().has(spare.key)) << "in the same roster that is without the lost one";
+  EXPECT_THAT(spare.heard<RosterDiff>(), SizeIs(1));
+  EXPECT_THAT(current().reason, HasSubstr("worker 0 is out: its connection broke; worker 2 joins"));
+  EXPECT_THAT(current().members, SizeIs(2));
 }
 
 }  // namespace

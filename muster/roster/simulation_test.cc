@@ -35,6 +35,7 @@ TEST(Simulation, PromisesHoldInThousandsOfSchedules) {
   EXPECT_GT(total.redone, 1000) << total.text();
   EXPECT_GT(total.received, 1000) << total.text();
   EXPECT_GT(total.restored, 1000) << total.text();
+  EXPECT_GT(total.outdated, 5) << total.text();
   EXPECT_GT(total.zombies, 100) << total.text();
   EXPECT_GT(total.adopted, 100) << total.text();
   EXPECT_GT(total.retries, 100) << total.text();

@@ -15,9 +15,8 @@ std::string standing_of(Moment now, const WorkerState& worker, const Registrar& 
   if (worker.beat.leaving) return "leaving";
   const auto bar = state.bars.find(worker.key().id);
   if (bar != state.bars.end() && now < bar->second.until) return "barred";
-  const int32_t most =
-      options.max_workers > 0 ? std::min(options.max_workers, options.lanes) : options.lanes;
-  return static_cast<int32_t>(state.current.members.size()) >= most ? "spare" : "joining";
+  const auto members = static_cast<int32_t>(state.current.members.size());
+  return members >= options.most_workers() ? "spare" : "joining";
 }
 
 }  // namespace
@@ -27,7 +26,14 @@ StatusReport status_of(Moment now, const Registrar& registrar) {
   StatusReport report;
   report.roster = state.current;
   report.standing = registrar.standing();
-  report.finished = state.finished;
+  const Options& options = registrar.options();
+  report.job = options.job;
+  report.lanes = options.lanes;
+  report.min_workers = options.min_workers;
+  report.max_workers = options.most_workers();
+  report.step = registrar.step();
+  report.finished = state.ended && state.ended->finished;
+  if (state.ended) report.ended = state.ended->reason;
   report.up = now - state.started;
   for (const auto& [id, worker] : state.workers) {
     WorkerStatus status;

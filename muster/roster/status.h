@@ -30,8 +30,14 @@ struct StatusReport {
   std::vector<WorkerStatus> workers;  // members by rank, then the others by id
   std::vector<EventLine> events;      // oldest first
   std::string standing;               // why things are as they are, one sentence
-  bool finished = false;
-  Duration up{0};  // of this coordinator
+  std::string job;
+  int32_t lanes = 0;
+  int32_t min_workers = 0;
+  int32_t max_workers = 0;  // as it counts: never 0, at most as many as there are lanes
+  uint64_t step = 0;        // the newest that any worker was heard to have committed
+  std::string ended;        // how the job ended, one sentence; empty: it has not
+  bool finished = false;    // it has, with all its steps done
+  Duration up{0};           // of this coordinator
 };
 
 class Registrar;

@@ -8,6 +8,7 @@
 // comes late can never be taken for one of a worker that is in.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -133,7 +134,7 @@ struct Heartbeat {
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
   double lane_seconds = 0;  // time for one lane of one step on one slot; 0: not measured yet
   bool leaving = false;     // wants to go at a step boundary
-  bool finished = false;    // the job is done: no more rosters
+  bool finished = false;    // the job is done and what it leaves behind is saved: no more rosters
   bool operator==(const Heartbeat&) const = default;
 };
 
@@ -162,7 +163,9 @@ struct Report {
   // It has the commit message that led from `message_of` to `position`. Not so after a transfer.
   bool has_message = false;
   Position message_of;
-  // The newest step it could load from a checkpoint of this job; 0: the initial state.
+  // The newest step it could load from a checkpoint of this job; 0: the initial state. Looked up
+  // for each report, as others write checkpoints too, and only one that is whole: if it is newer
+  // than every state, all will go on from it.
   uint64_t restorable = 0;
   uint64_t state_hash = 0;  // of its state at `position`; 0: not computed
   bool operator==(const Report&) const = default;
@@ -212,8 +215,17 @@ struct Options {
   // Not fresh: how long to listen to workers that show themselves before deciding anything.
   Duration grace = std::chrono::seconds(2);
 
+  // How many can be in: a worker without a lane would only hold the state.
+  int32_t most_workers() const { return max_workers > 0 ? std::min(max_workers, lanes) : lanes; }
   // One sentence if some of this cannot work together.
   Status validate() const;
+};
+
+// How a job ended.
+struct Ended {
+  bool finished = false;  // all its steps are done; false: it was stopped before that
+  std::string reason;     // one sentence, for people
+  bool operator==(const Ended&) const = default;
 };
 
 // Something that happened, for `muster status` and the log.

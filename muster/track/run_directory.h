@@ -8,10 +8,10 @@
 //     log.txt                   base/log.h
 //     checkpoints/              ckpt/snapshot.h
 //     result.json               the final figures
-//     lock                      held by the process that trains here, or that started those who do
-//     workers/                  of a job of several workers: ID.log and ID.err (standard error) of
-//     each launch.log                of such a job: who was started, ended and was let in when, and
-//     why coordinator.json          where its coordinator is, while it runs
+//     workers/                  of a job of several: ID.log and ID.err (standard error) of each
+//     launch.log                of a job of several: who was started, ended, let in, and why
+//     coordinator.json          of a job of several: where its coordinator is, while it runs
+//     lock                      held by the process that trains here, or started those who do
 //   runs/latest -> the run that was started last
 #pragma once
 
@@ -86,8 +86,9 @@ class RunDirectory {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string result_file() const { return path_ + "/result.json"; }
   std::string status_file() const { return path_ + "/status.json"; }
+  std::string worker_logs() const { return path_ + "/workers"; }
+  std::string worker_log(const std::string& id) const { return worker_logs() + "/" + id + ".log"; }
   std::string lock_file() const { return path_ + "/lock"; }
-  std::string workers() const { return path_ + "/workers"; }
   std::string launch_log_file() const { return path_ + "/launch.log"; }
   std::string coordinator_file() const { return path_ + "/coordinator.json"; }
 

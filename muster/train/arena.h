@@ -11,6 +11,7 @@
 // stepper.h.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,9 +33,12 @@ struct TensorSpec {
   size_t size() const;
 };
 
+// With the loss, which is the first.
+inline constexpr size_t kMostMetrics = 16;
+
 struct Counters {
   int64_t step = 0;         // committed steps
-  int64_t attempt = 0;      // changes of the state since then: other scales, an evaluation
+  int64_t attempt = 0;      // changes of the scales since then
   int64_t redoing = 0;      // 1: the next step has overflowed and is computed again
   uint64_t samples = 0;     // samples in them
   uint64_t redone = 0;      // steps computed again because a scale was too small
@@ -42,6 +46,14 @@ struct Counters {
   double best = 0;          // the best test metric so far
   int64_t best_step = -1;   // where; -1: no evaluation yet
   int64_t stale_evals = 0;  // evaluations since then
+  // Of the last evaluation: where (-1: none yet), and what it gave, in the order of EvalReport. In
+  // the state, because whoever takes over a job must be able to tell them.
+  int64_t eval_step = -1;
+  std::array<double, kMostMetrics> eval{};
+  // Which samples the committed steps were computed from: a chain of the hashes that the lanes
+  // made of the numbers of the samples they really had, in the order of steps and lanes. Equal to
+  // expected_ledger() (ledger.h) if each pass used each sample once.
+  uint64_t ledger = 0;
 };
 
 class Arena {

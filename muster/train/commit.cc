@@ -11,7 +11,9 @@ namespace muster::train {
 static_assert(std::endian::native == std::endian::little);
 
 CommitMessage::CommitMessage(size_t blocks, int lanes)
-    : blocks_(blocks), lanes_(lanes), bytes_(blocks + kSlot * static_cast<size_t>(lanes) + 1) {}
+    : blocks_(blocks),
+      lanes_(lanes),
+      bytes_(blocks + kSlot * static_cast<size_t>(lanes) + sizeof(CommitFlags)) {}
 
 void CommitMessage::clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
 
@@ -21,6 +23,7 @@ void CommitMessage::set_lane(int lane, const LaneResult& result) {
   std::memcpy(slot, &result.loss, 8);
   std::memcpy(slot + 8, &result.samples, 8);
   std::memcpy(slot + 16, &culprit, 8);
+  std::memcpy(slot + 24, &result.used, 8);
 }
 
 LaneResult CommitMessage::lane(int lane) const {
@@ -30,8 +33,19 @@ LaneResult CommitMessage::lane(int lane) const {
   std::memcpy(&result.loss, slot, 8);
   std::memcpy(&result.samples, slot + 8, 8);
   std::memcpy(&culprit, slot + 16, 8);
+  std::memcpy(&result.used, slot + 24, 8);
   result.not_finite = static_cast<int64_t>(culprit) - 1;
   return result;
+}
+
+CommitFlags CommitMessage::flags() const {
+  CommitFlags flags;
+  std::memcpy(&flags, bytes_.data() + bytes_.size() - sizeof(flags), sizeof(flags));
+  return flags;
+}
+
+void CommitMessage::set_flags(const CommitFlags& flags) {
+  std::memcpy(bytes_.data() + bytes_.size() - sizeof(flags), &flags, sizeof(flags));
 }
 
 }  // namespace muster::train

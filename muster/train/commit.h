@@ -8,8 +8,9 @@
 // so a worker that has the sums can also apply a message that it got from somebody else.
 //
 //   one byte   per block: the largest exponent any lane had (exact::kNotFinite: not finite)
-//   one slot   per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not finite
-//   one byte   somebody knows of a newer roster
+//   one slot   per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not
+//              finite, a hash of the samples' numbers
+//   flags      a byte each: what is to happen at the step boundary that this commit makes
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,18 @@ struct LaneResult {
   double loss = 0;
   uint64_t samples = 0;
   int64_t not_finite = -1;  // the first tensor whose gradient was not, in the order of backward
+  uint64_t used = 0;        // hash of the numbers of the samples, in order
   bool operator==(const LaneResult&) const = default;
+};
+
+// What one worker wishes, and after the commit what all of them do. Each is a byte of its own,
+// because the maximum is taken byte by byte.
+struct CommitFlags {
+  uint8_t newer_roster = 0;  // somebody knows of a newer roster: all leave the group
+  uint8_t evaluate = 0;      // the time for an evaluation has come
+  uint8_t time_over = 0;     // the job's time is used up
+  uint8_t stop = 0;          // the signal that tells the job to save and end
+  bool operator==(const CommitFlags&) const = default;
 };
 
 class CommitMessage {
@@ -41,11 +53,11 @@ class CommitMessage {
   void set_lane(int lane, const LaneResult& result);
   LaneResult lane(int lane) const;
   int lanes() const { return lanes_; }
-  uint8_t roster_byte() const { return bytes_.back(); }
-  void set_roster_byte(uint8_t value) { bytes_.back() = value; }
+  CommitFlags flags() const;
+  void set_flags(const CommitFlags& flags);
 
  private:
-  static constexpr size_t kSlot = 24;
+  static constexpr size_t kSlot = 32;
   size_t blocks_;
   int lanes_;
   std::vector<uint8_t> bytes_;

@@ -18,14 +18,15 @@ CommitMessage combine(CommitMessage a, const CommitMessage& b) {
 TEST(CommitMessage, TheMaximumSelectsLanesAndCombinesBlocks) {
   CommitMessage a(3, 4);
   CommitMessage b(3, 4);
-  const LaneResult first{-2.718281828, 16, -1};
-  const LaneResult last{1e-300, 15, 7};
+  const LaneResult first{-2.718281828, 16, -1, 1234567890123456789U};
+  const LaneResult last{1e-300, 15, 7, 5};
   a.set_lane(0, first);
   b.set_lane(3, last);
   a.seen()[0] = 130;
   b.seen()[0] = 129;
   b.seen()[2] = 255;
-  b.set_roster_byte(1);
+  a.set_flags({.newer_roster = 0, .evaluate = 1, .time_over = 0, .stop = 2});
+  b.set_flags({.newer_roster = 1, .evaluate = 0, .time_over = 0, .stop = 15});
   for (const auto& both : {combine(a, b), combine(b, a)}) {
     EXPECT_EQ(both.lane(0), first);
     EXPECT_EQ(both.lane(1), LaneResult{});
@@ -33,13 +34,14 @@ TEST(CommitMessage, TheMaximumSelectsLanesAndCombinesBlocks) {
     EXPECT_EQ(both.seen()[0], 130);
     EXPECT_EQ(both.seen()[1], 0);
     EXPECT_EQ(both.seen()[2], 255);
-    EXPECT_EQ(both.roster_byte(), 1);
+    EXPECT_EQ(both.flags(),
+              (CommitFlags{.newer_roster = 1, .evaluate = 1, .time_over = 0, .stop = 15}));
   }
 }
 
 TEST(CommitMessage, CarriesLossesThatAreNotFinite) {
   CommitMessage message(0, 1);
-  message.set_lane(0, {std::numeric_limits<double>::quiet_NaN(), 1, 0});
+  message.set_lane(0, {std::numeric_limits<double>::quiet_NaN(), 1, 0, 0});
   EXPECT_TRUE(std::isnan(message.lane(0).loss));
   EXPECT_EQ(message.lane(0).not_finite, 0);
   message.clear();

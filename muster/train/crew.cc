@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "muster/base/fault_point.h"
 #include "muster/roster/follow.h"
 
 namespace muster::train {
@@ -10,15 +11,20 @@ using roster::Activity;
 using roster::Next;
 using roster::Tiding;
 
+// How often one that waits looks whether it shall go on waiting.
+constexpr auto kLook = std::chrono::milliseconds(100);
+
 // Where the members of one roster meet: at the coordinator.
 class Crew::Meeting final : public comm::Rendezvous {
  public:
   Meeting(roster::Client& client, roster::RosterNumber roster, const Clock& clock)
       : client_(client), roster_(roster), clock_(clock) {}
   Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment deadline,
-                                            std::stop_token) override {
+                                            std::stop_token stop) override {
     // The client fails it by itself as soon as the roster is superseded.
-    return client_.exchange(roster_, blob, deadline - clock_.now());
+    MUSTER_TRY(auto all, client_.exchange(roster_, blob, deadline - clock_.now(), std::move(stop)));
+    fault_point(FaultPoint::kForming);
+    return all;
   }
 
  private:
@@ -26,6 +32,16 @@ class Crew::Meeting final : public comm::Rendezvous {
   roster::RosterNumber roster_;
   const Clock& clock_;
 };
+
+namespace {
+
+// With float sums, or evaluations by the clock, two groups may come to one position with states
+// that differ. One that was put out must then not bring its own.
+bool bits_follow_from_position(const config::Job& job) {
+  return job.sync.reduction == "exact" && job.eval.every.unit != config::Every::Unit::kSeconds;
+}
+
+}  // namespace
 
 Crew::Crew(Session& session, CrewOptions options, Log& log)
     : session_(session), options_(std::move(options)), log_(log), recovery_(session) {}
@@ -67,9 +83,22 @@ void Crew::watch(const roster::RosterPtr& newest) {
   if (group_) group_->abort(*why);
 }
 
-Result<Crew::Entry> Crew::enter(uint64_t restorable, const Recovery::Restore& restore) {
+void Crew::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  stop_forming_.request_stop();
+  if (group_) group_->abort(why);
+}
+
+Status Crew::combine(std::span<uint8_t> bytes) {
+  return group_->allreduce_max(bytes, {.timeout = options_.timeout});
+}
+
+Status Crew::barrier() { return group_->barrier({.timeout = options_.timeout}); }
+
+Result<Crew::Entry> Crew::enter(const Sources& sources) {
   drop_group(Activity::kIdle);
   while (true) {
+    if (sources.give_up && sources.give_up()) return Entry{Entry::How::kGaveUp, {}, 0};
     const auto newest = client_->newest();
     key_ = client_->key();
     const Next next =
@@ -77,16 +106,25 @@ Result<Crew::Entry> Crew::enter(uint64_t restorable, const Recovery::Restore& re
     if (next == Next::kForm) {
       auto formed = form(newest);
       if (formed.ok()) {
-        auto outcome = recovery_.run(*group_, restorable, restore, {.timeout = options_.timeout});
+        // To look at a checkpoint takes time. One who has a state hardly ever needs it.
+        const bool had_state = recovery_.has_state();
+        MUSTER_TRY(const uint64_t restorable, sources.restorable(!had_state));
+        auto outcome =
+            recovery_.run(*group_, restorable, sources.restore, {.timeout = options_.timeout});
         if (outcome.ok()) {
           const auto& lanes = roster_->find(key_)->lanes;
           session_.assign({lanes.begin(), lanes.end()}, group_.get(), options_.timeout);
           client_->set_group(roster_->number, Activity::kComputing);
           log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number),
                     rank(), size(), lanes.size(), outcome->agreement.reason);
-          return Entry{false, std::move(outcome->rolled), outcome->received};
+          return Entry{Entry::How::kIn, std::move(outcome->rolled), outcome->received};
         }
-        if (!group_->failed()) return std::move(outcome).error();
+        if (!group_->failed()) {
+          // Unless a checkpoint turned out to be damaged: this one has lost its state over it, and
+          // all try again.
+          if (!had_state || recovery_.has_state()) return std::move(outcome).error();
+          group_->abort(outcome.error().message());
+        }
         formed = std::move(outcome).error();
       }
       past_ = newest->number;
@@ -94,16 +132,15 @@ Result<Crew::Entry> Crew::enter(uint64_t restorable, const Recovery::Restore& re
       drop_group(Activity::kIdle);
       continue;
     }
-    switch (client_->wait(newest->number, std::chrono::seconds(1), next == Next::kGo)) {
+    switch (client_->wait(newest->number, kLook, next == Next::kGo)) {
       case Tiding::kRefused:
         return Error(ErrorKind::kMachine, "the job will not have this worker: {}",
                      client_->reason());
       case Tiding::kReleased:
-        return Entry{true, {}, 0};
+        return Entry{Entry::How::kReleased, {}, 0};
       case Tiding::kOut:
         log_.warning("this worker was put out: {}; it asks in again", client_->reason());
-        // With float sums equal positions need not have equal bits.
-        if (session_.job().sync.reduction != "exact") recovery_.lose_state();
+        if (!bits_follow_from_position(session_.job())) recovery_.lose_state();
         past_ = 0;
         client_->ask_in_again();
         break;

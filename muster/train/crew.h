@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -56,17 +57,37 @@ class Crew {
                                             const Clock& clock, Log& log);
   ~Crew();
 
+  // Where the state comes from if nobody has it.
+  struct Sources {
+    // The newest step that can be restored; 0: the beginning. `sure`: it has been looked at, so
+    // that restoring it will not fail because it is damaged.
+    std::function<Result<uint64_t>(bool sure)> restorable;
+    Recovery::Restore restore;
+    std::function<bool()> give_up;  // asked now and then while there is nothing to do but wait
+  };
   struct Entry {
-    bool released = false;  // this worker had asked to leave, and may go; nothing else is set
+    enum class How : uint8_t {
+      kIn,        // in a group, at one position with the others
+      kReleased,  // it had asked to leave, and may go
+      kFinished,  // the job has ended without it
+      kGaveUp,
+    };
+    How how = How::kIn;
     std::optional<StepReport> rolled;
     uint64_t received = 0;  // bytes of state
   };
   // An error only if this worker cannot go on: it was refused, or its state cannot be restored.
-  Result<Entry> enter(uint64_t restorable, const Recovery::Restore& restore);
+  Result<Entry> enter(const Sources& sources);
 
   int rank() const { return roster_->rank_of(key_); }
   int size() const { return static_cast<int>(roster_->members.size()); }
   const roster::Roster& roster() const { return *roster_; }
+  bool connected() const { return client_->connected(); }
+  bool has_state() const { return recovery_.has_state(); }
+
+  // Collective over the group: the maximum of each byte, and waiting for all.
+  Status combine(std::span<uint8_t> bytes);
+  Status barrier();
 
   // For the commit message: 1 if this worker knows of a newer roster.
   uint8_t roster_byte() const;
@@ -76,6 +97,10 @@ class Crew {
 
   void leave();
   void finished();
+  // From any thread: the group fails, and so does the attempt to form one.
+  void abort(const std::string& why);
+  // From any thread: this worker's own work gets on.
+  void progress() { client_->progress(); }
 
  private:
   class Meeting;

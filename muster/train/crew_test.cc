@@ -70,11 +70,13 @@ class CrewTest : public testing::Test {
     bool in = false;
     for (int64_t steps = 0; !in || counters.step < kSteps;) {
       if (!in) {
-        const auto entry = crew.enter(0, [&](uint64_t) { return session->reset(); });
+        const auto entry = crew.enter({.restorable = [](bool) { return uint64_t{0}; },
+                                       .restore = [&](uint64_t) { return session->reset(); },
+                                       .give_up = {}});
         EXPECT_TRUE(entry.ok()) << entry.error().message();
         if (!entry.ok()) return life;
-        life.released = entry->released;
-        if (entry->released) return life;
+        life.released = entry->how == Crew::Entry::How::kReleased;
+        if (life.released) return life;
         ++life.entries;
         life.received += entry->received;
         in = true;
@@ -82,11 +84,12 @@ class CrewTest : public testing::Test {
       }
       if (steps == dies_after) return life;
       if (steps == leaves_after) crew.leave();
-      const auto report = session->step([&] { return crew.roster_byte(); });
+      const auto report =
+          session->step([&] { return CommitFlags{.newer_roster = crew.roster_byte()}; });
       if (report.ok()) {
         ++steps;
         committed_ = std::max(committed_.load(), counters.step);
-        in = !crew.committed(session->stepper().message().roster_byte());
+        in = !crew.committed(session->stepper().message().flags().newer_roster);
       } else {
         EXPECT_TRUE(crew.lost(report.error())) << report.error().message();
         in = false;

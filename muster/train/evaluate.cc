@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
 
 namespace muster::train {
 
@@ -59,6 +60,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   });
   if (error) return *std::move(error);
   if (group != nullptr) {
+    fault_point(FaultPoint::kEvaluation);
     // As whole rows, so that the parts are those that were computed.
     for (int rank = 0; rank < group->size(); ++rank) {
       const auto part = comm::part_of(batches, rank, group->size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
 
 namespace muster::train {
@@ -37,6 +38,7 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
   MUSTER_CHECK(mine.size() == Report::kBytes, "a report of another size");
   std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(rank * Report::kBytes));
   MUSTER_RETURN_IF_ERROR(group.allgather(std::span(all), options));
+  fault_point(FaultPoint::kRecovery);
   std::vector<Report> reports;
   for (size_t r = 0; r < size; ++r) {
     MUSTER_TRY(auto one, Report::decode({all.data() + r * Report::kBytes, Report::kBytes}));
@@ -90,9 +92,11 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
       const auto part = bytes.subspan(stripe.offset, stripe.bytes);
       if (stripe.source == rank) {
         MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
+        fault_point(FaultPoint::kTransfer);
       } else if (receiver == rank) {
         MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
         outcome.received += part.size();
+        fault_point(FaultPoint::kTransfer);
       }
     }
   }

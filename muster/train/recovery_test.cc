@@ -86,7 +86,7 @@ TEST(Recovery, WhoMissedACommitButHasTheSumsRollsForward) {
     steps(worker, 4);
     auto& stepper = worker.session->stepper();
     ASSERT_TRUE(stepper.compute().ok());
-    ASSERT_TRUE(stepper.commit(0).ok());
+    ASSERT_TRUE(stepper.commit({}).ok());
     // The message of the commit reaches only the first.
     if (group.rank() == 0) {
       ASSERT_TRUE(stepper.apply(stepper.message()).ok());
@@ -111,7 +111,7 @@ TEST(Recovery, IfNobodySawTheCommitAllDoTheStepAgain) {
     ASSERT_TRUE(worker.enter(group).ok());
     steps(worker, 4);
     ASSERT_TRUE(worker.session->stepper().compute().ok());
-    ASSERT_TRUE(worker.session->stepper().commit(0).ok());
+    ASSERT_TRUE(worker.session->stepper().commit({}).ok());
     // The only one that applies it dies.
     if (&worker == &c) {
       ASSERT_TRUE(worker.session->stepper().apply(worker.session->stepper().message()).ok());

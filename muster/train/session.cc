@@ -36,6 +36,11 @@ Status Session::open_data() {
   plan_.bf16 = job_.precision == "bf16";
   MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
 
+  if (plan_.loss.metrics.size() >= kMostMetrics) {
+    return Error(ErrorKind::kJob, "the loss '{}' has {} metrics; at most {} are possible",
+                 job_.model.loss, plan_.loss.metrics.size(), kMostMetrics - 1);
+  }
+
   const auto batch = static_cast<double>(job_.batch);
   double samples = std::numeric_limits<double>::infinity();
   if (job_.passes > 0)
@@ -120,12 +125,12 @@ void Session::assign(std::vector<int> lanes, comm::Group* group, Duration timeou
   timeout_ = timeout;
 }
 
-Result<StepReport> Session::step(const std::function<uint8_t()>& roster_byte) {
+Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
   if (!tried_) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
     tried_ = true;
   }
-  return stepper().run(roster_byte);
+  return stepper().run(flags);
 }
 
 Result<const data::Dataset*> Session::test_data() {
@@ -145,6 +150,24 @@ Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
   return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples, group_,
                          {.timeout = timeout_});
+}
+
+void Session::remember(const EvalReport& report) {
+  Counters& counters = arena_->counters();
+  counters.eval_step = counters.step;
+  for (size_t i = 0; i < report.values.size(); ++i) counters.eval[i] = report.values[i].second;
+  stepper().forget();
+}
+
+EvalReport Session::last_evaluation() const {
+  const Counters& counters = arena_->counters();
+  EvalReport report;
+  if (counters.eval_step < 0) return report;
+  report.values.emplace_back("loss", counters.eval[0]);
+  for (const auto& metric : plan_.loss.metrics) {
+    report.values.emplace_back(metric.name, counters.eval[report.values.size()]);
+  }
+  return report;
 }
 
 Status Session::try_forward() {

@@ -42,6 +42,8 @@ class Session {
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job.
   int64_t total_steps() const { return total_steps_; }
+  // How the samples of this job fall into steps and lanes.
+  const data::BatchPlan& batches() const { return loading_.batches; }
   bool has_test() const { return !job_.data.test.format.empty(); }
 
   // With whom, and which lanes are this worker's, from the arena's present step on. Collective
@@ -51,11 +53,14 @@ class Session {
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
   // the arena's state before, or call assign() after.
-  Result<StepReport> step(const std::function<uint8_t()>& roster_byte = {});
+  Result<StepReport> step(const std::function<CommitFlags()>& flags = {});
   // Its parts, for recovery.
   Stepper& stepper();
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
+  // Puts the figures into the state, as of the present step; and takes them out again.
+  void remember(const EvalReport& report);
+  EvalReport last_evaluation() const;
   // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
   // Runs the model on one sample, and in training mode on as few as a lane may have, so that what

@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
+#include "muster/base/hash.h"
 #include "muster/comm/local_group.h"
 #include "muster/exact/fixed_point.h"
 #include "muster/optim/norm.h"
@@ -59,10 +61,12 @@ void Stepper::assign(std::vector<int> lanes, comm::Group* group, Duration timeou
   timeout_ = timeout;
 }
 
-Result<StepReport> Stepper::run(const std::function<uint8_t()>& roster_byte) {
+Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
   while (true) {
     MUSTER_RETURN_IF_ERROR(compute());
-    MUSTER_RETURN_IF_ERROR(commit(roster_byte ? roster_byte() : uint8_t{0}));
+    fault_point(FaultPoint::kBeforeCommit);
+    MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+    fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply(message_));
     if (report) return *std::move(report);
   }
@@ -118,7 +122,7 @@ Status Stepper::run_lanes() {
   return {};
 }
 
-Status Stepper::commit(uint8_t roster_byte) {
+Status Stepper::commit(const CommitFlags& flags) {
   draft_.clear();
   std::ranges::copy(parts_.sum->seen(), draft_.seen().begin());
   for (const int lane : own_lanes_) {
@@ -126,7 +130,7 @@ Status Stepper::commit(uint8_t roster_byte) {
     result.not_finite = parts_.sum->not_finite(lane);
     draft_.set_lane(lane, result);
   }
-  draft_.set_roster_byte(roster_byte);
+  draft_.set_flags(flags);
   MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
   std::swap(draft_, message_);
   return {};
@@ -134,7 +138,11 @@ Status Stepper::commit(uint8_t roster_byte) {
 
 roster::Position Stepper::position() const {
   const Counters& counters = parts_.arena->counters();
-  return {static_cast<uint64_t>(counters.step), static_cast<uint32_t>(counters.attempt)};
+  // An evaluation changes the state too (the best so far, the last figures), once at most in a
+  // step.
+  const int64_t evaluated = counters.eval_step == counters.step ? 1 : 0;
+  return {static_cast<uint64_t>(counters.step),
+          static_cast<uint32_t>(counters.attempt + evaluated)};
 }
 
 void Stepper::forget() {
@@ -196,6 +204,10 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   counters.attempt = 0;
   counters.redoing = 0;
   counters.samples += report.samples;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const uint64_t used = message.lane(lane).used;
+    counters.ledger = hash64(&used, sizeof(used), counters.ledger);
+  }
   counters.skipped += report.skipped ? 1 : 0;
   holds_sums_ = false;
   return std::optional(report);
@@ -227,10 +239,12 @@ Status Stepper::run_lane(int member, int lane) {
   const auto batch = parts_.loader->take(static_cast<uint64_t>(step), lane);
   result = {.samples = batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
+  result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
   const auto total = data::step_slice(*parts_.batches, static_cast<uint64_t>(step)).count;
   const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
   MUSTER_TRY(result.loss,
              parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
+  if (tick_) tick_();
   return {};
 }
 

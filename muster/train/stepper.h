@@ -70,13 +70,13 @@ class Stepper {
   // `group` must live until the next call. At first: all lanes, alone.
   void assign(std::vector<int> lanes, comm::Group* group, Duration timeout);
 
-  // Computes and commits the arena's next step. `roster_byte`: asked when a commit begins; what it
-  // returns is combined over the workers into message().roster_byte().
-  Result<StepReport> run(const std::function<uint8_t()>& roster_byte = {});
+  // Computes and commits the arena's next step. `flags`: asked when a commit begins; what it
+  // returns is combined over the workers into message().flags().
+  Result<StepReport> run(const std::function<CommitFlags()>& flags = {});
 
   // The parts of it. After a successful compute() the sums are full: holds_sums().
   Status compute();
-  Status commit(uint8_t roster_byte);
+  Status commit(const CommitFlags& flags);
   // Nothing if the step has to be computed again.
   Result<std::optional<StepReport>> apply(const CommitMessage& message);
 
@@ -91,7 +91,10 @@ class Stepper {
   std::optional<roster::Position> message_of() const { return message_of_; }
   // Time for one lane on one thread in the last compute(), on average.
   double lane_seconds() const { return lane_seconds_; }
-  // The arena's state is about to be replaced: sums and message no longer belong to it.
+  // Called from any thread of the team whenever a lane is done: a sign of life.
+  void on_lane(std::function<void()> tick) { tick_ = std::move(tick); }
+  // The arena's state was or is about to be changed by something other than a commit: sums and
+  // message no longer belong to it.
   void forget();
 
  private:
@@ -123,6 +126,7 @@ class Stepper {
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
   double lane_seconds_ = 0;
+  std::function<void()> tick_;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block

@@ -1,31 +1,17 @@
 #include "muster/train/trainer.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
+#include <signal.h>
 
-#include "muster/train/due.h"
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
 #include "muster/train/weights_file.h"
 
 namespace muster::train {
-namespace {
 
-nlohmann::json to_json(const std::vector<std::pair<std::string, double>>& values) {
-  auto object = nlohmann::json::object();
-  for (const auto& [name, value] : values) object[name] = value;
-  return object;
-}
-
-}  // namespace
-
-Trainer::Trainer(Session& session, track::RunDirectory& run, TrainerEnvironment environment)
-    : session_(session),
-      run_(run),
-      env_(std::move(environment)),
-      store_(*env_.files, run.checkpoints(), static_cast<int>(session.job().checkpoint.keep),
-             session.job().checkpoint.best),
-      writer_(store_, *env_.log) {
+Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment, Crew* crew)
+    : session_(session), recorder_(recorder), env_(std::move(environment)), crew_(crew) {
   const auto& job = session_.job();
   const auto& metrics = session_.plan().loss.metrics;
   best_by_ = !job.best_by.empty() ? job.best_by : metrics.empty() ? "loss" : metrics[0].name;
@@ -34,41 +20,55 @@ Trainer::Trainer(Session& session, track::RunDirectory& run, TrainerEnvironment 
   }
 }
 
-Trainer::~Trainer() = default;
-
-Status Trainer::start() {
-  const auto& from = session_.job().model.init_from;
-  if (!from.empty()) {
-    MUSTER_TRY(const auto file, open_weights(*env_.files, from, session_.job().runs));
-    const size_t loaded = session_.arena().load_matching(file);
-    const size_t all = session_.arena().tensors().size();
-    if (loaded == 0) {
-      return Error(
-          ErrorKind::kCheckpoint,
-          "model.init_from: nothing in '{}' has the name and shape of anything in this model",
-          from);
-    }
-    env_.log->info("initial weights: {} of {} tensors from {}", loaded, all, from);
-    if (loaded < all) {
-      warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",
-                       all - loaded, all, from));
-    }
-  }
-  return open_outputs();
+Trainer::~Trainer() {
+  over_ = true;
+  if (stop_watch_) stop_watch_->join();
 }
 
-Status Trainer::resume() {
-  std::vector<std::string> notes;
-  MUSTER_TRY(auto snapshot, store_.load_newest(&notes));
-  for (const auto& note : notes) warn(note);
-  if (!snapshot) {
-    env_.log->info("no checkpoint yet: starting from the beginning");
-    return start();
+Status Trainer::prepare() {
+  MUSTER_TRY(const uint64_t step, restorable(true));
+  return restore(step);
+}
+
+Result<uint64_t> Trainer::restorable(bool sure) {
+  if (!sure) {
+    MUSTER_TRY(const auto snapshots, recorder_.store().list());
+    return snapshots.empty() ? uint64_t{0} : static_cast<uint64_t>(snapshots.back().step);
   }
-  MUSTER_RETURN_IF_ERROR(load(*snapshot));
-  MUSTER_RETURN_IF_ERROR(store_.discard_after(snapshot->step));
-  env_.log->info("resuming after step {}", snapshot->step);
-  return open_outputs();
+  std::vector<std::string> notes;
+  MUSTER_TRY(snapshot_, recorder_.store().load_newest(&notes));
+  for (const auto& note : notes) recorder_.warn(note);
+  return snapshot_ ? static_cast<uint64_t>(snapshot_->step) : uint64_t{0};
+}
+
+Status Trainer::restore(uint64_t step) {
+  last_.reset();
+  const auto looked_at = std::exchange(snapshot_, std::nullopt);
+  if (step == 0) return make_initial();
+  env_.log->info("resuming after step {}", step);
+  if (looked_at && static_cast<uint64_t>(looked_at->step) == step) return load(*looked_at);
+  MUSTER_TRY(const auto snapshot, recorder_.store().load(static_cast<int64_t>(step)));
+  return load(snapshot);
+}
+
+Status Trainer::make_initial() {
+  MUSTER_RETURN_IF_ERROR(session_.reset());
+  const auto& from = session_.job().model.init_from;
+  if (from.empty()) return {};
+  MUSTER_TRY(const auto file, open_weights(*env_.files, from, session_.job().runs));
+  const size_t loaded = session_.arena().load_matching(file);
+  const size_t all = session_.arena().tensors().size();
+  if (loaded == 0) {
+    return Error(
+        ErrorKind::kCheckpoint,
+        "model.init_from: nothing in '{}' has the name and shape of anything in this model", from);
+  }
+  env_.log->info("initial weights: {} of {} tensors from {}", loaded, all, from);
+  if (loaded < all) {
+    recorder_.warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",
+                               all - loaded, all, from));
+  }
+  return {};
 }
 
 Status Trainer::load(const ckpt::Snapshot& snapshot) {
@@ -80,42 +80,10 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
                  snapshot.path, snapshot.step, arena.counters().step);
   }
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
-  saved_step_ = snapshot.step;
-  if (snapshot.meta.contains("test")) {
-    const auto& stored = snapshot.meta["test"];
-    const auto restore = [&](const std::string& name) {
-      // Not finite is stored as null.
-      const bool number = stored.contains(name) && stored[name].is_number();
-      last_eval_.values.emplace_back(name, number ? stored[name].get<double>() : std::nan(""));
-    };
-    restore("loss");
-    for (const auto& metric : session_.plan().loss.metrics) restore(metric.name);
-    last_eval_step_ = snapshot.meta.value("test_step", int64_t{-1});
-  }
   return {};
 }
 
-Status Trainer::open_outputs() {
-  const int64_t step = session_.arena().counters().step;
-  MUSTER_TRY(auto metrics, track::MetricsWriter::open(*env_.files, run_.metrics_file()));
-  metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
-  MUSTER_RETURN_IF_ERROR(metrics_->truncate_after(step));
-  if (session_.job().track.tensorboard) {
-    MUSTER_TRY(auto events, track::EventFileWriter::create(*env_.files, run_.path(), *env_.clock));
-    events_ = std::make_unique<track::EventFileWriter>(std::move(events));
-    if (step > 0) MUSTER_RETURN_IF_ERROR(events_->resume_after(step));
-  }
-  return {};
-}
-
-void Trainer::warn(const std::string& message) {
-  env_.log->warning("{}", message);
-  if (progress_ != nullptr) {
-    progress_->message(message);
-  } else {
-    notices_.push_back(message);
-  }
-}
+double Trainer::elapsed() const { return seconds_before_ + seconds(env_.clock->now() - started_); }
 
 bool Trainer::is_better(double value) const {
   const auto& counters = session_.arena().counters();
@@ -125,104 +93,204 @@ bool Trainer::is_better(double value) const {
   return gain > session_.job().early_stop.least;
 }
 
-bool Trainer::finished() const {
-  const auto& job = session_.job();
-  const auto& counters = session_.arena().counters();
-  if (session_.total_steps() > 0 && counters.step >= session_.total_steps()) return true;
-  return job.early_stop.patience > 0 && counters.stale_evals >= job.early_stop.patience;
+bool Trainer::has_converged() const {
+  const auto patience = session_.job().early_stop.patience;
+  return patience > 0 && session_.arena().counters().stale_evals >= patience;
 }
 
-Result<TrainSummary> Trainer::train(track::Progress& progress) {
-  progress_ = &progress;
-  for (const auto& notice : notices_) progress.message(notice);
-  TrainSummary summary;
-  const auto& job = session_.job();
-  const auto& counters = session_.arena().counters();
-  started_ = last_save_ = last_eval_time_ = env_.clock->now();
-  const auto elapsed = [&] { return seconds(env_.clock->now() - started_); };
-
-  while (!finished()) {
-    summary.signal = env_.stop_signal();
-    if (summary.signal != 0) {
-      summary.reason = EndReason::kSignal;
-      break;
-    }
-    if (job.time > 0 && seconds_before_ + elapsed() >= job.time) {
-      summary.reason = EndReason::kTime;
-      break;
-    }
-    MUSTER_RETURN_IF_ERROR(step());
-  }
-  if (summary.reason == EndReason::kDone && counters.step < session_.total_steps()) {
-    summary.reason = EndReason::kEarlyStop;
-  }
-  // Whoever is told to leave wants to be gone: evaluate only at a real end.
-  if (summary.reason != EndReason::kSignal && session_.has_test() &&
-      last_eval_step_ != counters.step) {
-    MUSTER_RETURN_IF_ERROR(evaluate());
-  }
-  if (saved_step_ != counters.step) MUSTER_RETURN_IF_ERROR(save(false));
-  MUSTER_RETURN_IF_ERROR(writer_.wait());
-  summary.weights_hash = session_.arena().weights_hash().hex();
-  summary.counters = counters;
-  summary.seconds = elapsed();
-  summary.test = last_eval_.values;
-  return summary;
+std::optional<EndReason> Trainer::ending() const {
+  const int64_t total = session_.total_steps();
+  if (total > 0 && session_.arena().counters().step >= total) return EndReason::kDone;
+  if (has_converged()) return EndReason::kEarlyStop;
+  if (flags_.stop != 0) return EndReason::kSignal;
+  if (flags_.time_over != 0) return EndReason::kTime;
+  return std::nullopt;
 }
 
-Status Trainer::step() {
-  const auto& job = session_.job();
+Progressed Trainer::progressed() const {
   const auto& counters = session_.arena().counters();
-  const Moment before = env_.clock->now();
-  MUSTER_TRY(const auto report, session_.step());
-  const Moment now = env_.clock->now();
-  MUSTER_RETURN_IF_ERROR(record_step(report, seconds(now - before)));
+  Progressed at{counters.step, counters.samples, 0, session_.train_samples()};
+  if (counters.step > 0) {
+    const auto last = static_cast<uint64_t>(counters.step - 1);
+    at.last_samples = data::step_slice(session_.batches(), last).count;
+  }
+  return at;
+}
 
-  Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
-  at.seconds_since = seconds(now - last_eval_time_);
-  bool best = false;
-  if (session_.has_test() && is_due(job.eval.every, at)) {
-    const int64_t best_before = counters.best_step;
-    MUSTER_RETURN_IF_ERROR(evaluate());
-    best = counters.best_step != best_before;
-    last_eval_time_ = env_.clock->now();
+int Trainer::stop_wish() {
+  const int signal = env_.stop_signal();
+  if (signal == 0 || crew_ == nullptr || signal != SIGTERM) return signal;
+  crew_->leave();
+  return crew_->size() == 1 || !crew_->connected() ? signal : 0;
+}
+
+CommitFlags Trainer::wishes() {
+  CommitFlags flags;
+  if (crew_ != nullptr) flags.newer_roster = crew_->roster_byte();
+  flags.stop = static_cast<uint8_t>(stop_wish());
+  if (!recorder_.on()) return flags;  // one clock decides
+  const auto& job = session_.job();
+  flags.time_over = job.time > 0 && elapsed() >= job.time ? 1 : 0;
+  auto at = progressed();
+  at.step += 1;
+  at.seconds_since = seconds(env_.clock->now() - last_eval_time_);
+  const bool timed = job.eval.every.unit == config::Every::Unit::kSeconds;
+  flags.evaluate = timed && session_.has_test() && is_due(job.eval.every, at) ? 1 : 0;
+  return flags;
+}
+
+Result<TrainSummary> Trainer::train() {
+  started_ = last_eval_time_ = env_.clock->now();
+  Turn turn = Turn::kEnter;
+  if (crew_ == nullptr) {
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(0, nullptr));
+    turn = Turn::kAdvance;
+  } else {
+    session_.stepper().on_lane([this] { crew_->progress(); });
+    stop_watch_.emplace("stop-watch", [this] { watch_for_stop(); });
   }
-  at.seconds_since = seconds(env_.clock->now() - last_save_);
-  if (is_due(job.checkpoint.every, at) || (best && job.checkpoint.best)) {
-    MUSTER_RETURN_IF_ERROR(save(best));
+  while (turn != Turn::kEnd) {
+    auto next = turn == Turn::kEnter ? enter() : advance();
+    if (!next.ok()) {
+      if (crew_ == nullptr || !crew_->lost(next.error())) return std::move(next).error();
+      next = Turn::kEnter;
+    }
+    turn = *next;
   }
+  over_ = true;
+  recorder_.end();
+  return summary(reason_);
+}
+
+// Told to stop, a crew ends at the next step boundary. But a worker that hangs may never let the
+// others come to it; then each leaves with what it has. Also wakes one that waits for a roster.
+void Trainer::watch_for_stop() {
+  constexpr auto kLook = std::chrono::milliseconds(20);
+  std::optional<Moment> told;
+  while (!over_) {
+    std::this_thread::sleep_for(kLook);
+    if (!told && env_.stop_signal() == SIGINT) told = env_.clock->now();
+    if (!told || env_.clock->now() - *told < env_.patience) continue;
+    gave_up_ = true;
+    crew_->abort("told to stop, and the step does not end");
+    return;
+  }
+}
+
+Result<Trainer::Turn> Trainer::enter() {
+  if (gave_up_) return give_up();
+  const Crew::Sources sources{
+      .restorable = [this](bool sure) { return restorable(sure); },
+      .restore = [this](uint64_t step) { return restore(step); },
+      // Without a group there is nobody to come to a boundary with.
+      .give_up = [this] { return gave_up_ || env_.stop_signal() == SIGINT; },
+  };
+  MUSTER_TRY(const auto entry, crew_->enter(sources));
+  switch (entry.how) {
+    case Crew::Entry::How::kReleased:
+      reason_ = EndReason::kLeft;
+      return Turn::kEnd;
+    case Crew::Entry::How::kFinished:
+      reason_ = ending().value_or(EndReason::kLeft);
+      return Turn::kEnd;
+    case Crew::Entry::How::kGaveUp:
+      return give_up();
+    case Crew::Entry::How::kIn:
+      MUSTER_RETURN_IF_ERROR(take_up(entry));
+      return Turn::kAdvance;
+  }
+  return Turn::kEnd;
+}
+
+// All members are at one position. Come to one mind about what is to be done there, and record it.
+Status Trainer::take_up(const Crew::Entry& entry) {
+  const auto& counters = session_.arena().counters();
+  if (entry.received > 0) last_.reset();
+  if (entry.rolled) {
+    last_ = DoneStep{*entry.rolled, 0, env_.clock->wall()};
+    flags_ = session_.stepper().message().flags();
+    flags_step_ = counters.step;
+  }
+  if (flags_step_ != counters.step) flags_.evaluate = 0;
+  std::array<uint8_t, 3> wishes = {flags_.evaluate, flags_.time_over, flags_.stop};
+  MUSTER_RETURN_IF_ERROR(crew_->combine(wishes));
+  flags_ = {0, wishes[0], wishes[1], wishes[2]};
+  flags_step_ = counters.step;
+
+  if (crew_->rank() != 0) {
+    recorder_.end();
+  } else if (recorder_.on()) {
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, nullptr));
+    if (entry.rolled) MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
+  } else {
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, last_ ? &*last_ : nullptr));
+  }
+  announce_roster();
   return {};
 }
 
-Status Trainer::record_step(const StepReport& report, double seconds) {
-  const auto& counters = session_.arena().counters();
-  progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
-  if (report.redone) env_.log->debug("step {} was redone with wider scales", counters.step);
-  if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
-  const Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
-  if (!is_due(session_.job().track.every, at)) return {};
-  nlohmann::json line = {{"step", counters.step}, {"pass", pass()},
-                         {"loss", report.loss},   {"lr", report.lr},
-                         {"seconds", seconds},    {"samples", counters.samples}};
-  if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
-  MUSTER_RETURN_IF_ERROR(metrics_->write(line));
-  if (events_ == nullptr) return {};
-  const std::array<track::Scalar, 2> scalars = {{{"train/loss", static_cast<float>(report.loss)},
-                                                 {"train/lr", static_cast<float>(report.lr)}}};
-  return events_->add(counters.step, scalars);
+void Trainer::announce_roster() {
+  const auto& roster = crew_->roster();
+  std::vector<roster::WorkerKey> members;
+  for (const auto& member : roster.members) members.push_back(member.key);
+  const bool first = announced_.empty();
+  if (members == announced_) return;
+  announced_ = std::move(members);
+  if (first) return;
+  recorder_.message(fmt::format("roster {}: {}; {} worker{}", roster::sequence_of(roster.number),
+                                roster.reason, crew_->size(), crew_->size() == 1 ? "" : "s"));
 }
 
-double Trainer::pass() const {
-  return static_cast<double>(session_.arena().counters().samples) /
-         static_cast<double>(session_.train_samples());
+Result<Trainer::Turn> Trainer::advance() {
+  if (crew_ == nullptr) {
+    flags_ = wishes();  // of this boundary: there is nobody to agree with
+    flags_step_ = session_.arena().counters().step;
+  }
+  MUSTER_RETURN_IF_ERROR(settle());
+  if (const auto reason = ending()) return conclude(*reason);
+  return step();
+}
+
+// What is due at this boundary and not done yet.
+Status Trainer::settle() {
+  const auto& job = session_.job();
+  const auto& counters = session_.arena().counters();
+  if (counters.step == 0) return {};
+  auto at = progressed();
+  if (session_.has_test() && counters.eval_step != counters.step) {
+    const auto reason = ending();
+    // Whoever is told to leave wants to be gone: evaluate only at a real end.
+    const bool last = reason && *reason != EndReason::kSignal;
+    if (last || flags_.evaluate != 0 || is_due(job.eval.every, at)) {
+      MUSTER_RETURN_IF_ERROR(evaluate());
+    }
+  }
+  if (!recorder_.on() || recorder_.saved()) return {};
+  const bool best = counters.best_step == counters.step;
+  at.seconds_since = seconds(env_.clock->now() - recorder_.last_save());
+  if (!is_due(job.checkpoint.every, at) && !(best && job.checkpoint.best)) return {};
+  return recorder_.save(best, elapsed());
+}
+
+Result<Trainer::Turn> Trainer::step() {
+  const Moment before = env_.clock->now();
+  MUSTER_TRY(const auto report,
+             session_.step([this] { return crew_ != nullptr ? wishes() : CommitFlags{}; }));
+  last_ = DoneStep{report, seconds(env_.clock->now() - before), env_.clock->wall()};
+  MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
+  if (crew_ == nullptr) return Turn::kAdvance;
+  const auto agreed = session_.stepper().message().flags();
+  flags_ = agreed;
+  flags_step_ = session_.arena().counters().step;
+  return crew_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
 }
 
 Status Trainer::evaluate() {
   Counters& counters = session_.arena().counters();
-  progress_->busy("evaluating");
-  MUSTER_TRY(last_eval_, session_.evaluate());
-  last_eval_step_ = counters.step;
-  const double value = last_eval_.at(best_by_);
+  recorder_.evaluating();
+  MUSTER_TRY(const auto report, session_.evaluate());
+  session_.remember(report);
+  const double value = report.at(best_by_);
   if (is_better(value)) {
     counters.best = value;
     counters.best_step = counters.step;
@@ -230,45 +298,85 @@ Status Trainer::evaluate() {
   } else {
     counters.stale_evals += 1;
   }
-  std::vector<track::Metric> shown;
-  for (const auto& [name, v] : last_eval_.values) shown.push_back({name, v});
-  progress_->eval({counters.step, pass(), shown, counters.best_step == counters.step});
-  MUSTER_RETURN_IF_ERROR(
-      metrics_->write({{"step", counters.step}, {"test", to_json(last_eval_.values)}}));
-  if (events_ == nullptr) return {};
-  std::vector<std::string> tags;
-  for (const auto& [name, v] : last_eval_.values) tags.push_back("test/" + name);
-  std::vector<track::Scalar> scalars;
-  for (size_t i = 0; i < tags.size(); ++i) {
-    scalars.push_back({tags[i], static_cast<float>(last_eval_.values[i].second)});
-  }
-  return events_->add(counters.step, scalars);
+  flags_.evaluate = 0;
+  last_eval_time_ = env_.clock->now();
+  return recorder_.evaluated(report);
 }
 
-Status Trainer::save(bool best) {
-  const Arena& arena = session_.arena();
-  nlohmann::json meta = {{"job", session_.job().name},
-                         {"samples", arena.counters().samples},
-                         {"weights_hash", arena.weights_hash().hex()},
-                         {"seconds", seconds_before_ + seconds(env_.clock->now() - started_)}};
-  if (last_eval_step_ >= 0) {
-    meta["test"] = to_json(last_eval_.values);
-    meta["test_step"] = last_eval_step_;
+// Everybody is at the last boundary. Nobody leaves before all is written: if the one that records
+// dies now, another one does it.
+Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
+  reason_ = reason;
+  if (recorder_.on()) {
+    if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
+    MUSTER_RETURN_IF_ERROR(recorder_.flush());
+    const auto result = describe(summary(reason));
+    MUSTER_RETURN_IF_ERROR(reason == EndReason::kSignal ? recorder_.interrupt(flags_.stop, result)
+                                                        : recorder_.finish(result));
   }
-  saved_step_ = arena.counters().step;
-  last_save_ = env_.clock->now();
-  // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
-  MUSTER_RETURN_IF_ERROR(metrics_->sync());
-  MUSTER_TRY(auto* buffer, writer_.begin());
-  buffer->reserve(arena.bytes().size());
-  for (auto& t : arena.model_views(arena.bytes())) {
-    buffer->add_model(std::move(t.name), t.dtype, std::move(t.shape), t.data);
+  if (crew_ != nullptr) {
+    MUSTER_RETURN_IF_ERROR(crew_->barrier());
+    crew_->finished();
   }
-  for (auto& t : arena.state_views(arena.bytes())) {
-    buffer->add_state(std::move(t.name), t.dtype, std::move(t.shape), t.data);
+  return Turn::kEnd;
+}
+
+// Told to stop, and without a group: whoever recorded saves what it has.
+Result<Trainer::Turn> Trainer::give_up() {
+  flags_.stop = static_cast<uint8_t>(env_.stop_signal());
+  reason_ = EndReason::kSignal;
+  if (recorder_.on() && crew_->has_state()) {
+    if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
+    MUSTER_RETURN_IF_ERROR(recorder_.flush());
+    MUSTER_RETURN_IF_ERROR(recorder_.interrupt(flags_.stop, describe(summary(reason_))));
   }
-  writer_.submit({.step = saved_step_, .best = best, .meta = std::move(meta)});
-  return {};
+  return Turn::kEnd;
+}
+
+TrainSummary Trainer::summary(EndReason reason) const {
+  TrainSummary summary;
+  summary.reason = reason;
+  summary.signal = reason == EndReason::kSignal ? flags_.stop : 0;
+  summary.weights_hash = session_.arena().weights_hash().hex();
+  summary.counters = session_.arena().counters();
+  summary.seconds = seconds(env_.clock->now() - started_);
+  summary.test = session_.last_evaluation().values;
+  return summary;
+}
+
+nlohmann::json Trainer::describe(const TrainSummary& summary) const {
+  const auto name = [](EndReason reason) {
+    switch (reason) {
+      case EndReason::kDone:
+        return "done";
+      case EndReason::kTime:
+        return "time";
+      case EndReason::kEarlyStop:
+        return "early_stop";
+      case EndReason::kSignal:
+        return "signal";
+      case EndReason::kLeft:
+        return "left";
+    }
+    return "";
+  };
+  auto test = nlohmann::json::object();
+  for (const auto& [metric, value] : summary.test) test[metric] = value;
+  const auto& counters = summary.counters;
+  return {{"name", session_.job().name},
+          {"weights_hash", summary.weights_hash},
+          {"steps", counters.step},
+          {"samples", counters.samples},
+          {"ledger", fmt::format("{:016x}", counters.ledger)},
+          {"redone_steps", counters.redone},
+          {"skipped_steps", counters.skipped},
+          {"seconds", summary.seconds},
+          {"test", test},
+          {"best_step", counters.best_step},
+          {"ended", name(summary.reason)},
+          {"workers", crew_ != nullptr ? crew_->size() : 1},
+          {"reduction", session_.job().sync.reduction},
+          {"run_dir", recorder_.directory()}};
 }
 
 }  // namespace muster::train

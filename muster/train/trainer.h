@@ -1,14 +1,25 @@
-// A training run from start to end: a Session, with the run directory, checkpoints, evaluation,
-// early stopping and the screen around it.
+// A training run from start to end: a Session, alone or in a crew (crew.h), with evaluation,
+// checkpoints, early stopping and recording (recorder.h) around it.
 //
 // The order of things at a step boundary is fixed, because a checkpoint must hold exactly what an
 // undisturbed run has there: commit, evaluate if due (which may find a new best or decide to stop),
 // checkpoint if due. So whoever resumes from the checkpoint of step s has nothing of step s left to
-// do.
+// do, and whoever comes to a boundary after a recovery does what is left of it, and nothing twice.
+//
+// In a crew all workers do the same at a boundary, because evaluation is work for all. What follows
+// from the state (an evaluation every 500 steps, early stopping) each finds out alone. What does
+// not (a signal, the clock) somebody wishes, the commit combines, and all do it after that step
+// (commit.h: CommitFlags).
+//
+// Signals to a worker of a crew: SIGINT ends the job. SIGTERM sends this worker away, at a step
+// boundary and without a redo; if it is the last one, or nobody is there to let it go, it ends the
+// job. Alone both end it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,12 +27,10 @@
 #include "muster/base/clock.h"
 #include "muster/base/file_system.h"
 #include "muster/base/log.h"
-#include "muster/ckpt/snapshot.h"
-#include "muster/ckpt/snapshot_writer.h"
-#include "muster/track/event_file.h"
-#include "muster/track/metrics.h"
-#include "muster/track/progress.h"
-#include "muster/track/run_directory.h"
+#include "muster/base/thread.h"
+#include "muster/train/crew.h"
+#include "muster/train/due.h"
+#include "muster/train/recorder.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
@@ -31,10 +40,19 @@ struct TrainerEnvironment {
   FileSystem* files;
   const Clock* clock;
   Log* log;
-  std::function<int()> stop_signal;  // the signal that asks to save and leave, or 0
+  std::function<int()> stop_signal;  // SIGINT or SIGTERM, once it has come; or 0
+  // How long the workers of a crew may take, once told to stop, to come to the next step boundary.
+  // Then each leaves with what it has.
+  Duration patience = std::chrono::milliseconds(1200);
 };
 
-enum class EndReason { kDone, kTime, kEarlyStop, kSignal };
+enum class EndReason {
+  kDone,
+  kTime,
+  kEarlyStop,
+  kSignal,  // told to stop
+  kLeft,    // told to go, and the others go on
+};
 
 struct TrainSummary {
   EndReason reason = EndReason::kDone;
@@ -47,49 +65,68 @@ struct TrainSummary {
 
 class Trainer {
  public:
-  // `run` is where everything is written.
-  Trainer(Session& session, track::RunDirectory& run, TrainerEnvironment environment);
+  // `crew`: the others; nullptr: this worker has all lanes.
+  Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment,
+          Crew* crew = nullptr);
   ~Trainer();
 
-  // Starts from model.init_from, if the job says so.
-  Status start();
-  // Starts from the run's newest checkpoint that is whole. If there is none yet, like start().
-  Status resume();
+  // Alone: takes the newest checkpoint of the run that is whole, or else the initial state. In a
+  // crew that is done when the others do not have a state either, in train().
+  Status prepare();
   // Trains to the end, or until told to stop.
-  Result<TrainSummary> train(track::Progress& progress);
+  Result<TrainSummary> train();
+  // What a summary looks like in result.json.
+  nlohmann::json describe(const TrainSummary& summary) const;
 
  private:
-  Status open_outputs();
-  // Into the log, and to the person: at once, or when there is a screen.
-  void warn(const std::string& message);
+  enum class Turn { kAdvance, kEnter, kEnd };
+
+  // Where the state comes from if nobody has it.
+  Result<uint64_t> restorable(bool sure);
+  Status restore(uint64_t step);
   Status load(const ckpt::Snapshot& snapshot);
-  Status step();
+  Status make_initial();
+
+  Result<Turn> enter();
+  Status take_up(const Crew::Entry& entry);
+  Result<Turn> advance();
+  Status settle();
+  Result<Turn> step();
   Status evaluate();
-  Status save(bool best);
-  Status record_step(const StepReport& report, double seconds);
-  // Passes done, as a real number.
-  double pass() const;
+  Result<Turn> conclude(EndReason reason);
+  Result<Turn> give_up();
+
+  CommitFlags wishes();
+  int stop_wish();
+  Progressed progressed() const;
+  double elapsed() const;
   bool is_better(double value) const;
-  bool finished() const;
+  bool has_converged() const;
+  std::optional<EndReason> ending() const;
+  void announce_roster();
+  TrainSummary summary(EndReason reason) const;
+  void watch_for_stop();
 
   Session& session_;
-  track::RunDirectory& run_;
+  Recorder& recorder_;
   TrainerEnvironment env_;
-  track::Progress* progress_ = nullptr;  // while train() runs
-  std::vector<std::string> notices_;     // for when it begins to
-  ckpt::SnapshotStore store_;
-  ckpt::SnapshotWriter writer_;
-  std::unique_ptr<track::MetricsWriter> metrics_;
-  std::unique_ptr<track::EventFileWriter> events_;
+  Crew* crew_;
   std::string best_by_;  // the metric that decides
   bool higher_is_better_ = false;
-  EvalReport last_eval_;
-  int64_t last_eval_step_ = -1;
-  int64_t saved_step_ = -1;
+  // What all agreed on for the boundary after flags_step_ steps. `stop` and `time_over` stay.
+  CommitFlags flags_;
+  int64_t flags_step_ = 0;
+  std::optional<DoneStep> last_;              // the step that led to the present boundary, if known
+  std::optional<ckpt::Snapshot> snapshot_;    // that restorable() has looked at
+  std::vector<roster::WorkerKey> announced_;  // who was in when it was last said
+  EndReason reason_ = EndReason::kDone;       // at the end
   Moment started_;
-  Moment last_save_;
   Moment last_eval_time_;
   double seconds_before_ = 0;  // trained before this process, for time limits
+
+  std::atomic<bool> over_{false};     // no need to watch any more
+  std::atomic<bool> gave_up_{false};  // told to stop, and the others did not come along
+  std::optional<Thread> stop_watch_;
 };
 
 }  // namespace muster::train

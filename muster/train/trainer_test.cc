@@ -49,8 +49,10 @@ class Life {
     auto run = track::RunDirectory::open(*files_, directory);
     EXPECT_TRUE(run.ok());
     run_.emplace(*std::move(run));
+    recorder_ = std::make_unique<Recorder>(
+        *session_, RecorderParts{&*run_, files_.get(), &clock_, &log_, &sink_});
     trainer_ = std::make_unique<Trainer>(
-        *session_, *run_,
+        *session_, *recorder_,
         TrainerEnvironment{files_.get(), &clock_, &log_, [this] {
                              return session_->arena().counters().step >= stop_at_ ? 15 : 0;
                            }});
@@ -60,14 +62,11 @@ class Life {
     stop_at_ = step;
     return *this;
   }
-  Status begin(bool resume) { return resume ? trainer_->resume() : trainer_->start(); }
-  Result<TrainSummary> go() {
-    track::Progress progress(sink_, clock_, {});
-    return trainer_->train(progress);
-  }
+  Status begin() { return trainer_->prepare(); }
+  Result<TrainSummary> go() { return trainer_->train(); }
   // begin and go, both of which must work.
-  TrainSummary live(bool resume = false) {
-    const auto begun = begin(resume);
+  TrainSummary live() {
+    const auto begun = begin();
     EXPECT_TRUE(begun.ok()) << (begun.ok() ? "" : begun.error().message());
     auto summary = go();
     EXPECT_TRUE(summary.ok()) << (summary.ok() ? "" : summary.error().message());
@@ -83,6 +82,7 @@ class Life {
   NoSink sink_;
   std::unique_ptr<Session> session_;
   std::optional<track::RunDirectory> run_;
+  std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<Trainer> trainer_;
   int64_t stop_at_ = 1 << 30;
 };
@@ -91,7 +91,10 @@ std::vector<nlohmann::json> records(const std::string& directory) {
   const auto files = posix_file_system();
   auto metrics = track::read_metrics(*files, directory + "/metrics.jsonl");
   EXPECT_TRUE(metrics.ok());
-  for (auto& record : metrics->records) record.erase("seconds");
+  for (auto& record : metrics->records) {
+    record.erase("seconds");
+    record.erase("time");
+  }
   return metrics->records;
 }
 
@@ -112,14 +115,12 @@ TEST(Trainer, StoppedAndResumedEqualsUndisturbed) {
   const track::TempDirectory temp;
   const auto whole = Life(temp.path() + "/whole", {}).live();
   const std::string parts = temp.path() + "/parts";
-  bool resume = false;
   for (const int64_t stop : {3, 10, 11, 37}) {
-    const auto part = Life(parts, {}).stop_at(stop).live(resume);
+    const auto part = Life(parts, {}).stop_at(stop).live();
     EXPECT_EQ(part.reason, EndReason::kSignal);
     EXPECT_EQ(part.counters.step, stop);
-    resume = true;
   }
-  const auto end = Life(parts, {"threads=1"}).live(true);
+  const auto end = Life(parts, {"threads=1"}).live();
   EXPECT_EQ(end.weights_hash, whole.weights_hash);
   EXPECT_EQ(end.test, whole.test);
   EXPECT_EQ(records(parts), records(temp.path() + "/whole"));
@@ -128,7 +129,7 @@ TEST(Trainer, StoppedAndResumedEqualsUndisturbed) {
 TEST(Trainer, ResumingAFinishedRunChangesNothing) {
   const track::TempDirectory temp;
   const auto first = Life(temp.path() + "/run", {}).live();
-  const auto second = Life(temp.path() + "/run", {}).live(true);
+  const auto second = Life(temp.path() + "/run", {}).live();
   EXPECT_EQ(second.weights_hash, first.weights_hash);
   EXPECT_EQ(second.test, first.test);
 }
@@ -138,7 +139,7 @@ TEST(Trainer, RefusesTheCheckpointOfAnotherModel) {
   (void)Life(temp.path() + "/run", {}).live();
   Life other(temp.path() + "/run",
              {"model.layers=[ linear: { out: 8 }, relu, linear: { out: 2 } ]"});
-  const auto status = other.begin(true);
+  const auto status = other.begin();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().kind(), ErrorKind::kCheckpoint);
   EXPECT_THAT(status.error().message(), HasSubstr("another model"));
@@ -171,7 +172,7 @@ TEST(Trainer, StartsFromTheWeightsOfAnotherRunAndFreezesLayers) {
   (void)Life(first, {}).live();
   Life second(temp.path() + "/second",
               {"model.init_from=" + first, "model.freeze=['0.*']", "steps=7"});
-  ASSERT_TRUE(second.begin(false).ok());
+  ASSERT_TRUE(second.begin().ok());
   auto& arena = second.session().arena();
   const std::vector<float> frozen(arena.tensor(0).begin(), arena.tensor(0).end());
   const std::vector<float> free(arena.tensor(2).begin(), arena.tensor(2).end());
@@ -189,7 +190,7 @@ TEST(Trainer, AFreezePatternThatMatchesNothingIsAMistake) {
 Error failure_of(const std::vector<std::string>& sets) {
   const track::TempDirectory temp;
   Life life(temp.path() + "/run", sets);
-  EXPECT_TRUE(life.begin(false).ok());
+  EXPECT_TRUE(life.begin().ok());
   auto summary = life.go();
   EXPECT_FALSE(summary.ok());
   return summary.ok() ? Error(ErrorKind::kInternal, "it went well") : std::move(summary).error();

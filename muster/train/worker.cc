@@ -10,11 +10,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "muster/base/fault_point.h"
 #include "muster/base/text.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
+#include "muster/train/crew.h"
 #include "muster/train/fingerprint.h"
 #include "muster/train/predict.h"
 #include "muster/train/probe.h"
@@ -31,6 +33,10 @@ struct Arguments {
   std::string run;
   std::string job;
   std::string written;  // the job file as the person wrote it, whose lines errors name
+  std::vector<std::string> coordinators;
+  std::string id = "0";
+  std::string host = "127.0.0.1";
+  std::string name;
   bool resume = false;
   std::string display = "normal";
   std::string checkpoint = "best";
@@ -59,27 +65,6 @@ Result<config::Job> load_job(FileSystem& files, const std::string& path,
   return std::move(loaded.job);
 }
 
-json result_of(const TrainSummary& summary, const Session& session, const std::string& run_dir) {
-  json test = json::object();
-  for (const auto& [name, value] : summary.test) test[name] = value;
-  const auto& counters = summary.counters;
-  return {{"name", session.job().name},
-          {"weights_hash", summary.weights_hash},
-          {"steps", counters.step},
-          {"samples", counters.samples},
-          {"redone_steps", counters.redone},
-          {"skipped_steps", counters.skipped},
-          {"seconds", summary.seconds},
-          {"test", test},
-          {"best_step", counters.best_step},
-          {"ended", summary.reason == EndReason::kDone        ? "done"
-                    : summary.reason == EndReason::kTime      ? "time"
-                    : summary.reason == EndReason::kEarlyStop ? "early_stop"
-                                                              : "signal"},
-          {"reduction", session.job().sync.reduction},
-          {"run_dir", run_dir}};
-}
-
 track::ProgressMode display_mode(const std::string& name) {
   if (name == "json") return track::ProgressMode::kJson;
   if (name == "quiet") return track::ProgressMode::kQuiet;
@@ -91,51 +76,53 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
                      FileSystem& files, const Clock& clock, Log& log) {
   StopSignals signals;
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
-  MUSTER_RETURN_IF_ERROR(run.write_status(track::RunState::kRunning, "", 0, clock));
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 
   auto standard_output = track::FdSink::standard_output();
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
   // then all is on the disk.
   track::BackgroundSink sink(standard_output);
-  track::ProgressOptions options;
-  options.mode = display_mode(args.display);
-  options.total_steps = session->total_steps();
-  options.total_passes = session->job().passes;
-  options.time_limit = std::chrono::nanoseconds(static_cast<int64_t>(session->job().time * 1e9));
-
-  Trainer trainer(*session, run, {&files, &clock, &log, [&] { return signals.received(); }});
-  MUSTER_RETURN_IF_ERROR(args.resume ? trainer.resume() : trainer.start());
-  options.first_step = session->arena().counters().step;
-  track::Progress progress(sink, clock, options);
-  MUSTER_TRY(const auto summary, trainer.train(progress));
-  const json result = result_of(summary, *session, run.path());
-  const bool stopped = summary.reason == EndReason::kSignal;
-  if (!stopped) MUSTER_RETURN_IF_ERROR(run.write_result(result));
-  MUSTER_RETURN_IF_ERROR(run.write_status(
-      stopped ? track::RunState::kInterrupted : track::RunState::kFinished,
-      stopped ? fmt::format("signal {}", summary.signal) : "", summary.counters.step, clock));
-  if (stopped) {
-    progress.message(
-        fmt::format("stopped at step {}, everything is saved; go on with: muster resume {}",
-                    summary.counters.step, run.path()));
+  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display)});
+  std::unique_ptr<Crew> crew;
+  if (!args.coordinators.empty()) {
+    CrewOptions options;
+    options.coordinators = args.coordinators;
+    options.job = args.name.empty() ? session->job().name : args.name;
+    options.id = args.id;
+    options.host = args.host;
+    options.process = getpid();
+    options.fingerprint = take_fingerprint().combined().hex();
+    MUSTER_TRY(crew, Crew::join(*session, std::move(options), clock, log));
   }
-  progress.finish(result);
-  return stopped ? 128 + summary.signal : 0;
+  Trainer trainer(*session, recorder, {&files, &clock, &log, [&] { return signals.received(); }},
+                  crew.get());
+  if (crew == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
+  MUSTER_TRY(const auto summary, trainer.train());
+  return summary.reason == EndReason::kSignal ? 128 + summary.signal : 0;
 }
 
 Result<int> run_train(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   const SystemClock clock;
   MUSTER_TRY(auto run, track::RunDirectory::open(*files, args.run));
-  MUSTER_TRY(const auto lock, run.lock());
-  MUSTER_TRY(auto log, Log::to_file(run.log_file(), LogLevel::kInfo, false));
+  // Of several workers the launcher holds the lock for all.
+  const bool alone = args.coordinators.empty();
+  std::optional<track::RunLock> lock;
+  if (alone) {
+    MUSTER_TRY(lock, run.lock());
+  } else {
+    MUSTER_RETURN_IF_ERROR(files->create_directories(run.worker_logs()));
+  }
+  const auto log_file = alone ? run.log_file() : run.worker_log(args.id);
+  MUSTER_TRY(auto log, Log::to_file(log_file, LogLevel::kInfo, false));
   auto code = train_in(args, registries, run, *files, clock, log);
   if (!code.ok()) {
     log.write(LogLevel::kInfo, "failed: " + code.error().message());
     // The first error is the one to tell; if the status cannot be written either, the lock and the
-    // log still show what happened.
-    (void)run.write_status(track::RunState::kFailed, code.error().message(), 0, clock);
+    // log still show what happened. Of several workers the launcher says how the job ended.
+    if (alone) {
+      (void)run.write_status(track::RunState::kFailed, code.error().message(), 0, clock);
+    }
   }
   return code;
 }
@@ -251,6 +238,11 @@ void add_commands(CLI::App& app, Arguments& args) {
   auto* train = app.add_subcommand("train", "train in a run directory");
   train->add_option("--run", args.run)->required();
   train->add_flag("--resume", args.resume);
+  train->add_option("--coordinator", args.coordinators, "where the others meet; alone without it")
+      ->delimiter(',');
+  train->add_option("--id", args.id, "of this worker's slot");
+  train->add_option("--host", args.host, "where other workers reach this machine");
+  train->add_option("--job-name", args.name, "as the coordinator knows the job");
   train->add_option("--written", args.written, "the job file that the run's was resolved from");
   train->add_option("--display", args.display)->check(CLI::IsMember({"normal", "quiet", "json"}));
   const auto trained = [&](CLI::App* command) {
@@ -293,6 +285,7 @@ void follow_launcher() {
 int worker_main(int argc, char** argv, const Registries& registries) {
   prepare_process();
   follow_launcher();
+  arm_fault_points();
   // A reader that goes away (`muster train ... | head`) ends its own reading, not the run.
   signal(SIGPIPE, SIG_IGN);
   Arguments args;

@@ -105,7 +105,7 @@ class Starting(Several):
             self.assertRegex(address, r"^127\.0\.0\.1:\d+$")
             self.assertEqual(one["words"][:-1],
                              ["train", "--run", f"runs/{run.name}", "--display", "normal", "--written",
-                              str(self.job), "--coordinator", address, "--id"])
+                              str(self.job), "--coordinator", address, "--job-name", run.name, "--id"])
             self.assertTrue(one["group"], "each worker leads a process group of its own")
             self.assertEqual((one["threads"], one["input"]), ("1", "/dev/null"))
             self.assertEqual(int(one["launcher"]), one["parent"])

@@ -111,6 +111,7 @@ def records(run):
         lines = [json.loads(line) for line in f]
     for line in lines:
         line.pop("seconds", None)
+        line.pop("time", None)
     return lines
 
 

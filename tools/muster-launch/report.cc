@@ -35,7 +35,7 @@ Told in_words(const launch::Failure& failure, const std::string& advice) {
 int tell_failure(const launch::Failure& failure, const track::RunDirectory& run,
                  const std::string& again, bool json, Context& context) {
   const std::string advice =
-      fmt::format("the logs are in {}; go on with `{}`", run.workers(), again);
+      fmt::format("the logs are in {}; go on with `{}`", run.worker_logs(), again);
   const Told told = in_words(failure, advice);
   if (failure.last_words.find('\n') != std::string::npos) {
     context.console.note(

@@ -106,7 +106,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   const launch::HeldSignals held;
   const launch::Waker waker;
   MUSTER_TRY(const auto lock, run.lock());
-  MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.workers()));
+  MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
   // What was finished may go on (-s passes=...): from here on only a worker says that it is.
   MUSTER_RETURN_IF_ERROR(
@@ -125,8 +125,9 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
   log.info("the coordinator listens on {}", coordinator->address());
 
-  launch::LocalOptions local{ready.worker, ready.words, run.workers()};
-  local.arguments.insert(local.arguments.end(), {"--coordinator", coordinator->address()});
+  launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
+  local.arguments.insert(local.arguments.end(), {"--coordinator", coordinator->address(),
+                                                "--job-name", run_name(run)});
   launch::LocalStarter starter(std::move(local), held);
 
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);

@@ -70,6 +70,24 @@ Scenario draw_scenario(World& world) {
   return scenario;
 }
 
+constexpr Duration kLongestLane = 48ms;  // the slowest worker takes so long for one
+
+// How long a step of all workers takes at most. A lane that overflows has it done twice.
+Duration longest_step(const Scenario& scenario) {
+  int members = scenario.workers;
+  if (scenario.options.max_workers > 0) {
+    members = std::min(members, static_cast<int>(scenario.options.max_workers));
+  }
+  return 2 * ((scenario.options.lanes + members - 1) / members * kLongestLane + 10ms);
+}
+
+// Steps that may have to be done again when all who had them are gone: those since the last
+// checkpoint, and those of the time it took to write it, of 4 ms at least.
+int most_lost(const Scenario& scenario) {
+  return static_cast<int>(scenario.timing.checkpoint_every) +
+         static_cast<int>(scenario.timing.writing / 4ms);
+}
+
 // The longest time from the last fault to three steps committed by everybody who can be in:
 // somebody may just have been barred; a process has to start; and then, one after the other,
 // everything may have to lapse once.
@@ -80,7 +98,7 @@ Duration bound(const Scenario& scenario) {
   const Duration notice =
       options.lease + options.grace + 6 * options.hang_timeout + timing.operation;
   const Duration retry = options.tries * (options.lease + 2 * timing.form);
-  const Duration steps = 3s;
+  const Duration steps = (most_lost(scenario) + 3) * longest_step(scenario);
   return start + notice + retry + options.longest_bar + 2 * options.rebalance_every + steps;
 }
 
@@ -155,7 +173,7 @@ class Run {
     const bool slow = world_.chance(0.15);
     const bool quick = scenario_.lone != Scenario::Lone::kNo;
     const Duration lane_time =
-        quick ? world_.between(2ms, 5ms) : world_.between(2ms, 12ms) * (slow ? 4 : 1);
+        quick ? world_.between(2ms, 5ms) : world_.between(2ms, kLongestLane / 4) * (slow ? 4 : 1);
     const auto threads = static_cast<int32_t>(1 + world_.below(2));
     workers_.push_back(
         std::make_unique<Worker>(Surroundings{world_, office_, witness_, disk_, meetings_,

@@ -9,6 +9,7 @@
 // undisturbed run;
 // - a key that was put out never counts again;
 // - each sample is used exactly once in every pass of the committed history;
+// - no group goes on from a step before a checkpoint that there was when it was formed;
 // - a run with nothing but joins, leaves and changes of speed redoes no step and aborts no group;
 // - one fault in a quiet job (a killed process, a lost machine, a cut link) holds the others up no
 // longer

@@ -34,6 +34,7 @@ Tally& Tally::operator+=(const Tally& other) {
   rolled += other.rolled;
   received += other.received;
   restored += other.restored;
+  outdated += other.outdated;
   aborted += other.aborted;
   failed += other.failed;
   switched += other.switched;
@@ -56,11 +57,12 @@ std::string Tally::text() const {
       "{} faults, {} steps committed, {} rosters ({} waiting, {} retries, {} for speed, {} "
       "adopted); "
       "groups: {} switched, {} aborted, {} failed; workers: {} rolled forward, {} received, {} "
-      "restored, {} came back, {} left, {} lapsed, {} hung, {} barred; {} attempts given up, {} "
+      "restored ({} for an older state), {} came back, {} left, {} lapsed, {} hung, {} barred; {} "
+      "attempts given up, {} "
       "overflows, {} commits seen by some only",
       faults, steps, rosters, waiting_rosters, retries, lane_moves, adopted, switched, aborted,
-      failed, rolled, received, restored, zombies, left, lapsed, hung, barred, redone, overflows,
-      split);
+      failed, rolled, received, restored, outdated, zombies, left, lapsed, hung, barred, redone,
+      overflows, split);
 }
 
 Witness::Witness(int32_t lanes, uint64_t samples, uint64_t batch)

@@ -27,6 +27,7 @@ struct Tally {
   uint64_t rolled = 0;      // workers that rolled forward
   uint64_t received = 0;    // workers that took over the state
   uint64_t restored = 0;    // from a checkpoint, or begun anew
+  uint64_t outdated = 0;    // of these: had a state, older than the checkpoint
   uint64_t aborted = 0;     // groups left because a roster said so
   uint64_t failed = 0;      // groups that failed under a worker
   uint64_t switched = 0;    // groups left at a step boundary

@@ -349,7 +349,9 @@ void Worker::on_formed() {
   if (world_.plant() == Plant::kRollWithoutSums && has_state_) report.holds_sums = true;
   report.has_message = has_message_;
   report.message_of = message_.of;
-  report.restorable = around_.disk.newest();
+  saved_ = around_.disk.newest();
+  report.restorable = saved_;
+  if (world_.plant() == Plant::kForgetCheckpoints && has_state_) report.restorable = 0;
   report.state_hash = has_state_ && position_.attempt == 0 ? state_ : 0;
   enter(offering);
 }

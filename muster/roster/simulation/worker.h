@@ -18,8 +18,9 @@
 
 namespace muster::roster::simulation {
 
-// What outlives every process: the checkpoints on disk, by step. One that was agreed on can be
-// loaded even if somebody, in the roster or not any more, has written a newer one meanwhile.
+// What outlives every process: the checkpoints on disk, by step, for all to see. Rank 0 of a group
+// writes them. One that was agreed on can be loaded even if somebody, in the roster or not any
+// more, has written a newer one meanwhile.
 struct Disk {
   std::map<uint64_t, uint64_t> states = {{0, kInitialState}};
   uint64_t newest() const { return states.rbegin()->first; }
@@ -33,7 +34,9 @@ struct Timing {
   Duration operation = std::chrono::milliseconds(2500);
   Duration transfer = std::chrono::milliseconds(30);
   Duration leave =
-      std::chrono::seconds(2);  // a worker that is told to go waits this long for its turn
+      std::chrono::seconds(2);    // a worker that is told to go waits this long for its turn
+  uint64_t checkpoint_every = 4;  // steps
+  Duration writing = std::chrono::milliseconds(20);  // of a checkpoint, behind the steps, at most
 };
 
 // Where members of a roster with the same addresses meet.
@@ -109,6 +112,7 @@ class Worker final : public Caller, public GroupMember {
   void reduced(uint64_t sum);
   void committed(const CommitMessage& message);
   void apply(const CommitMessage& message);
+  void save();
   void claim(uint64_t state);
   const std::vector<int32_t>& my_lanes() const;
 
@@ -150,6 +154,7 @@ class Worker final : public Caller, public GroupMember {
   Phase phase_ = Phase::kAgreeing;
   size_t operation_ = 0;
   Agreement agreement_;
+  uint64_t saved_ = 0;              // the newest checkpoint there was when it reported
   std::vector<int32_t> old_lanes_;  // for Plant::kOldLanes
 
   // Its state.

@@ -67,8 +67,14 @@ void Worker::agreed() {
   const Action action = agreement_.actions[static_cast<size_t>(rank_)];
   world_.trace("{}: rank {} of roster {}: {}; it: {}", id(), rank_,
                sequence_of(group_->roster().number), agreement_.reason, action_name(action));
+  if (agreement_.position.step < saved_) {
+    around_.witness.violated(fmt::format("roster {} goes on from {}, but step {} was saved",
+                                         sequence_of(group_->roster().number),
+                                         agreement_.position.text(), saved_));
+  }
   if (action == Action::kRestore) {
     ++around_.witness.tally.restored;
+    if (has_state_) ++around_.witness.tally.outdated;
     position_ = agreement_.position;
     claim(around_.disk.states.at(position_.step));
   } else if (action == Action::kReceive) {
@@ -165,11 +171,19 @@ void Worker::apply(const CommitMessage& message) {
   around_.witness.has(id(), position_, state_);
 }
 
+// A copy is made at the step boundary and written behind: it may be lost with its writer, or be
+// there when its writer is out. A hang of the worker's own thread does not hold it up.
+void Worker::save() {
+  later(world_.between(1ms, around_.timing.writing), [this, step = position_.step, state = state_] {
+    around_.disk.states.emplace(step, state);
+  });
+}
+
 void Worker::committed(const CommitMessage& message) {
   if (world_.plant() != Plant::kDropCommitRule) apply(message);
-  // One writes a checkpoint now and then.
-  if (rank_ == 0 && position_.attempt == 0 && position_.step % 4 == 0) {
-    around_.disk.states.emplace(position_.step, state_);
+  if (rank_ == 0 && position_.attempt == 0 &&
+      position_.step % around_.timing.checkpoint_every == 0) {
+    save();
   }
   uint8_t newer = message.newer;
   if (world_.plant() == Plant::kSwitchAlone) newer = commit_byte(group_->roster(), newest_);

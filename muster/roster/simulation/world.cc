@@ -19,6 +19,8 @@ const std::vector<PlantName>& plants() {
       {Plant::kHalfState, "half-state", "a state counts when its transfer begins"},
       {Plant::kSwitchAlone, "switch-alone", "a planned roster is followed without the commit"},
       {Plant::kNeverAbort, "never-abort", "a group that lost a member is not left"},
+      {Plant::kForgetCheckpoints, "forget-checkpoints",
+       "one that has a state does not look for a newer checkpoint"},
       {Plant::kSilentFailure, "silent-failure", "a failed group is not reported"},
   };
   return all;

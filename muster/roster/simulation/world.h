@@ -24,16 +24,17 @@ inline constexpr int kCoordinator = -1;  // its place in the network; workers ha
 // Mistakes that can be built in on purpose, to see that they are found.
 enum class Plant : uint8_t {
   kNothing,
-  kDropCommitRule,   // applies a step when its sums are there, without hearing the commit
-  kReuseNumbers,     // a coordinator that is started again counts rosters from 1
-  kCountLate,        // one that is out comes back under its old key, as if nothing had been
-  kRollWithoutSums,  // claims the sums of a step before they are complete
-  kOldLanes,         // goes on with the lanes of the roster before
-  kSkipAgreement,    // everybody goes on from where it is
-  kHalfState,        // counts a state as received when the transfer begins
-  kSwitchAlone,      // follows a planned roster at once, without asking in the commit
-  kNeverAbort,       // stays in a group that lost a member
-  kSilentFailure,    // does not tell the coordinator that its group failed
+  kDropCommitRule,     // applies a step when its sums are there, without hearing the commit
+  kReuseNumbers,       // a coordinator that is started again counts rosters from 1
+  kCountLate,          // one that is out comes back under its old key, as if nothing had been
+  kRollWithoutSums,    // claims the sums of a step before they are complete
+  kOldLanes,           // goes on with the lanes of the roster before
+  kSkipAgreement,      // everybody goes on from where it is
+  kHalfState,          // counts a state as received when the transfer begins
+  kSwitchAlone,        // follows a planned roster at once, without asking in the commit
+  kNeverAbort,         // stays in a group that lost a member
+  kForgetCheckpoints,  // one that has a state does not look for a newer checkpoint
+  kSilentFailure,      // does not tell the coordinator that its group failed
 };
 struct PlantName {
   Plant plant;

@@ -8,6 +8,11 @@
 
 namespace muster::roster::wire {
 
+// gRPC writes to standard error what we tell the person in a sentence of our own. After this it
+// does not, in the whole process, unless GRPC_VERBOSITY or GRPC_TRACE asks for it. The two below
+// call it.
+void silence_grpc();
+
 void tune(grpc::ServerBuilder& builder);
 // A channel of its own, that shares no connection and no back-off with others.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address);

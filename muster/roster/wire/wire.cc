@@ -162,6 +162,10 @@ struct Writer {
     for (const std::string& blob : *addresses.blobs) message.add_blobs(blob);
   }
   void operator()(const Released&) const { to.mutable_released(); }
+  void operator()(const Ended& ended) const {
+    to.mutable_ended()->set_finished(ended.finished);
+    to.mutable_ended()->set_reason(ended.reason);
+  }
 };
 
 }  // namespace
@@ -199,6 +203,12 @@ void to_wire(const StatusReport& from, v1::StatusReply& to) {
   to.set_standing(from.standing);
   to.set_finished(from.finished);
   to.set_up_ns(from.up.count());
+  to.set_job(from.job);
+  to.set_lanes(from.lanes);
+  to.set_min_workers(from.min_workers);
+  to.set_max_workers(from.max_workers);
+  to.set_step(from.step);
+  to.set_ended(from.ended);
 }
 
 StatusReport from_wire(const v1::StatusReply& from) {
@@ -220,6 +230,12 @@ StatusReport from_wire(const v1::StatusReply& from) {
   to.standing = from.standing();
   to.finished = from.finished();
   to.up = Duration{from.up_ns()};
+  to.job = from.job();
+  to.lanes = from.lanes();
+  to.min_workers = from.min_workers();
+  to.max_workers = from.max_workers();
+  to.step = from.step();
+  to.ended = from.ended();
   return to;
 }
 

@@ -1,0 +1,49 @@
+// Places where a test can make a process die.
+//
+// A crash is most telling at moments that are hard to hit from outside: between the sum and the
+// commit, in the middle of a checkpoint's files, after a group's addresses are known and before it
+// is connected. `muster verify` aims there: it starts workers with MUSTER_FAULTS=1 and sends one of
+// them the signal SIGRTMIN + point; the process kills itself (SIGKILL, so that nothing is cleaned
+// up) when it next passes that point. Without the variable the signals are not handled and a point
+// costs the reading of a flag.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace muster {
+
+enum class FaultPoint : uint8_t {
+  kNone = 0,
+  kBeforeCommit,  // the sums are complete, the commit has not begun
+  kAfterCommit,   // the commit has succeeded here, and is not applied
+  kCheckpoint,    // some files of a checkpoint are written, not all
+  kTransfer,      // part of the state was sent to a joiner, or received
+  kForming,       // the addresses of a group are known, it is not connected
+  kRecovery,      // the members of a new group have told each other where they are
+  kEvaluation,    // its part of an evaluation is computed, not shared
+};
+inline constexpr int kFaultPoints = 8;  // with kNone
+
+std::string_view fault_point_name(FaultPoint point);  // "commit", ...
+std::optional<FaultPoint> find_fault_point(std::string_view name);
+// The signal that aims at it.
+int fault_signal(FaultPoint point);
+
+// If the environment has MUSTER_FAULTS=1. Call it before there are other threads.
+void arm_fault_points();
+
+namespace internal {
+extern std::atomic<uint8_t> aimed_fault;
+void die_at_fault_point(FaultPoint point);
+}  // namespace internal
+
+inline void fault_point(FaultPoint point) {
+  if (internal::aimed_fault.load(std::memory_order_relaxed) == static_cast<uint8_t>(point)) {
+    internal::die_at_fault_point(point);
+  }
+}
+
+}  // namespace muster

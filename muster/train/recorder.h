@@ -1,0 +1,100 @@
+// What a run leaves behind and what a person sees of it: metrics, TensorBoard events, checkpoints,
+// status and result in the run directory, and the screen.
+//
+// Of the workers of a job one records at a time, the one of rank 0; the others keep a Recorder that
+// is off, so that one of them can take over at any step boundary. Whoever begins to record cuts
+// away what comes after its step, which will come again, with the same bits. One that was put out
+// while it slept does no harm when it wakes up: the metrics file was replaced under it, and its
+// checkpoint is refused because of its older roster (ckpt/snapshot.h).
+//
+// For one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/base/clock.h"
+#include "muster/base/file_system.h"
+#include "muster/base/log.h"
+#include "muster/ckpt/snapshot.h"
+#include "muster/ckpt/snapshot_writer.h"
+#include "muster/track/event_file.h"
+#include "muster/track/metrics.h"
+#include "muster/track/progress.h"
+#include "muster/track/run_directory.h"
+#include "muster/train/session.h"
+
+namespace muster::train {
+
+// Everything must outlive the Recorder.
+struct RecorderParts {
+  track::RunDirectory* run;
+  FileSystem* files;
+  const Clock* clock;
+  Log* log;
+  track::Sink* screen;
+  track::ProgressMode display = track::ProgressMode::kNormal;
+};
+
+// A step that was committed, as this worker saw it.
+struct DoneStep {
+  StepReport report;
+  double seconds = 0;  // it took; 0: not known
+  WallTime when;       // it was committed
+};
+
+class Recorder {
+ public:
+  Recorder(Session& session, const RecorderParts& parts);
+  ~Recorder();
+
+  // From the session's present step on, this worker records. `roster`: of the group, 0 without.
+  // `last`: the step that led here, if this worker knows it: it is recorded again, as whoever
+  // recorded before may have died before or after that.
+  Status begin(uint64_t roster, const DoneStep* last);
+  // Another one does, or nobody. What is being written is finished first.
+  void end();
+  bool on() const { return progress_ != nullptr; }
+  ckpt::SnapshotStore& store() { return store_; }
+  const std::string& directory() const { return parts_.run->path(); }
+
+  // All of these do nothing while it is off, except that warnings always go to the log.
+  Status step(const DoneStep& done);
+  void evaluating();
+  Status evaluated(const EvalReport& report);
+  void message(const std::string& text);
+  void warn(const std::string& text);
+  // Behind the training. `seconds`: of training so far.
+  Status save(bool best, double seconds);
+  // Whether the present step is saved, or about to be.
+  bool saved() const { return saved_step_ == session_.arena().counters().step; }
+  Moment last_save() const { return last_save_; }
+  // Until nothing is left to be written.
+  Status flush();
+  // The end of the run: everything is on the disk when it returns.
+  Status finish(const nlohmann::json& result);
+  Status interrupt(int signal, const nlohmann::json& result);
+
+ private:
+  Status open_outputs(int64_t keep_through);
+  double pass() const;
+
+  Session& session_;
+  const RecorderParts parts_;
+  ckpt::SnapshotStore store_;
+  ckpt::SnapshotWriter writer_;
+  std::unique_ptr<track::MetricsWriter> metrics_;
+  std::unique_ptr<track::EventFileWriter> events_;
+  std::unique_ptr<track::Progress> progress_;
+  std::vector<std::string> notices_;  // for when there is a screen
+  uint64_t roster_ = 0;
+  bool finished_ = false;
+  int64_t saved_step_ = -1;
+  Moment last_save_;
+};
+
+}  // namespace muster::train

@@ -1,0 +1,252 @@
+// Runs of several workers in one run directory: a real coordinator, real groups over loopback, a
+// thread for each worker. Whatever happens, the directory ends up as if one worker had trained
+// alone. (Processes that are killed are in tests/e2e.)
+#include <signal.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/roster/coordinator.h"
+#include "muster/track/temp_directory_testing.h"
+#include "muster/train/jobs_testing.h"
+#include "muster/train/ledger.h"
+#include "muster/train/trainer.h"
+
+namespace muster::train {
+namespace {
+
+const char* const kJob = R"(
+name: points
+model: { layers: [ linear: { out: 16 }, batchnorm, relu, linear: { out: 2 } ] }
+data:
+  train: { format: points, args: { size: 90 } }
+  test: { format: points, args: { size: 50 } }
+batch: 20
+lanes: 5
+steps: 60
+optimizer: { kind: adam, lr: 0.01 }
+eval: { every: 10 steps }
+checkpoint: { every: 7 steps, keep: 2 }
+track: { every: 1 steps }
+threads: 1
+)";
+
+class NoSink final : public track::Sink {
+ public:
+  void write(std::string_view) override {}
+  bool is_terminal() const override { return false; }
+  bool has_colour() const override { return false; }
+  int width() const override { return 80; }
+};
+
+// What a worker is told, and when.
+struct Told {
+  int64_t at_step = -1;
+  int signal = 0;
+};
+struct Life {
+  std::optional<TrainSummary> summary;
+  std::string error;
+};
+
+class TrainerCrewTest : public testing::Test {
+ protected:
+  void start(int expected) {
+    roster::CoordinatorOptions options;
+    options.roster.job = "points";
+    options.roster.lanes = 5;
+    options.roster.expected = expected;
+    options.roster.term = roster::term_from_clock(clock_);
+    auto coordinator = roster::Coordinator::start(std::move(options), clock_);
+    ASSERT_TRUE(coordinator.ok()) << coordinator.error().message();
+    coordinator_ = *std::move(coordinator);
+  }
+
+  track::RunDirectory open_run(const std::string& name) {
+    const auto path = temp_.path() + "/" + name;
+    std::filesystem::create_directories(path);
+    if (!std::filesystem::exists(path + "/job.yaml")) {
+      std::ofstream(path + "/job.yaml") << "muster: 1\n";
+    }
+    auto run = track::RunDirectory::open(*files_, path);
+    EXPECT_TRUE(run.ok());
+    return *std::move(run);
+  }
+
+  // From joining to the end. Without an id: alone.
+  Life live(const std::string& directory, const std::string& id, const Told& told = {},
+            const std::vector<std::string>& sets = {}) {
+    Life life;
+    auto run = open_run(directory);
+    const auto session = open_session(kJob, sets);
+    NoSink sink;
+    Recorder recorder(*session, {&run, files_.get(), &clock_, &log_, &sink});
+    std::unique_ptr<Crew> crew;
+    if (!id.empty()) {
+      CrewOptions options;
+      options.coordinators = {coordinator_->address()};
+      options.job = "points";
+      options.id = id;
+      auto joined = Crew::join(*session, options, clock_, log_);
+      EXPECT_TRUE(joined.ok()) << joined.error().message();
+      crew = *std::move(joined);
+    }
+    const auto signal = [&] {
+      const int64_t step = session->arena().counters().step;
+      newest_ = std::max(newest_.load(), step);
+      return told.at_step >= 0 && step >= told.at_step ? told.signal : 0;
+    };
+    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, signal}, crew.get());
+    if (crew == nullptr) {
+      EXPECT_TRUE(trainer.prepare().ok());
+    }
+    auto summary = trainer.train();
+    if (summary.ok()) {
+      life.summary = *std::move(summary);
+    } else {
+      life.error = summary.error().message();
+    }
+    return life;
+  }
+
+  // Those of a run, without times.
+  std::vector<nlohmann::json> records(const std::string& directory) {
+    auto metrics = track::read_metrics(*files_, temp_.path() + "/" + directory + "/metrics.jsonl");
+    EXPECT_TRUE(metrics.ok());
+    for (auto& record : metrics->records) {
+      record.erase("seconds");
+      record.erase("time");
+    }
+    return metrics->records;
+  }
+
+  std::vector<Life> together(const std::string& directory, const std::vector<Told>& tell,
+                             const std::vector<std::string>& sets = {}) {
+    start(static_cast<int>(tell.size()));
+    std::vector<Life> lives(tell.size());
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < tell.size(); ++i) {
+      threads.emplace_back(
+          [&, i] { lives[i] = live(directory, fmt::format("{}", i), tell[i], sets); });
+    }
+    threads.clear();
+    return lives;
+  }
+
+  void expect_as_alone(const std::string& directory, const Life& life) {
+    ASSERT_TRUE(life.summary) << life.error;
+    const auto alone = live("alone", "");
+    ASSERT_TRUE(alone.summary);
+    EXPECT_EQ(life.summary->weights_hash, alone.summary->weights_hash);
+    EXPECT_EQ(life.summary->counters.ledger, alone.summary->counters.ledger);
+    EXPECT_EQ(life.summary->test, alone.summary->test);
+    EXPECT_EQ(life.summary->counters.best_step, alone.summary->counters.best_step);
+    EXPECT_EQ(records(directory), records("alone"));
+  }
+
+  const track::TempDirectory temp_;
+  const SystemClock clock_;
+  Log log_;
+  std::unique_ptr<FileSystem> files_ = posix_file_system();
+  std::unique_ptr<roster::Coordinator> coordinator_;
+  std::atomic<int64_t> newest_{0};
+};
+
+TEST_F(TrainerCrewTest, SeveralLeaveWhatOneLeaves) {
+  const auto lives = together("run", {{}, {}, {}});
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kDone);
+  }
+  expect_as_alone("run", lives[2]);
+  EXPECT_TRUE(open_run("run").read_result().has_value());
+  EXPECT_EQ(open_run("run").read_status().state, track::RunState::kFinished);
+}
+
+TEST_F(TrainerCrewTest, TheOneThatRecordsMayGoAndAnotherGoesOnRecording) {
+  // Rank 0 is whoever was first; each in turn is told to go.
+  for (size_t leaver = 0; leaver < 3; ++leaver) {
+    std::vector<Told> tell(3);
+    tell[leaver] = {23, SIGTERM};
+    const auto run = fmt::format("run{}", leaver);
+    const auto lives = together(run, tell);
+    ASSERT_TRUE(lives[leaver].summary) << lives[leaver].error;
+    EXPECT_EQ(lives[leaver].summary->reason, EndReason::kLeft);
+    expect_as_alone(run, lives[(leaver + 1) % 3]);
+  }
+}
+
+TEST_F(TrainerCrewTest, OneIsToldToStopAndAllDoAfterTheSameStep) {
+  const auto lives = together("run", {{}, {31, SIGINT}, {}});
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kSignal);
+    EXPECT_EQ(life.summary->signal, SIGINT);
+    EXPECT_EQ(life.summary->counters.step, lives[0].summary->counters.step);
+  }
+  const auto step = lives[0].summary->counters.step;
+  EXPECT_GE(step, 32);
+  ckpt::SnapshotStore store(*files_, temp_.path() + "/run/checkpoints", 2, true);
+  const auto newest = store.load_newest();
+  ASSERT_TRUE(newest.ok() && newest->has_value());
+  EXPECT_EQ((*newest)->step, step);
+  EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
+  // And two others take it up again.
+  const auto rest = together("run", {{}, {}});
+  expect_as_alone("run", rest[1]);
+}
+
+TEST_F(TrainerCrewTest, TheLastOneThatIsToldToGoEndsTheJob) {
+  const auto lives = together("run", {{12, SIGTERM}});
+  ASSERT_TRUE(lives[0].summary) << lives[0].error;
+  EXPECT_EQ(lives[0].summary->reason, EndReason::kSignal);
+  expect_as_alone("run", live("run", ""));
+}
+
+TEST_F(TrainerCrewTest, AJoinerTakesPart) {
+  start(1);
+  Life first, second;
+  {
+    const std::jthread one([&] { first = live("run", "0", {}, {"steps=400"}); });
+    const std::jthread two([&] {
+      while (newest_ < 20) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      second = live("run", "1", {}, {"steps=400"});
+    });
+  }
+  ASSERT_TRUE(first.summary && second.summary) << first.error << second.error;
+  EXPECT_EQ(first.summary->weights_hash, second.summary->weights_hash);
+  EXPECT_EQ(second.summary->reason, EndReason::kDone);
+  const auto alone = live("alone", "", {}, {"steps=400"});
+  EXPECT_EQ(first.summary->weights_hash, alone.summary->weights_hash);
+  EXPECT_EQ(records("run"), records("alone"));
+}
+
+TEST_F(TrainerCrewTest, TimeEndsAJobForAllAtOnce) {
+  const std::vector<std::string> sets = {"steps=100000000", "time=200ms", "eval.every=0",
+                                         "checkpoint.every=0"};
+  const auto lives = together("run", {{}, {}}, sets);
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kTime);
+    EXPECT_EQ(life.summary->counters.step, lives[0].summary->counters.step);
+    EXPECT_EQ(life.summary->counters.eval_step, life.summary->counters.step);
+  }
+}
+
+TEST_F(TrainerCrewTest, TheLedgerIsWhatTheOrderSays) {
+  const auto session = open_session(kJob);
+  const auto lives = together("run", {{}, {23, SIGTERM}, {}});
+  ASSERT_TRUE(lives[0].summary) << lives[0].error;
+  EXPECT_EQ(lives[0].summary->counters.ledger,
+            expected_ledger(session->batches(), session->job().seed, session->train_samples(), 60));
+  EXPECT_NE(lives[0].summary->counters.ledger,
+            expected_ledger(session->batches(), session->job().seed, session->train_samples(), 59));
+}
+
+}  // namespace
+}  // namespace muster::train
