@@ -138,6 +138,9 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
                      client_->reason());
       case Tiding::kReleased:
         return Entry{Entry::How::kReleased, {}, 0};
+      case Tiding::kFinished:
+      case Tiding::kStopped:
+        return Entry{Entry::How::kFinished, {}, 0};
       case Tiding::kOut:
         log_.warning("this worker was put out: {}; it asks in again", client_->reason());
         if (!bits_follow_from_position(session_.job())) recovery_.lose_state();

@@ -2,6 +2,7 @@
 #include <variant>
 
 #include "tools/muster-launch/several.h"
+#include "tools/muster-launch/verify.h"
 #include "tools/muster/program.h"
 
 namespace {
@@ -15,6 +16,9 @@ Outcome carry_out(const TrainArguments& arguments, Context& context) {
 }
 Outcome carry_out(const ResumeArguments& arguments, Context& context) {
   return resume_several(arguments, context);
+}
+Outcome carry_out(const VerifyArguments& arguments, Context& context) {
+  return verify(arguments, context);
 }
 template <typename Other>
 Outcome carry_out(const Other&, Context&) {

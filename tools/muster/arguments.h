@@ -44,6 +44,19 @@ struct ResumeArguments {
   SeveralArguments several;
 };
 
+struct VerifyArguments {
+  std::string job;
+  std::vector<std::string> set;
+  int64_t workers = 4;
+  std::string faults = "kill:20,stop:5,leave:5,join:5";
+  uint64_t seed = 1;
+  bool calm = false;   // one fault at a time
+  std::string folder;  // for both runs; empty: a temporary one
+  bool quiet = false;
+  Format format = Format::kTable;
+  std::string worker;
+};
+
 struct EvalArguments {
   RunChoice run;
   std::string checkpoint;  // best, newest, a step; empty: the best, if one was marked
@@ -133,6 +146,6 @@ using Request =
     std::variant<TextRequest, TrainArguments, ResumeArguments, EvalArguments, PredictArguments,
                  ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
-                 ExportArguments, DoctorArguments, CompletionArguments, VersionArguments>;
+                 VerifyArguments, ExportArguments, DoctorArguments, CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli

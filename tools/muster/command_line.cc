@@ -169,6 +169,29 @@ void add_train(CLI::App* root, Request& request) {
   add_worker(app, a->worker);
 }
 
+void add_verify(CLI::App* root, Request& request) {
+  CLI::App* app = nullptr;
+  auto a = add_command<VerifyArguments>(
+      root, app, "verify", "prove that faults do not change a bit of what a job gives", request);
+  app->add_option("JOB", a->job, "the job file")->type_name("JOB")->required();
+  add_set(app, a->set, "change an option of the job, for both runs");
+  app->add_option("--workers", a->workers, "of the disturbed run; default: 4")
+      ->type_name("N")
+      ->check(whole_number(1));
+  app->add_option("--faults", a->faults,
+                  "which and how many; default: kill:20,stop:5,leave:5,join:5")
+      ->type_name("KIND:N,...");
+  app->add_option("--seed", a->seed, "decides when and whom they hit; default: 1")
+      ->type_name("N")
+      ->check(whole_number(0));
+  app->add_flag("--calm", a->calm, "a fault only when everybody is in again, to measure each");
+  app->add_option("--folder", a->folder, "where both runs are written, and kept")
+      ->type_name("DIR");
+  app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
+  add_format(app, a->format);
+  add_worker(app, a->worker);
+}
+
 void add_resume(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a = add_command<ResumeArguments>(root, app, "resume",
@@ -315,6 +338,7 @@ std::unique_ptr<CLI::App> make_tree(Request& request) {
   root->add_flag_callback(
       "--version", [&request] { request = VersionArguments{}; }, "which Muster this is");
   add_train(root.get(), request);
+  add_verify(root.get(), request);
   add_resume(root.get(), request);
   add_eval(root.get(), request);
   add_predict(root.get(), request);

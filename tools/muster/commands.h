@@ -36,6 +36,7 @@ using Outcome = Result<int>;  // the exit code
 
 Outcome run(const TrainArguments& arguments, Context& context);
 Outcome run(const ResumeArguments& arguments, Context& context);
+Outcome run(const VerifyArguments& arguments, Context& context);
 Outcome run(const EvalArguments& arguments, Context& context);
 Outcome run(const PredictArguments& arguments, Context& context);
 Outcome run(const ConfigCheckArguments& arguments, Context& context);

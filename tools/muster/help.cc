@@ -24,6 +24,12 @@ Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with 
   muster resume latest --workers 2                with another number of workers
 
 A run that ended is only told about. Options that decide the bits cannot change on the way.)"},
+    Examples{"verify", R"(  muster verify examples/lenet-mnist.yaml
+  muster verify job.yaml --workers 4 --faults kill:20,stop:5,leave:5,join:5 --seed 3
+  muster verify job.yaml --faults kill@before-commit:5,kill@checkpoint:5,pair:3,most:2
+
+Trains the job undisturbed on one worker, then on several with these faults at random moments, and
+compares weights, ledger and metrics. Exit code 0: equal; 1: not.)"},
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},

@@ -154,4 +154,6 @@ Outcome run(const ResumeArguments& arguments, Context& context) {
   return launch(*ready, arguments.json, context);
 }
 
+Outcome run(const VerifyArguments&, Context& context) { return hand_over(context); }
+
 }  // namespace muster::cli

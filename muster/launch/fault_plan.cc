@@ -1,0 +1,90 @@
+#include "muster/launch/fault_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "muster/base/random.h"
+#include "muster/base/text.h"
+
+namespace muster::launch {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, FaultKind>, 6> kKinds = {{
+    {"kill", FaultKind::kKill},
+    {"pair", FaultKind::kPair},
+    {"most", FaultKind::kMost},
+    {"stop", FaultKind::kStop},
+    {"leave", FaultKind::kLeave},
+    {"join", FaultKind::kJoin},
+}};
+constexpr std::string_view kAim = "kill@";
+constexpr int kMostOfOne = 100000;
+
+std::optional<Fault> find_fault(std::string_view name) {
+  for (const auto& [word, kind] : kKinds) {
+    if (word == name) return Fault{.kind = kind};
+  }
+  if (!name.starts_with(kAim)) return std::nullopt;
+  const auto point = find_fault_point(name.substr(kAim.size()));
+  if (!point) return std::nullopt;
+  return Fault{.kind = FaultKind::kAimed, .point = *point};
+}
+
+std::string known_faults() {
+  std::string text;
+  for (const auto& [word, kind] : kKinds) text += fmt::format("{}, ", word);
+  for (int i = 1; i < kFaultPoints; ++i) {
+    text += fmt::format("{}{}{}", kAim, fault_point_name(static_cast<FaultPoint>(i)),
+                        i + 1 < kFaultPoints ? ", " : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Fault::name() const {
+  if (kind == FaultKind::kAimed) return fmt::format("{}{}", kAim, fault_point_name(point));
+  for (const auto& [word, of] : kKinds) {
+    if (of == kind) return std::string(word);
+  }
+  return "";
+}
+
+Result<std::vector<Fault>> parse_faults(std::string_view words) {
+  std::vector<Fault> faults;
+  for (const auto& word : split(words, ',')) {
+    const auto colon = word.find(':');
+    const auto name = std::string_view(word).substr(0, colon);
+    const auto fault = find_fault(name);
+    if (!fault) {
+      return Error(ErrorKind::kUsage, "--faults: there is no '{}'; there are: {}", name,
+                   known_faults());
+    }
+    int count = 1;
+    if (colon != std::string::npos) {
+      const char* end = word.data() + word.size();
+      const auto [rest, failed] = std::from_chars(word.data() + colon + 1, end, count);
+      if (failed != std::errc{} || rest != end || count < 0 || count > kMostOfOne) {
+        return Error(ErrorKind::kUsage, "--faults: how many in '{}'? Say for example {}:5", word,
+                     name);
+      }
+    }
+    faults.insert(faults.end(), static_cast<size_t>(count), *fault);
+  }
+  return faults;
+}
+
+void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) {
+  RandomStream random(seed, Purpose::kUser);
+  const uint64_t margin = steps / 20;
+  for (auto& fault : faults) {
+    fault.step = margin + random.below(std::max<uint64_t>(1, steps - 2 * margin));
+    fault.draw = random.next_u64();
+  }
+  std::ranges::stable_sort(faults, {}, &Fault::step);
+}
+
+}  // namespace muster::launch

@@ -1,0 +1,51 @@
+#include "muster/launch/fault_plan.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace muster::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(FaultPlan, IsReadFromWords) {
+  const auto faults = parse_faults("kill:2,stop,kill@checkpoint:1,join:0");
+  ASSERT_TRUE(faults.ok()) << faults.error().message();
+  std::vector<std::string> names;
+  for (const auto& fault : *faults) names.push_back(fault.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"kill", "kill", "stop", "kill@checkpoint"}));
+}
+
+TEST(FaultPlan, SaysWhatThereIs) {
+  for (const char* const words : {"kil:2", "kill@lunch", "", "kill,,stop"}) {
+    const auto faults = parse_faults(words);
+    ASSERT_FALSE(faults.ok()) << words;
+    EXPECT_THAT(faults.error().message(), HasSubstr("kill@before-commit, kill@after-commit"));
+  }
+  for (const char* const words : {"kill:", "kill:x", "kill:-1", "kill:3x"}) {
+    const auto faults = parse_faults(words);
+    ASSERT_FALSE(faults.ok()) << words;
+    EXPECT_THAT(faults.error().message(), HasSubstr("how many"));
+  }
+}
+
+TEST(FaultPlan, IsTheSameForTheSameSeed) {
+  const auto plan = [](uint64_t seed) {
+    auto faults = *parse_faults("kill:30,join:10");
+    schedule_faults(faults, seed, 1000);
+    std::vector<std::pair<uint64_t, std::string>> told;
+    for (const auto& fault : faults) told.emplace_back(fault.step, fault.name());
+    return told;
+  };
+  EXPECT_EQ(plan(3), plan(3));
+  EXPECT_NE(plan(3), plan(4));
+  const auto told = plan(3);
+  EXPECT_TRUE(std::ranges::is_sorted(told, {}, [](const auto& t) { return t.first; }));
+  EXPECT_GE(told.front().first, 50U);
+  EXPECT_LT(told.back().first, 950U);
+}
+
+}  // namespace
+}  // namespace muster::launch
