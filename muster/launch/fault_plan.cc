@@ -81,7 +81,7 @@ void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) 
   RandomStream random(seed, Purpose::kUser);
   const uint64_t margin = steps / 20;
   for (auto& fault : faults) {
-    fault.step = margin + random.below(std::max<uint64_t>(1, steps - 2 * margin));
+    fault.step = margin + random.below(std::max<uint64_t>(1, steps - 4 * margin));
     fault.draw = random.next_u64();
   }
   std::ranges::stable_sort(faults, {}, &Fault::step);

@@ -33,8 +33,8 @@ struct Fault {
 // "kill:20,stop:5". An error says what is wrong and what there is.
 Result<std::vector<Fault>> parse_faults(std::string_view words);
 
-// Gives each fault a step of a job of `steps` steps, at random but in the middle nine tenths, and
-// puts them in that order.
+// Gives each fault a step of a job of `steps` steps, at random but not in its first twentieth nor
+// in its last three (some have to wait until they are possible), and puts them in that order.
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps);
 
 }  // namespace muster::launch

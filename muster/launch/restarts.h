@@ -20,7 +20,7 @@ struct RestartOptions {
   Duration within = std::chrono::minutes(10);
   Duration first_pause = std::chrono::milliseconds(100);  // before the second restart; doubles
   Duration longest_pause = std::chrono::seconds(30);
-  Duration settled = std::chrono::seconds(60);  // who ran this long begins anew
+  Duration settled = std::chrono::seconds(2);  // who ran this long begins anew
 };
 
 struct SlotHistory {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "muster/base/fault_point.h"
 #include "muster/roster/follow.h"
 
@@ -97,7 +99,16 @@ Status Crew::barrier() { return group_->barrier({.timeout = options_.timeout}); 
 
 Result<Crew::Entry> Crew::enter(const Sources& sources) {
   drop_group(Activity::kIdle);
+  const SystemClock clock;
+  Moment connected = clock.now();
   while (true) {
+    if (client_->connected()) connected = clock.now();
+    if (clock.now() - connected > options_.orphaned) {
+      return Error(ErrorKind::kMachine,
+                   "the coordinator ({}) has not answered for {:.0f} s, and without it there is "
+                   "nobody to train with",
+                   fmt::join(options_.coordinators, ", "), seconds(options_.orphaned));
+    }
     if (sources.give_up && sources.give_up()) return Entry{Entry::How::kGaveUp, {}, 0};
     const auto newest = client_->newest();
     key_ = client_->key();

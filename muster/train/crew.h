@@ -47,6 +47,8 @@ struct CrewOptions {
   // Of an operation of the group: only a last resort, the coordinator notices those that hang.
   Duration timeout = std::chrono::minutes(10);
   Duration forming = std::chrono::seconds(10);
+  // How long one that has no group looks for a coordinator that is gone.
+  Duration orphaned = std::chrono::seconds(60);
   bool shared_memory = true;
 };
 

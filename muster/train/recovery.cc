@@ -59,8 +59,8 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
   const auto position = session_.stepper().position();
   // What a checkpoint holds beyond its step (it may have been evaluated there) nobody knew before.
   if (agreement.any(Action::kRestore)) outcome.agreement.position.attempt = position.attempt;
-  MUSTER_CHECK(position == agreement.position, "recovery ended at " + position.text() +
-                                                   ", not at " + agreement.position.text());
+  MUSTER_CHECK(position == agreement.position,
+               "recovery ended at " + position.text() + ", not at " + agreement.position.text());
   return outcome;
 }
 

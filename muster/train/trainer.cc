@@ -121,7 +121,7 @@ int Trainer::stop_wish() {
   const int signal = env_.stop_signal();
   if (signal == 0 || crew_ == nullptr || signal != SIGTERM) return signal;
   crew_->leave();
-  return crew_->size() == 1 || !crew_->connected() ? signal : 0;
+  return crew_->connected() ? 0 : signal;  // else nobody can let it go
 }
 
 CommitFlags Trainer::wishes() {
@@ -248,6 +248,8 @@ Result<Trainer::Turn> Trainer::advance() {
   }
   MUSTER_RETURN_IF_ERROR(settle());
   if (const auto reason = ending()) return conclude(*reason);
+  // The last one does not wait for others to take over: they will find what it saves.
+  if (crew_ != nullptr && crew_->size() == 1 && env_.stop_signal() == SIGTERM) return give_up();
   return step();
 }
 
@@ -316,12 +318,12 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
   }
   if (crew_ != nullptr) {
     MUSTER_RETURN_IF_ERROR(crew_->barrier());
-    crew_->finished();
+    if (reason != EndReason::kSignal) crew_->finished();
   }
   return Turn::kEnd;
 }
 
-// Told to stop, and without a group: whoever recorded saves what it has.
+// Told to go, and there is nobody to agree with: whoever recorded saves what it has.
 Result<Trainer::Turn> Trainer::give_up() {
   flags_.stop = static_cast<uint8_t>(env_.stop_signal());
   reason_ = EndReason::kSignal;

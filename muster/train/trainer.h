@@ -12,8 +12,8 @@
 // (commit.h: CommitFlags).
 //
 // Signals to a worker of a crew: SIGINT ends the job. SIGTERM sends this worker away, at a step
-// boundary and without a redo; if it is the last one, or nobody is there to let it go, it ends the
-// job. Alone both end it.
+// boundary and without a redo; the last one saves before it goes, so that others can go on. If the
+// coordinator is gone too (its launcher was killed), it ends the job. Alone both end it.
 #pragma once
 
 #include <atomic>

@@ -201,7 +201,7 @@ TEST_F(TrainerCrewTest, OneIsToldToStopAndAllDoAfterTheSameStep) {
   expect_as_alone("run", rest[1]);
 }
 
-TEST_F(TrainerCrewTest, TheLastOneThatIsToldToGoEndsTheJob) {
+TEST_F(TrainerCrewTest, TheLastOneThatIsToldToGoSavesFirst) {
   const auto lives = together("run", {{12, SIGTERM}});
   ASSERT_TRUE(lives[0].summary) << lives[0].error;
   EXPECT_EQ(lives[0].summary->reason, EndReason::kSignal);

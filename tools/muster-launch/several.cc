@@ -126,8 +126,8 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   log.info("the coordinator listens on {}", coordinator->address());
 
   launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
-  local.arguments.insert(local.arguments.end(), {"--coordinator", coordinator->address(),
-                                                "--job-name", run_name(run)});
+  local.arguments.insert(local.arguments.end(),
+                         {"--coordinator", coordinator->address(), "--job-name", run_name(run)});
   launch::LocalStarter starter(std::move(local), held);
 
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);

@@ -41,7 +41,7 @@ using launch::FaultKind;
 using std::chrono::milliseconds;
 
 constexpr auto kLook = milliseconds(2);
-constexpr int kDiffers = 1;
+constexpr int kDiffers = 9;  // docs/exit-codes.md
 
 double now_seconds(const Clock& clock) { return seconds(clock.wall().time_since_epoch()); }
 
@@ -68,16 +68,15 @@ class Children {
     running_.insert(pid);
     return pid;
   }
+  // How it ended, if it has. Takes note of all others that have, too.
   std::optional<launch::Ending> ended(pid_t pid) {
-    auto ending = launch::reap(pid);
-    if (ending) running_.erase(pid);
-    return ending;
-  }
-  // Those that have ended are forgotten.
-  void tidy() {
-    for (auto pid = running_.begin(); pid != running_.end();) {
-      pid = launch::reap(*pid) ? running_.erase(pid) : std::next(pid);
+    for (auto running = running_.begin(); running != running_.end();) {
+      const auto ending = launch::reap(*running);
+      if (ending) endings_[*running] = *ending;
+      running = ending ? running_.erase(running) : std::next(running);
     }
+    const auto found = endings_.find(pid);
+    return found == endings_.end() ? std::nullopt : std::optional(found->second);
   }
   // Whether somebody wants us to end.
   bool interrupted() {
@@ -93,6 +92,7 @@ class Children {
  private:
   const launch::HeldSignals& held_;
   std::set<pid_t> running_;
+  std::map<pid_t, launch::Ending> endings_;
 };
 
 // The commits of a run as they come, read from its metrics file. Whoever takes over recording
@@ -175,22 +175,20 @@ class Disturbance {
     streams.read_nothing = true;
     MUSTER_TRY(const pid_t trainer, children_.start(plan_.self, words, streams));
     began_ = now_seconds(context_.clock);
-    auto next = plan_.faults.begin();
+    std::vector<Fault> waiting = plan_.faults;
     std::optional<launch::Ending> ending;
     while (!(ending = children_.ended(trainer))) {
       if (children_.interrupted()) return Error(ErrorKind::kInterrupted, "told to stop");
       commits_.look();
       continue_stopped(false);
       note_aimed();
-      if (next != plan_.faults.end() && commits_.newest() >= next->step && ready() && hit(*next)) {
-        ++next;
-      }
-      children_.tidy();
+      hit_one(waiting);
+      replenish();
       Children::pause_a_bit();
     }
     continue_stopped(true);
     commits_.look();
-    left_ = static_cast<size_t>(plan_.faults.end() - next);
+    left_ = waiting.size();
     measure();
     return ending->signal != 0 ? 128 + ending->signal : ending->exit_code;
   }
@@ -236,6 +234,26 @@ class Disturbance {
            members().size() >= static_cast<size_t>(plan_.workers);
   }
 
+  // The first one whose time has come and that is possible now, as things are.
+  void hit_one(std::vector<Fault>& waiting) {
+    if (waiting.empty() || commits_.newest() < waiting.front().step || !ready()) return;
+    for (auto fault = waiting.begin(); fault != waiting.end(); ++fault) {
+      if (commits_.newest() < fault->step) return;
+      if (!hit(*fault)) continue;
+      waiting.erase(fault);
+      return;
+    }
+  }
+
+  // Who left does not come back, nor does a joiner that was killed. So that there are enough for
+  // the faults to come, others take their place.
+  void replenish() {
+    if (address_.empty()) return;
+    std::erase_if(joiners_, [&](pid_t pid) { return children_.ended(pid).has_value(); });
+    if (plan_.workers - left_by_plan_ + std::ssize(joiners_) >= plan_.workers) return;
+    (void)start_joiner();
+  }
+
   // False: not now.
   bool hit(const Fault& fault) {
     auto in = members();
@@ -272,7 +290,9 @@ class Disturbance {
       case FaultKind::kLeave: {
         const auto own = std::ranges::count_if(in, of_launcher);
         if (in.size() < 2 || (own < 2 && of_launcher(victim))) return false;
-        return strike(fault, {victim}, SIGTERM);
+        if (!strike(fault, {victim}, SIGTERM)) return false;
+        if (of_launcher(victim)) ++left_by_plan_;
+        return true;
       }
       case FaultKind::kJoin:
         return join(fault, in.size());
@@ -323,17 +343,24 @@ class Disturbance {
 
   bool join(const Fault& fault, size_t present) {
     if (present >= static_cast<size_t>(plan_.lanes)) return false;
-    const auto id = fmt::format("joiner-{}", ++joiners_);
+    const auto id = start_joiner();
+    if (id.ok()) {
+      note({fault.name(), fault.kind, *id, now_seconds(context_.clock), commits_.newest()});
+    }
+    return id.ok();
+  }
+
+  Result<std::string> start_joiner() {
+    const auto id = fmt::format("joiner-{}", ++joined_);
     launch::Streams streams;
     streams.read_nothing = true;
-    const auto started = children_.start(
-        plan_.worker, {"train", "--run", run_, "--display", "quiet", "--coordinator", address_,
-                       "--id", id, "--job-name", name_},
-        streams);
-    if (started.ok()) {
-      note({fault.name(), fault.kind, id, now_seconds(context_.clock), commits_.newest()});
-    }
-    return started.ok();
+    MUSTER_TRY(const pid_t pid,
+               children_.start(plan_.worker,
+                               {"train", "--run", run_, "--display", "quiet", "--coordinator",
+                                address_, "--id", id, "--job-name", name_},
+                               streams));
+    joiners_.push_back(pid);
+    return id;
   }
 
   bool is_stopped(int64_t process) const {
@@ -400,7 +427,9 @@ class Disturbance {
   std::vector<Stopped> stopped_;
   std::vector<Aimed> aimed_;
   std::vector<Happened> happened_;
-  int joiners_ = 0;
+  std::vector<pid_t> joiners_;  // that are alive
+  int joined_ = 0;              // how many ever were
+  int left_by_plan_ = 0;        // of those that the launcher started
   size_t left_ = 0;
   double step_seconds_ = 0;
 };
@@ -489,10 +518,10 @@ void tell_times(const Disturbance& disturbance, const std::vector<Happened>& hap
   for (const auto& [kind, name] : kShown) {
     const Spread spread = spread_of(happened, kind);
     if (spread.count == 0) continue;
-    console.line(fmt::format("  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest "
-                             "{:>6.0f} ms",
-                             name, spread.count, 1000 * spread.median, 1000 * spread.worst99,
-                             1000 * spread.worst));
+    console.line(fmt::format(
+        "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest "
+        "{:>6.0f} ms",
+        name, spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst));
   }
 }
 

@@ -321,10 +321,11 @@ class Disturbance {
     const auto id = fmt::format("joiner-{}", ++joiners_);
     launch::Streams streams;
     streams.read_nothing = true;
-    const auto started = children_.start(
-        plan_.worker, {"train", "--run", run_, "--display", "quiet", "--coordinator", address_,
-                       "--id", id, "--job-name", name_},
-        streams);
+    const auto started =
+        children_.start(plan_.worker,
+                        {"train", "--run", run_, "--display", "quiet", "--coordinator", address_,
+                         "--id", id, "--job-name", name_},
+                        streams);
     if (started.ok()) {
       note({fault.name(), fault.kind, id, now_seconds(context_.clock), commits_.newest()});
     }
@@ -480,10 +481,10 @@ void tell_times(const Disturbance& disturbance, const std::vector<Happened>& hap
   for (const auto& [kind, name] : kShown) {
     const Spread spread = spread_of(happened, kind);
     if (spread.count == 0) continue;
-    console.line(fmt::format("  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest "
-                             "{:>6.0f} ms",
-                             name, spread.count, 1000 * spread.median, 1000 * spread.worst99,
-                             1000 * spread.worst));
+    console.line(fmt::format(
+        "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest "
+        "{:>6.0f} ms",
+        name, spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst));
   }
 }
 

@@ -146,6 +146,7 @@ using Request =
     std::variant<TextRequest, TrainArguments, ResumeArguments, EvalArguments, PredictArguments,
                  ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
-                 VerifyArguments, ExportArguments, DoctorArguments, CompletionArguments, VersionArguments>;
+                 VerifyArguments, ExportArguments, DoctorArguments, CompletionArguments,
+                 VersionArguments>;
 
 }  // namespace muster::cli

@@ -185,8 +185,7 @@ void add_verify(CLI::App* root, Request& request) {
       ->type_name("N")
       ->check(whole_number(0));
   app->add_flag("--calm", a->calm, "a fault only when everybody is in again, to measure each");
-  app->add_option("--folder", a->folder, "where both runs are written, and kept")
-      ->type_name("DIR");
+  app->add_option("--folder", a->folder, "where both runs are written, and kept")->type_name("DIR");
   app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
   add_format(app, a->format);
   add_worker(app, a->worker);

@@ -29,7 +29,7 @@ A run that ended is only told about. Options that decide the bits cannot change 
   muster verify job.yaml --faults kill@before-commit:5,kill@checkpoint:5,pair:3,most:2
 
 Trains the job undisturbed on one worker, then on several with these faults at random moments, and
-compares weights, ledger and metrics. Exit code 0: equal; 1: not.)"},
+compares weights, ledger and metrics. Exit code 0: equal; 9: not.)"},
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},
