@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import textwrap
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -69,6 +70,9 @@ class Several(CommandTest):
                                    stderr=subprocess.PIPE, text=True, **options)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
+        limit = threading.Timer(60, process.kill)  # only ends a test that is broken
+        limit.start()
+        self.addCleanup(limit.cancel)
         return process
 
     def noted(self):

@@ -126,8 +126,8 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   log.info("the coordinator listens on {}", coordinator->address());
 
   launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
-  local.arguments.insert(local.arguments.end(), {"--coordinator", coordinator->address(),
-                                                "--job-name", run_name(run)});
+  local.arguments.insert(local.arguments.end(),
+                         {"--coordinator", coordinator->address(), "--job-name", run_name(run)});
   launch::LocalStarter starter(std::move(local), held);
 
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);
@@ -138,9 +138,9 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
     coordinator->exited(id, process, what);
   };
   options.on_event = [&](const std::string& sentence) { log.info("{}", sentence); };
-  options.finished = [&] {
-    return coordinator->status().finished || run.read_status().state == track::RunState::kFinished;
-  };
+  // Not the coordinator's word: for it a job that was stopped is finished too, and whoever records
+  // may still be busy with the last checkpoint when others have left.
+  options.finished = [&] { return run.read_status().state == track::RunState::kFinished; };
   options.can_go_on = [&](size_t slots) {
     return slots + strangers(*coordinator, ids) >= static_cast<size_t>(ready.job.workers.min);
   };
@@ -148,6 +148,10 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), starter, held, waker, context.clock);
   MUSTER_TRY(const auto end, supervisor.run());
+  // Those that others started shall not look for this coordinator for ever.
+  if (strangers(*coordinator, ids) > 0) {
+    coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
+  }
   return report_end(end, run, again(ready, several), json, context);
 }
 
