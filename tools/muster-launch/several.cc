@@ -1,11 +1,7 @@
-#include "tools/muster-launch/several.h"
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "muster/base/log.h"
 #include "muster/launch/local_starter.h"
@@ -13,8 +9,9 @@
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 
+#include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
-#include "tools/muster/find_run.h"
+#include "tools/muster-launch/signpost.h"
 #include "tools/muster/ready_run.h"
 
 namespace muster::cli {
@@ -58,29 +55,6 @@ class WaitingNotice {
   bool told_ = false;
 };
 
-// RUN/coordinator.json while it lives: how `muster status RUN` finds the coordinator.
-class Signpost {
- public:
-  static Result<Signpost> put_up(FileSystem& files, const track::RunDirectory& run,
-                                 const std::string& address) {
-    const nlohmann::json text = {{"address", address}, {"pid", getpid()}};
-    const std::string path = run.coordinator_file();
-    MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path, text.dump() + "\n"));
-    return Signpost(files, path);
-  }
-  Signpost(Signpost&& other) noexcept
-      : files_(std::exchange(other.files_, nullptr)), path_(std::move(other.path_)) {}
-  Signpost& operator=(Signpost&&) = delete;
-  ~Signpost() {
-    if (files_ != nullptr) (void)files_->remove_all(path_);
-  }
-
- private:
-  Signpost(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
-  FileSystem* files_;
-  std::string path_;
-};
-
 std::vector<std::string> slot_ids(int64_t workers) {
   std::vector<std::string> ids;
   for (int64_t i = 0; i < workers; ++i) ids.push_back(fmt::format("{}", i));
@@ -114,7 +88,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
 
   const auto ids = slot_ids(several.workers);
   roster::CoordinatorOptions how;
-  how.roster = roster::options_of(ready.job, run_name(run), static_cast<int32_t>(ids.size()));
+  how.roster = roster::options_of(ready.job, job_name(run), static_cast<int32_t>(ids.size()));
   how.roster.term = roster::term_from_clock(context.clock);
   if (!several.listen.empty()) how.address = several.listen;
   how.on_event = [&](const roster::Event& event) {
@@ -127,7 +101,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
 
   launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
   local.arguments.insert(local.arguments.end(),
-                         {"--coordinator", coordinator->address(), "--job-name", run_name(run)});
+                         {"--coordinator", coordinator->address(), "--job-name", job_name(run)});
   launch::LocalStarter starter(std::move(local), held);
 
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);

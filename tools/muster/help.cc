@@ -24,6 +24,19 @@ Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with 
   muster resume latest --workers 2                with another number of workers
 
 A run that ended is only told about. Options that decide the bits cannot change on the way.)"},
+    Examples{"status", R"(  muster status                                   of the latest run
+  muster status lenet-mnist-20260301-123005 --watch
+  muster status 10.0.0.1:7000 -o json)"},
+    Examples{"join",
+             R"(  muster join                                     one more worker for the latest run
+  muster join /mnt/shared/runs/latest             on another machine
+  muster join 10.0.0.1:7000 --run /mnt/shared/runs/latest
+
+Ctrl-C takes this worker out at the next step; the job goes on.)"},
+    Examples{"coordinator", R"(  muster coordinator job.yaml --listen 10.0.0.1:7000
+  muster coordinator runs/latest --listen 10.0.0.1:7000     go on with a run
+
+It makes a run directory, and trains nothing by itself: add workers with `muster join`.)"},
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},
