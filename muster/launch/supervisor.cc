@@ -247,7 +247,7 @@ class Supervisor::Loop {
   void stop() {
     close_down();
     send_all(SIGCONT);
-    send_all(SIGINT);
+    send_all(options_.stop_signal);
   }
 
   void close_down() {

@@ -1,8 +1,9 @@
 // Keeps the workers of a job going: starts one in each slot, sees each end within a millisecond and
 // says so, starts again (restarts.h), passes signals on, and ends everything when it is time.
 //
-//   SIGINT, SIGTERM, SIGHUP   stop the job: every worker gets SIGCONT and SIGINT (save, leave),
-//                             nobody is started again; who is left after `patience` is killed
+//   SIGINT, SIGTERM, SIGHUP   stop the job: every worker gets SIGCONT and `stop_signal` (save,
+//                             leave), nobody is started again; who is left after `patience` is
+//                             killed
 //   a SIGINT while stopping   kills at once
 //   SIGTSTP, SIGCONT          stop and continue the workers, then us
 //   SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH   to every worker, as they are
@@ -41,6 +42,7 @@ struct SupervisorOptions {
   RestartOptions restarts;
   // From the order to stop, or the end of the job, to SIGKILL. Everything is over 3 s after Ctrl-C.
   Duration patience = std::chrono::milliseconds(2700);
+  int stop_signal = SIGINT;  // what workers are told with: SIGTERM only takes them out of the job
   // How long after SIGKILL to wait for the kernel to be done with them.
   Duration after_kill = std::chrono::milliseconds(200);
 

@@ -119,7 +119,7 @@ TEST_F(SupervisorTest, GivesUpASlotAndGoesOnWithTheOthers) {
   options_.can_go_on = [](size_t slots) { return slots >= 1; };
   const auto end =
       run("if [ $id = 0 ]; then echo try $attempt >&2; kill -SEGV $$; fi;"
-          "while [ $(wc -l < starts.0) -lt 3 ]; do sleep 0.01; done; touch finished");
+          "while ! [ $(wc -l < starts.0) = 3 ]; do sleep 0.01; done; touch finished");
   ASSERT_TRUE(end.ok());
   EXPECT_TRUE(end->finished);
   EXPECT_EQ(starts("0"), 3);

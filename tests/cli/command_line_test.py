@@ -7,7 +7,7 @@ import subprocess
 from harness import MUSTER, USAGE, CommandTest, main
 
 COMMANDS = [
-    "train", "resume", "eval", "predict", "config", "config check", "config show", "config explain",
+    "train", "resume", "status", "join", "coordinator", "eval", "predict", "config", "config check", "config show", "config explain",
     "config schema", "runs", "runs list", "runs show", "runs compare", "export", "doctor",
     "completion", "version",
 ]

@@ -8,11 +8,12 @@ import pty
 import signal
 import subprocess
 import textwrap
+import threading
 import time
 import unittest
 from pathlib import Path
 
-from harness import BIN_DIR, DATA, MUSTER, USAGE, CommandTest, main, wait_until
+from harness import BIN_DIR, DATA, MUSTER, USAGE, CommandTest, main, needs_worker, wait_until
 
 MEMBER = BIN_DIR / "muster_roster_test_worker"
 needs_member = unittest.skipUnless(MEMBER.exists(), "muster_roster_test_worker was not built")
@@ -42,9 +43,10 @@ def forever():
     while True:
         time.sleep(0.01)
 def become_member():
-    os.execv(os.environ["MEMBER"], ["member", argument("--coordinator"), os.path.basename(RUN), ID])
-def follow_launcher():
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    follow_launcher(signal.SIGKILL)
+    os.execv(os.environ["MEMBER"], ["member", argument("--coordinator"), argument("--job-name"), ID])
+def follow_launcher(number=signal.SIGTERM):
+    ctypes.CDLL(None).prctl(1, number)
 """
 
 
@@ -69,6 +71,9 @@ class Several(CommandTest):
                                    stderr=subprocess.PIPE, text=True, **options)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
+        limit = threading.Timer(60, process.kill)  # only ends a test that is broken
+        limit.start()
+        self.addCleanup(limit.cancel)
         return process
 
     def noted(self):
@@ -420,20 +425,149 @@ class Members(Several):
         process.send_signal(signal.SIGINT)
         self.assertIn(process.wait(), (130,))
 
-    def test_the_coordinator_hears_of_an_exit_from_the_launcher(self):
-        self.worker("note(f'up {os.getpid()}'); become_member()")
-        process = self.start(2)
-        log = None
+    def log(self):
+        path = next((self.folder / "runs").glob("tiny-*/launch.log"), None)
+        return path.read_text() if path else ""
 
-        def text():
-            return next((self.folder / "runs").glob("tiny-*/launch.log")).read_text()
-        wait_until(lambda: len(self.noted()) == 2, "two to be up")
-        wait_until(lambda: "worker 1 joins" in text(), text)
+    def start_members(self, workers=2):
+        """A job whose workers are all in."""
+        self.worker("note(f'up {os.getpid()}'); become_member()")
+        process = self.start(workers)
+        wait_until(lambda: self.log().count(" joins") >= workers, self.log)
+        return process
+
+    def status(self, *words):
+        return self.muster("status", *words, "-o", "json")
+
+    def test_a_killed_worker_is_out_and_comes_back(self):
+        process = self.start_members()
         os.kill(int(next(note for note in self.noted() if note[0] == "1")[2]), signal.SIGKILL)
-        wait_until(lambda: "worker 1 was ended by SIGKILL; it is started again" in text(), text)
-        wait_until(lambda: text().count("worker 1 joins") == 2, text)
+        wait_until(lambda: "worker 1 was ended by SIGKILL; it is started again" in self.log(), self.log)
+        wait_until(lambda: self.log().count("worker 1 joins") == 2, self.log)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), 130)
+
+    def test_status_for_people_and_for_programs(self):
+        process = self.start_members()
+        run = self.only_run()
+        address = json.loads((run / "coordinator.json").read_text())["address"]
+        for target in ([], [run.name], [run], [address]):
+            report = self.assert_ok(self.status(*target)).json
+            self.assertEqual((report["job"], report["address"], report["lanes"]), (run.name, address, 4))
+            self.assertEqual({worker["id"] for worker in report["workers"]}, {"0", "1"})
+            self.assertEqual(sorted(sum((worker["lanes"] for worker in report["workers"]), [])), [0, 1, 2, 3])
+            self.assertEqual({worker["state"] for worker in report["workers"]}, {"member"})
+        text = self.assert_ok(self.muster("status")).out
+        for part in (run.name, address, "4 lanes on 2 workers", "worker 1 joins", "last events"):
+            self.assertIn(part, text)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        self.assert_mistake(self.muster("status"), USAGE, "no coordinator now", "nobody trains it")
+        outcome = self.muster("status", address)
+        self.assertEqual(outcome.code, 5, outcome)
+
+    def test_status_can_be_watched_until_the_end(self):
+        process = self.start_members()
+        watch = subprocess.Popen([MUSTER, "status", "--watch", "-o", "json"], cwd=self.folder, env=self.env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(watch.kill)
+        self.assertEqual(len(json.loads(watch.stdout.readline())["workers"]), 2, "one line each time")
+        process.send_signal(signal.SIGINT)
+        _, err = watch.communicate()
+        self.assertEqual(watch.returncode, 0)
+        self.assertIn("the coordinator is gone", err)
+
+    def join(self, *words):
+        process = subprocess.Popen([MUSTER, "join", *map(str, words), "--worker", self.folder / "worker"],
+                                   cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_join_adds_a_worker_that_leaves_again_alone(self):
+        process = self.start_members()
+        run = self.only_run()
+        joined = self.join("--id", "guest")
+        wait_until(lambda: "worker guest joins" in self.log(), self.log)
+        pid = int(next(note for note in self.noted() if note[0] == "guest")[2])
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: self.log().count("worker guest joins") == 2, self.log)
+        joined.send_signal(signal.SIGINT)
+        self.assertEqual(joined.wait(), 130)
+        wait_until(lambda: "worker guest leaves" in self.log(), self.log)
+        self.assertIsNone(process.poll(), "the job goes on")
+        self.assertEqual({w["id"] for w in self.status().json["workers"]}, {"0", "1"})
+        self.assertTrue((run / "workers/guest.err").exists())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+
+    def test_join_by_address(self):
+        process = self.start_members(1)
+        run = self.only_run()
+        address = json.loads((run / "coordinator.json").read_text())["address"]
+        self.assert_mistake(self.muster("join", address, "--worker", self.folder / "worker"), USAGE, "--run DIR")
+        self.assert_mistake(self.muster("join", "--id", "a/b", "--worker", self.folder / "worker"), USAGE, "--id")
+        other = self.folder / "other"
+        other.mkdir()
+        (other / "job.yaml").write_text((run / "job.yaml").read_text())
+        self.assert_mistake(self.muster("join", address, "--run", other, "--worker", self.folder / "worker"),
+                            USAGE, run.name, "not of other")
+        joined = self.join(address, "--run", self.folder / "runs/latest")
+        wait_until(lambda: self.log().count(" joins") == 2, self.log)
+        # It is not left behind when the job ends.
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+        self.assertEqual(joined.wait(), 0)
+
+    def test_a_coordinator_alone_and_one_after_it(self):
+        self.worker("note(f'up {os.getpid()}'); become_member()")
+
+        def coordinator(*words):
+            process = subprocess.Popen([MUSTER, "coordinator", *words], cwd=self.folder, env=self.env,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            self.assertIn("coordinator of tiny-", process.stdout.readline())
+            self.assertIn("add workers with: muster join 127.0.0.1:", process.stderr.readline())
+            return process
+
+        first = coordinator(self.job)
+        run = self.only_run()
+        address = json.loads((run / "coordinator.json").read_text())["address"]
+        joined = self.join("--id", "guest")
+        wait_until(lambda: "worker guest joins" in self.log(), self.log)
+        self.assertEqual(self.status(address).json["workers"][0]["id"], "guest")
+        self.assert_mistake(self.muster("coordinator", run), USAGE, "another process")
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(first.wait(), 0)
+        self.assertIsNone(joined.poll(), "a worker goes on without a coordinator")
+        second = coordinator(run, "--listen", address)
+        wait_until(lambda: [w["id"] for w in self.status(address).json["workers"]] == ["guest"],
+                   "the worker to find the new coordinator")
+        self.assertEqual(len(self.noted()), 1, "it is the same worker")
+        second.send_signal(signal.SIGINT)
+        self.assertEqual(second.wait(), 0)
+
+
+@needs_worker
+class RealWorkers(CommandTest):
+    def weights(self, run):
+        return json.loads((self.folder / run / "result.json").read_text())["weights_hash"]
+
+    def test_stopped_and_resumed_with_other_numbers_the_bits_are_those_of_one(self):
+        job = self.write_job()
+        several = ["-s", "passes=100", "-s", "threads=1"]
+        self.assert_ok(self.muster("train", job, "-q", "--run-dir", "one", *several))
+        process = subprocess.Popen([MUSTER, "train", job, "-q", "--run-dir", "some", "--workers", "3", *several],
+                                   cwd=self.folder, env=self.env, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: (self.folder / "some/checkpoints").exists(), "the first checkpoint")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 143, err)
+        self.assertEqual(json.loads((self.folder / "some/status.json").read_text())["state"], "interrupted")
+        self.assert_ok(self.muster("resume", "./some", "-q", "--workers", "2"))
+        self.assertEqual(self.weights("some"), self.weights("one"))
 
 
 if __name__ == "__main__":

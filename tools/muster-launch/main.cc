@@ -1,7 +1,7 @@
 // muster-launch: what of `muster` needs a coordinator. See README.md in this folder.
 #include <variant>
 
-#include "tools/muster-launch/several.h"
+#include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/verify.h"
 #include "tools/muster/program.h"
 
@@ -19,6 +19,15 @@ Outcome carry_out(const ResumeArguments& arguments, Context& context) {
 }
 Outcome carry_out(const VerifyArguments& arguments, Context& context) {
   return verify(arguments, context);
+}
+Outcome carry_out(const StatusArguments& arguments, Context& context) {
+  return show_status(arguments, context);
+}
+Outcome carry_out(const CoordinatorArguments& arguments, Context& context) {
+  return coordinate(arguments, context);
+}
+Outcome carry_out(const JoinArguments& arguments, Context& context) {
+  return join(arguments, context);
 }
 template <typename Other>
 Outcome carry_out(const Other&, Context&) {

@@ -7,12 +7,6 @@
 namespace muster::cli {
 namespace {
 
-struct Told {
-  ErrorKind kind = ErrorKind::kInternal;
-  std::string sentence;
-  int exit_code = 0;
-};
-
 // A worker's own sentence: the last line it wrote, without what every program of ours puts in
 // front.
 std::string own_sentence(const std::string& last_words) {
@@ -30,22 +24,6 @@ Told in_words(const launch::Failure& failure, const std::string& advice) {
   return {launch::kind_of(failure.ending).value_or(ErrorKind::kInternal),
           fmt::format("{}{}; {}", who, own.empty() ? " " + failure.reason : ": " + own, advice),
           failure.ending.exit_code};
-}
-
-int tell_failure(const launch::Failure& failure, const track::RunDirectory& run,
-                 const std::string& again, bool json, Context& context) {
-  const std::string advice =
-      fmt::format("the logs are in {}; go on with `{}`", run.worker_logs(), again);
-  const Told told = in_words(failure, advice);
-  if (failure.last_words.find('\n') != std::string::npos) {
-    context.console.note(
-        fmt::format("the last words of worker {}, which failed first:", failure.id));
-    for (const auto& line : split(failure.last_words, '\n')) context.console.aside("  " + line);
-  }
-  context.console.error(told.kind, told.sentence, json);
-  (void)run.write_status(track::RunState::kFailed, told.sentence, run.read_status().step,
-                         context.clock);
-  return told.exit_code;
 }
 
 int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
@@ -75,11 +53,30 @@ int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const s
 
 }  // namespace
 
+Told tell_failure(const launch::Failure& failure, const std::string& advice, bool json,
+                  Context& context) {
+  Told told = in_words(failure, advice);
+  if (failure.last_words.find('\n') != std::string::npos) {
+    context.console.note(
+        fmt::format("the last words of worker {}, which failed first:", failure.id));
+    for (const auto& line : split(failure.last_words, '\n')) context.console.aside("  " + line);
+  }
+  context.console.error(told.kind, told.sentence, json);
+  return told;
+}
+
 int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
                bool json, Context& context) {
   if (end.finished) return 0;
   if (end.stopped_by != 0) return tell_stop(end, run, again, json, context);
-  if (end.failure) return tell_failure(*end.failure, run, again, json, context);
+  if (end.failure) {
+    const auto told = tell_failure(
+        *end.failure, fmt::format("the logs are in {}; go on with `{}`", run.worker_logs(), again),
+        json, context);
+    (void)run.write_status(track::RunState::kFailed, told.sentence, run.read_status().step,
+                           context.clock);
+    return told.exit_code;
+  }
   const std::string sentence =
       fmt::format("all workers have left before the job was finished; go on with `{}`", again);
   context.console.error(ErrorKind::kInterrupted, sentence, json);

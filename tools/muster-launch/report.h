@@ -10,6 +10,15 @@
 
 namespace muster::cli {
 
+struct Told {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string sentence;
+  int exit_code = 0;
+};
+// Prints the last words of a worker that failed, and one sentence; `advice` ends it.
+Told tell_failure(const launch::Failure& failure, const std::string& advice, bool json,
+                  Context& context);
+
 // Prints what there is to say, brings the run's status up to date if no worker did, and returns the
 // exit code: 0 if the job is finished, 128 + signal if it was stopped, else that of the worker that
 // failed first. `again`: the command line that goes on with the run.

@@ -1,11 +1,7 @@
-#include "tools/muster-launch/several.h"
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "muster/base/log.h"
 #include "muster/launch/local_starter.h"
@@ -13,8 +9,9 @@
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 
+#include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
-#include "tools/muster/find_run.h"
+#include "tools/muster-launch/signpost.h"
 #include "tools/muster/ready_run.h"
 
 namespace muster::cli {
@@ -58,29 +55,6 @@ class WaitingNotice {
   bool told_ = false;
 };
 
-// RUN/coordinator.json while it lives: how `muster status RUN` finds the coordinator.
-class Signpost {
- public:
-  static Result<Signpost> put_up(FileSystem& files, const track::RunDirectory& run,
-                                 const std::string& address) {
-    const nlohmann::json text = {{"address", address}, {"pid", getpid()}};
-    const std::string path = run.coordinator_file();
-    MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path, text.dump() + "\n"));
-    return Signpost(files, path);
-  }
-  Signpost(Signpost&& other) noexcept
-      : files_(std::exchange(other.files_, nullptr)), path_(std::move(other.path_)) {}
-  Signpost& operator=(Signpost&&) = delete;
-  ~Signpost() {
-    if (files_ != nullptr) (void)files_->remove_all(path_);
-  }
-
- private:
-  Signpost(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
-  FileSystem* files_;
-  std::string path_;
-};
-
 std::vector<std::string> slot_ids(int64_t workers) {
   std::vector<std::string> ids;
   for (int64_t i = 0; i < workers; ++i) ids.push_back(fmt::format("{}", i));
@@ -114,7 +88,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
 
   const auto ids = slot_ids(several.workers);
   roster::CoordinatorOptions how;
-  how.roster = roster::options_of(ready.job, run_name(run), static_cast<int32_t>(ids.size()));
+  how.roster = roster::options_of(ready.job, job_name(run), static_cast<int32_t>(ids.size()));
   how.roster.term = roster::term_from_clock(context.clock);
   if (!several.listen.empty()) how.address = several.listen;
   how.on_event = [&](const roster::Event& event) {
@@ -127,7 +101,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
 
   launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
   local.arguments.insert(local.arguments.end(),
-                         {"--coordinator", coordinator->address(), "--job-name", run_name(run)});
+                         {"--coordinator", coordinator->address(), "--job-name", job_name(run)});
   launch::LocalStarter starter(std::move(local), held);
 
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);
@@ -138,9 +112,9 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
     coordinator->exited(id, process, what);
   };
   options.on_event = [&](const std::string& sentence) { log.info("{}", sentence); };
-  options.finished = [&] {
-    return coordinator->status().finished || run.read_status().state == track::RunState::kFinished;
-  };
+  // Not the coordinator's word: for it a job that was stopped is finished too, and whoever records
+  // may still be busy with the last checkpoint when others have left.
+  options.finished = [&] { return run.read_status().state == track::RunState::kFinished; };
   options.can_go_on = [&](size_t slots) {
     return slots + strangers(*coordinator, ids) >= static_cast<size_t>(ready.job.workers.min);
   };
@@ -148,6 +122,10 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), starter, held, waker, context.clock);
   MUSTER_TRY(const auto end, supervisor.run());
+  // Those that others started shall not look for this coordinator for ever.
+  if (strangers(*coordinator, ids) > 0) {
+    coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
+  }
   return report_end(end, run, again(ready, several), json, context);
 }
 

@@ -211,7 +211,7 @@ class Disturbance {
       const auto object = nlohmann::json::parse(file, nullptr, false);
       if (!object.is_object() || !object.contains("address")) return {};
       address_ = object["address"].get<std::string>();
-      name_ = std::filesystem::path(run_).filename().string();
+      name_ = std::filesystem::canonical(run_).filename().string();
     }
     auto report = roster::fetch_status(address_, milliseconds(500));
     if (!report.ok()) return {};

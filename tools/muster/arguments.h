@@ -57,6 +57,28 @@ struct VerifyArguments {
   std::string worker;
 };
 
+struct StatusArguments {
+  RunChoice run;  // or the address of a coordinator
+  Format format = Format::kTable;
+  bool watch = false;
+};
+
+struct CoordinatorArguments {
+  std::string job;  // a job file, or a run directory to go on with
+  std::vector<std::string> set;
+  std::string run_directory;
+  std::string listen;
+};
+
+struct JoinArguments {
+  RunChoice run;              // or the address of a coordinator
+  std::string run_directory;  // with an address: where the run is, as seen from this machine
+  std::string id;
+  std::string host;
+  bool quiet = false;
+  std::string worker;
+};
+
 struct EvalArguments {
   RunChoice run;
   std::string checkpoint;  // best, newest, a step; empty: the best, if one was marked
@@ -143,7 +165,8 @@ struct TextRequest {
 };
 
 using Request =
-    std::variant<TextRequest, TrainArguments, ResumeArguments, EvalArguments, PredictArguments,
+    std::variant<TextRequest, TrainArguments, ResumeArguments, StatusArguments,
+                 CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
                  ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
                  VerifyArguments, ExportArguments, DoctorArguments, CompletionArguments,

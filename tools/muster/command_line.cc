@@ -204,6 +204,60 @@ void add_resume(CLI::App* root, Request& request) {
   add_worker(app, a->worker);
 }
 
+CLI::Validator worker_id() {
+  const auto check = [](const std::string& text) {
+    const auto plain = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '.' || c == '_' || c == '-';
+    };
+    if (!text.empty() && text.size() <= 100 && text[0] != '.' && std::ranges::all_of(text, plain)) {
+      return std::string();
+    }
+    return fmt::format("must be letters, digits, '-', '_' and '.', not '{}'", text);
+  };
+  return CLI::Validator(check, "");
+}
+
+void add_job_of_several(CLI::App* root, Request& request) {
+  CLI::App* app = nullptr;
+  const char* where = "a run, or HOST:PORT of a coordinator; default: the latest run";
+  auto status = add_command<StatusArguments>(
+      root, app, "status", "who trains a job of several workers, and what happened", request);
+  app->add_option("RUN", status->run.name, where)->type_name("RUN");
+  add_runs(app, status->run.runs);
+  app->add_flag("-w,--watch", status->watch, "again every second, until the job ends");
+  add_format(app, status->format);
+
+  auto join = add_command<JoinArguments>(
+      root, app, "join", "add a worker on this machine to a job that is running", request);
+  app->add_option("RUN", join->run.name, where)->type_name("RUN");
+  add_runs(app, join->run.runs);
+  app->add_option("--run", join->run_directory,
+                  "with HOST:PORT: the run's directory, on storage that all workers share")
+      ->type_name("DIR");
+  app->add_option("--id", join->id, "the worker's name in the job; default: this machine's")
+      ->type_name("ID")
+      ->check(worker_id());
+  app->add_option("--host", join->host,
+                  "where the other workers reach this machine; default: as the coordinator does")
+      ->type_name("HOST");
+  app->add_flag("-q,--quiet", join->quiet, "no progress");
+  add_worker(app, join->worker);
+
+  auto coordinator = add_command<CoordinatorArguments>(
+      root, app, "coordinator", "a coordinator alone, for workers that join", request);
+  app->add_option("JOB", coordinator->job, "a job file, or a run directory to go on with")
+      ->type_name("FILE")
+      ->required();
+  add_set(app, coordinator->set, "change an option of the job; may be repeated");
+  app->add_option("--listen", coordinator->listen,
+                  "where workers reach it; default: 127.0.0.1:0, this machine only")
+      ->type_name("HOST:PORT");
+  app->add_option("--run-dir", coordinator->run_directory,
+                  "where this run is written; must not exist yet")
+      ->type_name("DIR");
+}
+
 void add_eval(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a = add_command<EvalArguments>(root, app, "eval", "measure a trained model on test data",
@@ -339,6 +393,7 @@ std::unique_ptr<CLI::App> make_tree(Request& request) {
   add_train(root.get(), request);
   add_verify(root.get(), request);
   add_resume(root.get(), request);
+  add_job_of_several(root.get(), request);
   add_eval(root.get(), request);
   add_predict(root.get(), request);
   add_config(root.get(), request);

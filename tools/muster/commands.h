@@ -3,7 +3,8 @@
 // code.
 //
 //   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
-//   hand_over.h          what needs a coordinator is done by another program, muster-launch
+//   hand_over.cc         status, join, coordinator, and train with several workers are done by
+//                        another program, muster-launch
 //   ask_commands.cc      eval, predict: the worker answers
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
@@ -37,6 +38,9 @@ using Outcome = Result<int>;  // the exit code
 Outcome run(const TrainArguments& arguments, Context& context);
 Outcome run(const ResumeArguments& arguments, Context& context);
 Outcome run(const VerifyArguments& arguments, Context& context);
+Outcome run(const StatusArguments& arguments, Context& context);
+Outcome run(const CoordinatorArguments& arguments, Context& context);
+Outcome run(const JoinArguments& arguments, Context& context);
 Outcome run(const EvalArguments& arguments, Context& context);
 Outcome run(const PredictArguments& arguments, Context& context);
 Outcome run(const ConfigCheckArguments& arguments, Context& context);

@@ -20,4 +20,8 @@ Error hand_over(Context& context) {
   return io_error(errno, fmt::format("cannot start '{}'", *program));
 }
 
+Outcome run(const StatusArguments&, Context& context) { return hand_over(context); }
+Outcome run(const CoordinatorArguments&, Context& context) { return hand_over(context); }
+Outcome run(const JoinArguments&, Context& context) { return hand_over(context); }
+
 }  // namespace muster::cli

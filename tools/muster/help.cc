@@ -30,6 +30,19 @@ A run that ended is only told about. Options that decide the bits cannot change 
 
 Trains the job undisturbed on one worker, then on several with these faults at random moments, and
 compares weights, ledger and metrics. Exit code 0: equal; 9: not.)"},
+    Examples{"status", R"(  muster status                                   of the latest run
+  muster status lenet-mnist-20260301-123005 --watch
+  muster status 10.0.0.1:7000 -o json)"},
+    Examples{"join",
+             R"(  muster join                                     one more worker for the latest run
+  muster join /mnt/shared/runs/latest             on another machine
+  muster join 10.0.0.1:7000 --run /mnt/shared/runs/latest
+
+Ctrl-C takes this worker out at the next step; the job goes on.)"},
+    Examples{"coordinator", R"(  muster coordinator job.yaml --listen 10.0.0.1:7000
+  muster coordinator runs/latest --listen 10.0.0.1:7000     go on with a run
+
+It makes a run directory, and trains nothing by itself: add workers with `muster join`.)"},
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},

@@ -83,6 +83,16 @@ std::string resume_command(const track::RunDirectory& run) {
   return "muster resume " + (in_default_place ? run_name(run) : run.path());
 }
 
+Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,
+                                           Context& context) {
+  const std::string yaml = config::resolved_yaml(job);
+  if (!run_directory.empty()) return create_at(run_directory, yaml, context.files);
+  MUSTER_TRY(auto run,
+             track::RunDirectory::create(context.files, job.runs, job.name, context.clock));
+  MUSTER_RETURN_IF_ERROR(run.write_job(yaml));
+  return run;
+}
+
 Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
   MUSTER_TRY(auto loaded, config::load_job(sources));
@@ -91,20 +101,10 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
   MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
 
-  const std::string yaml = config::resolved_yaml(loaded.job);
-  const auto ready = [&](track::RunDirectory run) {
-    auto words = train_words(run, arguments.quiet, arguments.json);
-    words.insert(words.end(), {"--written", arguments.job});
-    return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words)};
-  };
-  if (!arguments.run_directory.empty()) {
-    MUSTER_TRY(auto run, create_at(arguments.run_directory, yaml, context.files));
-    return ready(std::move(run));
-  }
-  MUSTER_TRY(auto run, track::RunDirectory::create(context.files, loaded.job.runs, loaded.job.name,
-                                                   context.clock));
-  MUSTER_RETURN_IF_ERROR(run.write_job(yaml));
-  return ready(std::move(run));
+  MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
+  auto words = train_words(run, arguments.quiet, arguments.json);
+  words.insert(words.end(), {"--written", arguments.job});
+  return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words)};
 }
 
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context) {

@@ -21,6 +21,10 @@ struct ReadyRun {
   std::vector<std::string> words;  // for it: train --run ...
 };
 
+// A new directory with the job in it, where the arguments say.
+Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,
+                                           Context& context);
+
 Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context);
 // Nothing if the run is finished, which then has been told.
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context);

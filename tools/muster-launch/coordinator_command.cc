@@ -1,0 +1,87 @@
+#include <signal.h>
+
+#include <filesystem>
+
+#include "muster/base/log.h"
+#include "muster/config/load.h"
+#include "muster/config/table.h"
+#include "muster/launch/process.h"
+#include "muster/roster/coordinator.h"
+#include "muster/roster/job_options.h"
+
+#include "tools/muster-launch/launch_commands.h"
+#include "tools/muster-launch/signpost.h"
+#include "tools/muster/find_run.h"
+#include "tools/muster/job_sources.h"
+#include "tools/muster/ready_run.h"
+
+namespace muster::cli {
+namespace {
+
+struct RunAndJob {
+  track::RunDirectory run;
+  config::Job job;
+};
+
+Result<RunAndJob> prepare(const CoordinatorArguments& arguments, Context& context) {
+  if (context.files.exists(arguments.job + "/job.yaml")) {
+    if (!arguments.set.empty() || !arguments.run_directory.empty()) {
+      return Error(ErrorKind::kUsage,
+                   "'{}' is a run: it goes on as it is, without -s and --run-dir", arguments.job);
+    }
+    MUSTER_TRY(auto run, find_run({arguments.job + "/", ""}, context.files));
+    MUSTER_TRY(auto job, load_run_job(run, {}, {}, "", context.files));
+    return RunAndJob{std::move(run), std::move(job)};
+  }
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(auto loaded, config::load_job(sources));
+  for (const auto& warning : loaded.warnings) context.console.warning(warning);
+  MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
+  return RunAndJob{std::move(run), std::move(loaded.job)};
+}
+
+int wait_for_the_end(const launch::HeldSignals& held) {
+  while (true) {
+    const int number = sigwaitinfo(&held.set(), nullptr);
+    if (number == SIGINT || number == SIGTERM || number == SIGHUP) return number;
+    if (number == SIGTSTP) raise(SIGSTOP);
+  }
+}
+
+}  // namespace
+
+Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto made, prepare(arguments, context));
+  const auto& run = made.run;
+  const launch::HeldSignals held;  // before there are threads
+  MUSTER_TRY(const auto lock, run.lock());
+  MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
+  roster::CoordinatorOptions options;
+  options.roster = roster::options_of(made.job, job_name(run), 0);
+  options.roster.term = roster::term_from_clock(context.clock);
+  // Workers of one that ran here before may be training.
+  options.roster.fresh = false;
+  if (!arguments.listen.empty()) options.address = arguments.listen;
+  // In the coordinator's thread, the only one that writes to standard output from now on.
+  options.on_event = [&](const roster::Event& event) {
+    log.info("{}", event.text);
+    context.console.line(fmt::format("{}  {}", utc_timestamp(context.clock.wall()), event.text));
+    (void)context.console.flush();
+  };
+  std::error_code failed;
+  const auto folder = std::filesystem::absolute(run.path(), failed).string();
+  // What is to be said first is said before anybody can join.
+  context.console.line(fmt::format("coordinator of {}", job_name(run)));
+  MUSTER_RETURN_IF_ERROR(context.console.flush());
+  MUSTER_TRY(auto coordinator, roster::Coordinator::start(std::move(options), context.clock));
+  MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
+  context.console.aside(
+      fmt::format("add workers with: muster join {} --run {}", coordinator->address(), folder));
+  const int number = wait_for_the_end(held);
+  coordinator.reset();
+  context.console.note(fmt::format("ended by {}; workers go on, and look for another coordinator",
+                                   launch::signal_name(number)));
+  return 0;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,71 @@
+#include "tools/muster-launch/signpost.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/muster/find_run.h"
+
+namespace muster::cli {
+
+Result<Signpost> Signpost::put_up(FileSystem& files, const track::RunDirectory& run,
+                                  const std::string& address) {
+  const nlohmann::json text = {{"address", address}, {"pid", getpid()}};
+  const std::string path = run.coordinator_file();
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path, text.dump() + "\n"));
+  return Signpost(files, path);
+}
+
+Signpost::Signpost(Signpost&& other) noexcept
+    : files_(std::exchange(other.files_, nullptr)), path_(std::move(other.path_)) {}
+
+Signpost::~Signpost() {
+  if (files_ != nullptr) (void)files_->remove_all(path_);
+}
+
+Result<std::string> read_signpost(FileSystem& files, const track::RunDirectory& run) {
+  const auto none = [&](std::string_view why) {
+    return Error(ErrorKind::kUsage,
+                 "{} has no coordinator now: {}; `muster runs show {}` tells how it is",
+                 run_name(run), why, run_name(run));
+  };
+  const std::string path = run.coordinator_file();
+  if (!files.exists(path)) {
+    return none(track::RunLock::is_held(run.lock_file()) ? "it is trained by one worker alone"
+                                                         : "nobody trains it");
+  }
+  // One that was killed takes nothing down. On another machine the lock may not be seen: then the
+  // address is tried.
+  MUSTER_TRY(const auto text, files.read(path));
+  const auto object = nlohmann::json::parse(text, nullptr, false);
+  if (!object.is_object() || !object.contains("address") || !object["address"].is_string()) {
+    return none(fmt::format("'{}' cannot be read", path));
+  }
+  return object["address"].get<std::string>();
+}
+
+std::string job_name(const track::RunDirectory& run) {
+  std::error_code failed;
+  const auto real = std::filesystem::canonical(run.path(), failed);
+  return failed ? run_name(run) : real.filename().string();
+}
+
+bool is_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) return false;
+  return text.find('/') == std::string::npos &&
+         std::all_of(text.begin() + static_cast<std::ptrdiff_t>(colon) + 1, text.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+Result<std::string> find_coordinator(const RunChoice& choice, FileSystem& files) {
+  if (is_address(choice.name)) return choice.name;
+  MUSTER_TRY(const auto run, find_run(choice, files));
+  return read_signpost(files, run);
+}
+
+}  // namespace muster::cli

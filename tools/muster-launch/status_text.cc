@@ -1,0 +1,145 @@
+#include "tools/muster-launch/status_text.h"
+
+#include <algorithm>
+
+#include "muster/base/text.h"
+
+#include "tools/muster/text_table.h"
+
+namespace muster::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using Align = TextTable::Align;
+
+constexpr size_t kEvents = 10;  // for people; JSON has all
+
+Paint paint_of(const std::string& standing) {
+  if (standing == "member") return Paint::kGood;
+  return standing == "barred" ? Paint::kBad : Paint::kWarning;
+}
+
+std::string count(size_t number, const char* what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
+std::string lane_time(double seconds) {
+  if (seconds <= 0) return "-";
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1000) : fmt::format("{:.3g} s", seconds);
+}
+
+std::string head(const roster::StatusReport& report, const std::string& address,
+                 const Console& console) {
+  std::string text = fmt::format("{}  at {}, up {}\n", console.painted(Paint::kBold, report.job),
+                                 address, human_seconds(seconds(report.up)));
+  text += fmt::format("step {}, {} on {}", with_commas(report.step), count(report.lanes, "lane"),
+                      count(report.roster.members.size(), "worker"));
+  text += report.roster.number == 0
+              ? ", no roster yet\n"
+              : fmt::format(", roster {}\n", roster::sequence_of(report.roster.number));
+  if (!report.ended.empty()) {
+    text += console.painted(report.finished ? Paint::kGood : Paint::kWarning,
+                            "ended: " + report.ended) +
+            "\n";
+  } else if (report.roster.waiting || report.roster.number == 0) {
+    text += console.painted(
+                Paint::kWarning,
+                fmt::format("waiting for workers: at least {} are needed", report.min_workers)) +
+            "\n";
+  }
+  return text;
+}
+
+std::string workers_table(const roster::StatusReport& report, const Console& console) {
+  TextTable table({{"worker", Align::kLeft, true},
+                   {"host", Align::kLeft, true},
+                   {"process", Align::kRight, false},
+                   {"state", Align::kLeft, false},
+                   {"lanes", Align::kLeft, true},
+                   {"per lane", Align::kRight, false},
+                   {"step", Align::kRight, false},
+                   {"doing", Align::kLeft, false},
+                   {"heard", Align::kRight, false}});
+  for (const auto& worker : report.workers) {
+    table.add({worker.member.key.id,
+               worker.member.host,
+               worker.process == 0 ? "-" : fmt::format("{}", worker.process),
+               {worker.standing, paint_of(worker.standing)},
+               worker.member.lanes.empty() ? "-" : lanes_text(worker.member.lanes),
+               lane_time(worker.lane_seconds),
+               with_commas(worker.beat.step),
+               std::string(roster::activity_name(worker.beat.activity)),
+               human_seconds(seconds(worker.heard_ago)) + " ago"});
+  }
+  return table.empty() ? "" : "\n" + table.render(console);
+}
+
+std::string events_table(const roster::StatusReport& report, const Console& console) {
+  TextTable table({{"", Align::kRight, false}, {"", Align::kLeft, true}});
+  const size_t first = report.events.size() - std::min(kEvents, report.events.size());
+  for (size_t i = first; i < report.events.size(); ++i) {
+    const auto& event = report.events[i];
+    table.add({{human_seconds(seconds(event.ago)) + " ago", Paint::kDim}, event.text});
+  }
+  return table.empty() ? "" : "\nlast events\n" + table.render(console);
+}
+
+ordered_json worker_json(const roster::WorkerStatus& worker) {
+  return {{"id", worker.member.key.id},
+          {"host", worker.member.host},
+          {"process", worker.process},
+          {"state", worker.standing},
+          {"lanes", worker.member.lanes},
+          {"slots", worker.member.slots},
+          {"lane_seconds", worker.lane_seconds},
+          {"step", worker.beat.step},
+          {"doing", roster::activity_name(worker.beat.activity)},
+          {"heard_seconds_ago", seconds(worker.heard_ago)}};
+}
+
+}  // namespace
+
+std::string lanes_text(const std::vector<int32_t>& lanes) {
+  std::string text;
+  for (size_t i = 0; i < lanes.size();) {
+    size_t last = i;
+    while (last + 1 < lanes.size() && lanes[last + 1] == lanes[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += i == last ? fmt::format("{}", lanes[i]) : fmt::format("{}-{}", lanes[i], lanes[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string status_text(const roster::StatusReport& report, const std::string& address,
+                        const Console& console) {
+  return head(report, address, console) + workers_table(report, console) +
+         events_table(report, console);
+}
+
+ordered_json status_json(const roster::StatusReport& report, const std::string& address) {
+  ordered_json workers = ordered_json::array();
+  for (const auto& worker : report.workers) workers.push_back(worker_json(worker));
+  ordered_json events = ordered_json::array();
+  for (const auto& event : report.events) {
+    events.push_back({{"seconds_ago", seconds(event.ago)},
+                      {"roster", roster::sequence_of(event.roster)},
+                      {"text", event.text}});
+  }
+  return {{"job", report.job},
+          {"address", address},
+          {"up_seconds", seconds(report.up)},
+          {"step", report.step},
+          {"lanes", report.lanes},
+          {"min_workers", report.min_workers},
+          {"max_workers", report.max_workers},
+          {"roster", roster::sequence_of(report.roster.number)},
+          {"waiting", report.roster.waiting || report.roster.number == 0},
+          {"reason", report.standing},
+          {"finished", report.finished},
+          {"ended", report.ended},
+          {"workers", std::move(workers)},
+          {"events", std::move(events)}};
+}
+
+}  // namespace muster::cli

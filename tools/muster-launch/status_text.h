@@ -1,0 +1,21 @@
+// What `muster status` shows, as text and as JSON. Pure functions.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/roster/status.h"
+
+#include "tools/muster/console.h"
+
+namespace muster::cli {
+
+std::string status_text(const roster::StatusReport& report, const std::string& address,
+                        const Console& console);
+nlohmann::ordered_json status_json(const roster::StatusReport& report, const std::string& address);
+
+// "0-3, 6"
+std::string lanes_text(const std::vector<int32_t>& lanes);
+
+}  // namespace muster::cli
