@@ -164,12 +164,11 @@ struct TextRequest {
   std::string text;
 };
 
-using Request =
-    std::variant<TextRequest, TrainArguments, ResumeArguments, StatusArguments,
-                 CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
-                 ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
-                 ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
-                 VerifyArguments, ExportArguments, DoctorArguments, CompletionArguments,
-                 VersionArguments>;
+using Request = std::variant<TextRequest, TrainArguments, ResumeArguments, StatusArguments,
+                             CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
+                             ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
+                             ConfigSchemaArguments, RunsListArguments, RunsShowArguments,
+                             RunsCompareArguments, VerifyArguments, ExportArguments,
+                             DoctorArguments, CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli
