@@ -61,43 +61,49 @@ class Gpt(nn.Module):
         return self.ln_f(h) @ self.wte.weight.t()
 
 
-def main():
-    kind, batch, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    torch.set_num_threads(threads)
-    torch.manual_seed(1)
+def build(kind):
+    """The net, inputs, targets and the optimizer."""
     if kind == "gpt":
         net = Gpt()
         inputs = torch.randint(65, (1024, 64))
         targets = torch.randint(65, (1024, 64))
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    else:
-        net = Lenet() if kind == "lenet" else nn.Sequential(
-            nn.Flatten(), nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(),
-            nn.Linear(2048, 10))
-        inputs = torch.randn(1024, 1, 28, 28)
-        targets = torch.randint(10, (1024,))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+        return net, inputs, targets, torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    net = Lenet() if kind == "lenet" else nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+    inputs = torch.randn(1024, 1, 28, 28)
+    targets = torch.randint(10, (1024,))
+    return net, inputs, targets, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
+
+def train_step(kind, net, optimizer, x, y):
+    optimizer.zero_grad()
+    output = net(x)
+    if kind == "gpt":
+        output = output.view(-1, 65)
+    loss = F.cross_entropy(output, y.reshape(-1))
+    loss.backward()
+    if kind == "gpt":
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def main():
+    kind, batch, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    net, inputs, targets, optimizer = build(kind)
     step = 0
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
             start = time.perf_counter()
             at = (step * batch) % (1024 - batch + 1)
-            x, y = inputs[at:at + batch], targets[at:at + batch]
-            optimizer.zero_grad()
-            output = net(x)
-            if kind == "gpt":
-                output = output.view(-1, 65)
-            loss = F.cross_entropy(output, y.reshape(-1))
-            loss.backward()
-            if kind == "gpt":
-                nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            optimizer.step()
-            loss.item()
+            train_step(kind, net, optimizer, inputs[at:at + batch], targets[at:at + batch])
             times.append(time.perf_counter() - start)
             step += 1
         print(json.dumps(times), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -147,4 +147,5 @@ def main():
             json.dump(rows, f, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
