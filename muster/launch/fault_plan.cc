@@ -25,12 +25,12 @@ constexpr int kMostOfOne = 100000;
 
 std::optional<Fault> find_fault(std::string_view name) {
   for (const auto& [word, kind] : kKinds) {
-    if (word == name) return Fault{.kind = kind};
+    if (word == name) return Fault{kind, FaultPoint::kNone, 0, 0};
   }
   if (!name.starts_with(kAim)) return std::nullopt;
   const auto point = find_fault_point(name.substr(kAim.size()));
   if (!point) return std::nullopt;
-  return Fault{.kind = FaultKind::kAimed, .point = *point};
+  return Fault{FaultKind::kAimed, *point, 0, 0};
 }
 
 std::string known_faults() {

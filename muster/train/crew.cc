@@ -101,6 +101,7 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
   drop_group(Activity::kIdle);
   const SystemClock clock;
   Moment connected = clock.now();
+  bool was_out = false;
   while (true) {
     if (client_->connected()) connected = clock.now();
     if (clock.now() - connected > options_.orphaned) {
@@ -109,7 +110,7 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
                    "nobody to train with",
                    fmt::join(options_.coordinators, ", "), seconds(options_.orphaned));
     }
-    if (sources.give_up && sources.give_up()) return Entry{Entry::How::kGaveUp, {}, 0};
+    if (sources.give_up && sources.give_up()) return Entry{Entry::How::kGaveUp, {}, false, false};
     const auto newest = client_->newest();
     key_ = client_->key();
     const Next next =
@@ -128,7 +129,10 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
           client_->set_group(roster_->number, Activity::kComputing);
           log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number),
                     rank(), size(), lanes.size(), outcome->agreement.reason);
-          return Entry{Entry::How::kIn, std::move(outcome->rolled), outcome->received};
+          const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
+          const bool other =
+              action == roster::Action::kReceive || action == roster::Action::kRestore;
+          return Entry{Entry::How::kIn, std::move(outcome->rolled), other, was_out};
         }
         if (!group_->failed()) {
           // Unless a checkpoint turned out to be damaged: this one has lost its state over it, and
@@ -148,14 +152,15 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
         return Error(ErrorKind::kMachine, "the job will not have this worker: {}",
                      client_->reason());
       case Tiding::kReleased:
-        return Entry{Entry::How::kReleased, {}, 0};
+        return Entry{Entry::How::kReleased, {}, false, false};
       case Tiding::kFinished:
       case Tiding::kStopped:
-        return Entry{Entry::How::kFinished, {}, 0};
+        return Entry{Entry::How::kFinished, {}, false, false};
       case Tiding::kOut:
         log_.warning("this worker was put out: {}; it asks in again", client_->reason());
         if (!bits_follow_from_position(session_.job())) recovery_.lose_state();
         past_ = 0;
+        was_out = true;
         client_->ask_in_again();
         break;
       case Tiding::kRoster:

@@ -76,7 +76,9 @@ class Crew {
     };
     How how = How::kIn;
     std::optional<StepReport> rolled;
-    uint64_t received = 0;  // bytes of state
+    bool other_state = false;  // received or restored: not the one it brought along
+    // It had to ask in again: others may have had its place meanwhile.
+    bool was_out = false;
   };
   // An error only if this worker cannot go on: it was refused, or its state cannot be restored.
   Result<Entry> enter(const Sources& sources);

@@ -205,7 +205,9 @@ Result<Trainer::Turn> Trainer::enter() {
 // All members are at one position. Come to one mind about what is to be done there, and record it.
 Status Trainer::take_up(const Crew::Entry& entry) {
   const auto& counters = session_.arena().counters();
-  if (entry.received > 0) last_.reset();
+  if (entry.other_state) last_.reset();
+  // Others may have recorded meanwhile, into files that are not those it has open.
+  if (entry.other_state || entry.was_out) recorder_.end();
   if (entry.rolled) {
     last_ = DoneStep{*entry.rolled, 0, env_.clock->wall()};
     flags_ = session_.stepper().message().flags();
