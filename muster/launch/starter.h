@@ -1,5 +1,5 @@
-// How a worker is started: on this machine (local_starter.h), later over ssh. The supervisor knows
-// nothing else about where its workers are.
+// How a worker is started: on this machine (local_starter.h) or over ssh (ssh_starter.h). The
+// supervisor knows nothing else about where its workers are.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "muster/base/result.h"
+#include "muster/launch/ending.h"
 
 namespace muster::launch {
 
@@ -22,6 +23,8 @@ class Process {
   virtual int64_t worker_process() const = 0;
   // Sends a signal to the worker. SIGKILL always ends pid(), and the worker with it.
   virtual void send(int signal) = 0;
+  // How the worker ended, given how pid() did.
+  virtual Ending ending(const Ending& seen) const { return seen; }
 };
 
 class Starter {

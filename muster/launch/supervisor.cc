@@ -169,12 +169,13 @@ class Supervisor::Loop {
   void bury() {
     for (auto& slot : slots_) {
       if (!slot.process) continue;
-      const auto ending = reap(slot.process->pid());
-      if (!ending) continue;
+      const auto seen = reap(slot.process->pid());
+      if (!seen) continue;
+      const Ending ending = slot.process->ending(*seen);
       const int64_t process = slot.process->worker_process();
       slot.process.reset();
-      if (options_.on_exit) options_.on_exit(slot.id, process, ending_text(*ending));
-      judge(slot, *ending, starter_.last_words(slot.id, kLastWords));
+      if (options_.on_exit) options_.on_exit(slot.id, process, ending_text(ending));
+      judge(slot, ending, starter_.last_words(slot.id, kLastWords));
     }
   }
 

@@ -183,7 +183,12 @@ Result<Trainer::Turn> Trainer::enter() {
       .restorable = [this](bool sure) { return restorable(sure); },
       .restore = [this](uint64_t step) { return restore(step); },
       // Without a group there is nobody to come to a boundary with.
-      .give_up = [this] { return gave_up_ || env_.stop_signal() == SIGINT; },
+      .give_up =
+          [this] {
+            const int signal = env_.stop_signal();
+            if (signal == SIGTERM) crew_->leave();
+            return gave_up_ || signal == SIGINT || (signal == SIGTERM && !crew_->connected());
+          },
   };
   MUSTER_TRY(const auto entry, crew_->enter(sources));
   switch (entry.how) {

@@ -110,7 +110,8 @@ class Starting(Several):
             self.assertRegex(address, r"^127\.0\.0\.1:\d+$")
             self.assertEqual(one["words"][:-1],
                              ["train", "--run", f"runs/{run.name}", "--display", "normal", "--written",
-                              str(self.job), "--coordinator", address, "--job-name", run.name, "--id"])
+                              str(self.job), "--coordinator", address, "--job-name", run.name,
+                              "--host", "127.0.0.1", "--id"])
             self.assertTrue(one["group"], "each worker leads a process group of its own")
             self.assertEqual((one["threads"], one["input"]), ("1", "/dev/null"))
             self.assertEqual(int(one["launcher"]), one["parent"])
@@ -153,8 +154,15 @@ class Starting(Several):
     def test_counts_that_make_no_sense(self):
         self.worker("finish()")
         self.assert_mistake(self.train(0), USAGE, "--workers", "at least 1")
-        self.assert_mistake(self.train(1, "-s", "workers.min=2"), USAGE, "--workers 1", "workers.min 2")
+        self.assert_mistake(self.train(1, "-s", "workers.min=2"), USAGE, "1 workers", "workers.min 2")
         self.assertFalse((self.folder / "runs").exists(), "nothing is made on the disk before")
+
+    def test_a_place_to_listen_that_makes_no_sense(self):
+        self.worker("finish()")
+        self.assert_mistake(self.train(1, "--listen", "0.0.0.0:7000"), USAGE, "every address", "name the one")
+        self.assert_mistake(self.train(1, "--listen", "nowhere"), USAGE, "HOST:PORT")
+        self.assert_mistake(self.muster("train", self.job, "--listen", "127.0.0.1:0"), USAGE, "--workers or --hosts")
+        self.assert_mistake(self.train(1, "--hosts", "hosts.yaml"), USAGE, "cannot be used together")
 
     def test_a_place_to_listen_that_is_taken(self):
         import socket

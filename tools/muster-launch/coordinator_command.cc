@@ -11,6 +11,7 @@
 
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/signpost.h"
+#include "tools/muster-launch/slots.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/ready_run.h"
@@ -51,6 +52,7 @@ int wait_for_the_end(const launch::HeldSignals& held) {
 }  // namespace
 
 Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
+  if (!arguments.listen.empty()) MUSTER_RETURN_IF_ERROR(check_listen(arguments.listen));
   MUSTER_TRY(const auto made, prepare(arguments, context));
   const auto& run = made.run;
   const launch::HeldSignals held;  // before there are threads

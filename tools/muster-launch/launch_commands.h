@@ -10,8 +10,8 @@
 
 namespace muster::cli {
 
-Outcome train_several(const TrainArguments& arguments, Context& context);
-Outcome resume_several(const ResumeArguments& arguments, Context& context);
+Outcome train_several(TrainArguments arguments, Context& context);
+Outcome resume_several(ResumeArguments arguments, Context& context);
 Outcome show_status(const StatusArguments& arguments, Context& context);
 Outcome coordinate(const CoordinatorArguments& arguments, Context& context);
 Outcome join(const JoinArguments& arguments, Context& context);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "muster/base/log.h"
-#include "muster/launch/local_starter.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
@@ -12,6 +11,7 @@
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
 #include "tools/muster-launch/signpost.h"
+#include "tools/muster-launch/slots.h"
 #include "tools/muster/ready_run.h"
 
 namespace muster::cli {
@@ -55,12 +55,6 @@ class WaitingNotice {
   bool told_ = false;
 };
 
-std::vector<std::string> slot_ids(int64_t workers) {
-  std::vector<std::string> ids;
-  for (int64_t i = 0; i < workers; ++i) ids.push_back(fmt::format("{}", i));
-  return ids;
-}
-
 // How many take part that somebody else started (`muster join`).
 size_t strangers(const roster::Coordinator& coordinator, const std::vector<std::string>& ours) {
   const auto report = coordinator.status();
@@ -70,11 +64,13 @@ size_t strangers(const roster::Coordinator& coordinator, const std::vector<std::
 }
 
 std::string again(const ReadyRun& ready, const SeveralArguments& several) {
-  return fmt::format("{} --workers {}", resume_command(ready.run), several.workers);
+  return several.hosts.empty()
+             ? fmt::format("{} --workers {}", resume_command(ready.run), several.workers)
+             : fmt::format("{} --hosts {}", resume_command(ready.run), several.hosts);
 }
 
-Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool json,
-                Context& context) {
+Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Slots& slots,
+                bool json, Context& context) {
   const auto& run = ready.run;
   // Before any thread is there: all of them shall leave signals to this one.
   const launch::HeldSignals held;
@@ -86,11 +82,11 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   MUSTER_RETURN_IF_ERROR(
       run.write_status(track::RunState::kRunning, "", run.read_status().step, context.clock));
 
-  const auto ids = slot_ids(several.workers);
+  const auto& ids = slots.ids;
   roster::CoordinatorOptions how;
+  how.address = slots.listen;
   how.roster = roster::options_of(ready.job, job_name(run), static_cast<int32_t>(ids.size()));
   how.roster.term = roster::term_from_clock(context.clock);
-  if (!several.listen.empty()) how.address = several.listen;
   how.on_event = [&](const roster::Event& event) {
     log.info("{}", event.text);
     waker.wake();
@@ -99,11 +95,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
   log.info("the coordinator listens on {}", coordinator->address());
 
-  launch::LocalOptions local{ready.worker, ready.words, run.worker_logs()};
-  local.arguments.insert(local.arguments.end(),
-                         {"--coordinator", coordinator->address(), "--job-name", job_name(run)});
-  launch::LocalStarter starter(std::move(local), held);
-
+  const auto starter = make_starter(ready, slots, coordinator->address(), held);
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);
   launch::SupervisorOptions options;
   options.ids = ids;
@@ -120,7 +112,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   };
   options.look = [&](Moment now) { return notice.look(now); };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
-  launch::Supervisor supervisor(std::move(options), starter, held, waker, context.clock);
+  launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
   MUSTER_TRY(const auto end, supervisor.run());
   // Those that others started shall not look for this coordinator for ever.
   if (strangers(*coordinator, ids) > 0) {
@@ -129,17 +121,29 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, bool jso
   return report_end(end, run, again(ready, several), json, context);
 }
 
-}  // namespace
-
-Outcome train_several(const TrainArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto ready, make_run(arguments, context));
-  return run_job(ready, arguments.several, arguments.json, context);
+Error needs_workers() {
+  return Error(ErrorKind::kUsage,
+               "--listen goes with --workers or --hosts; `muster coordinator` listens alone");
 }
 
-Outcome resume_several(const ResumeArguments& arguments, Context& context) {
+}  // namespace
+
+// The hosts come first: what is wrong with them is said before anything is made on the disk.
+Outcome train_several(TrainArguments arguments, Context& context) {
+  if (arguments.several.workers == 0 && arguments.several.hosts.empty()) return needs_workers();
+  MUSTER_TRY(const auto slots, plan_slots(arguments.several, context.files));
+  arguments.several.workers = static_cast<int64_t>(slots.ids.size());
+  MUSTER_TRY(const auto ready, make_run(arguments, context));
+  return run_job(ready, arguments.several, slots, arguments.json, context);
+}
+
+Outcome resume_several(ResumeArguments arguments, Context& context) {
+  if (arguments.several.workers == 0 && arguments.several.hosts.empty()) return needs_workers();
+  MUSTER_TRY(const auto slots, plan_slots(arguments.several, context.files));
+  arguments.several.workers = static_cast<int64_t>(slots.ids.size());
   MUSTER_TRY(const auto ready, choose_run(arguments, context));
   if (!ready) return 0;
-  return run_job(*ready, arguments.several, arguments.json, context);
+  return run_job(*ready, arguments.several, slots, arguments.json, context);
 }
 
 }  // namespace muster::cli

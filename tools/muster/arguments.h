@@ -19,10 +19,11 @@ struct RunChoice {
 
 // How a job of several workers is started. Nothing of it: one worker, and no coordinator.
 struct SeveralArguments {
-  int64_t workers = 0;  // 0: not said
-  std::string listen;   // where the coordinator listens; empty: on this machine only
+  int64_t workers = 0;  // on this machine; 0: not said
+  std::string hosts;    // a file that says on which others; empty: none
+  std::string listen;   // where the coordinator listens; empty: for these workers only
 
-  bool any() const { return workers > 0 || !listen.empty(); }
+  bool any() const { return workers > 0 || !hosts.empty() || !listen.empty(); }
 };
 
 struct TrainArguments {

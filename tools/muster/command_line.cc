@@ -112,10 +112,12 @@ void add_several(CLI::App* app, SeveralArguments& several) {
       app->add_option("--workers", several.workers, "train with so many workers on this machine")
           ->type_name("N")
           ->check(whole_number(1));
+  app->add_option("--hosts", several.hosts, "train on the machines that this file lists, over ssh")
+      ->type_name("FILE")
+      ->excludes(workers);
   app->add_option("--listen", several.listen,
                   "where other machines reach the coordinator; default: 127.0.0.1:0")
-      ->type_name("HOST:PORT")
-      ->needs(workers);
+      ->type_name("HOST:PORT");
 }
 
 void add_runs(CLI::App* app, std::string& runs) {

@@ -15,6 +15,7 @@ constexpr std::array kExamples = {
     Examples{"train", R"(  muster train examples/lenet-mnist.yaml
   muster train job.yaml -s optimizer.lr=0.01 -s passes=5
   muster train job.yaml --workers 4               four processes, the same bits
+  muster train job.yaml --hosts hosts.yaml        on other machines, over ssh
   muster train job.yaml --json | tail -n 1        the result, for a program
 
 Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with the same bits.)"},

@@ -66,7 +66,7 @@ Status check_count(const config::Job& job, const SeveralArguments& several) {
   const bool alone = several.listen.empty();
   if (!several.any() || several.workers >= job.workers.min || !alone) return {};
   return Error(ErrorKind::kUsage,
-               "--workers {} is fewer than the job's workers.min {}: nobody would train; start "
+               "{} workers are fewer than the job's workers.min {}: nobody would train; start "
                "more, or let others join with --listen",
                several.workers, job.workers.min);
 }

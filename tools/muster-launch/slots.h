@@ -1,0 +1,33 @@
+// Where the workers of a job are started: on this machine (--workers) or on others (--hosts).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/launch/hosts.h"
+#include "muster/launch/process.h"
+#include "muster/launch/starter.h"
+
+#include "tools/muster/ready_run.h"
+
+namespace muster::cli {
+
+struct Slots {
+  std::vector<std::string> ids;
+  std::vector<launch::Host> hosts;  // of each; empty: all are here
+  // Where the coordinator shall listen: as asked, else here only, else towards the hosts.
+  std::string listen;
+};
+
+Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files);
+
+// An error if that is no address others could be told.
+Status check_listen(const std::string& address);
+
+// `coordinator`: its address, as workers reach it. `held` must outlive the result.
+std::unique_ptr<launch::Starter> make_starter(const ReadyRun& ready, const Slots& slots,
+                                              const std::string& coordinator,
+                                              const launch::HeldSignals& held);
+
+}  // namespace muster::cli
