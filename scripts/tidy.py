@@ -204,6 +204,10 @@ def main():
         targets = [os.path.relpath(pch, build) for of, pch in sorted(headers) if of == build]
         subprocess.run(["cmake", "--build", str(build), "-j", str(args.jobs), "--target", *targets], check=True,
                        stdout=subprocess.DEVNULL)
+    # So must the headers that the build generates.
+    for build in {build for _, build, _, _ in todo}:
+        subprocess.run(["cmake", "--build", str(build), "--target", "muster_generated"], check=True,
+                       stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60 * args.minutes
 
     def look(file, build, command, mark):

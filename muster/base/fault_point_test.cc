@@ -15,7 +15,7 @@ namespace {
 int end_of(bool armed, FaultPoint aimed, FaultPoint passed) {
   const pid_t child = fork();
   if (child == 0) {
-    setenv("MUSTER_FAULTS", armed ? "1" : "0", 1);
+    setenv("MUSTER_FAULTS", armed ? "1" : "0", 1);  // NOLINT(concurrency-mt-unsafe): one thread
     arm_fault_points();
     if (armed) raise(fault_signal(aimed));
     fault_point(passed);

@@ -39,6 +39,7 @@ struct GlooGroupOptions {
   // integer sums and maxima are the same.
   bool shared_memory = true;
   // Ends the forming early, from any thread. Later, the group's abort() does.
+  // NOLINTNEXTLINE(readability-redundant-member-init): without it GCC wants it named everywhere
   std::stop_token stop = {};
 };
 

@@ -84,7 +84,8 @@ void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) 
     fault.step = margin + random.below(std::max<uint64_t>(1, steps - 4 * margin));
     fault.draw = random.next_u64();
   }
-  std::ranges::stable_sort(faults, {}, &Fault::step);
+  std::ranges::sort(faults, {},
+                    [](const Fault& fault) { return std::pair(fault.step, fault.draw); });
 }
 
 }  // namespace muster::launch

@@ -252,7 +252,7 @@ TEST_F(SupervisorTest, CanBeWoken) {
     return std::nullopt;
   };
   const auto waker = when_there("up", [&] {
-    std::ofstream(path("told"));
+    const std::ofstream told(path("told"));
     waker_.wake();
   });
   const auto end = run("touch up; while ! [ -e leave ]; do sleep 0.01; done; touch finished");

@@ -33,7 +33,7 @@ void decide_nothing(benchmark::State& bench) {
   Decision first = decide(now, state, options);
   carry_out(now, first, state, options);
   for (auto& [id, worker] : state.workers) worker.beat.group = state.current.number;
-  for (auto _ : bench) {
+  for ([[maybe_unused]] const auto _ : bench) {
     const Decision decision = decide(now, state, options);
     if (decision.roster) bench.SkipWithError("nothing has changed");
     benchmark::DoNotOptimize(decision);
@@ -45,7 +45,7 @@ void plan_512_lanes(benchmark::State& bench) {
   std::vector<LaneWorker> workers(128);
   for (size_t i = 0; i < workers.size(); ++i)
     workers[i].lane_seconds = 1 + static_cast<double>(i % 7);
-  for (auto _ : bench) {
+  for ([[maybe_unused]] const auto _ : bench) {
     const LanePlan plan = plan_lanes(workers, {.lanes = 512, .gain = 0.1});
     if (plan.orphans != 512) bench.SkipWithError("a lane is missing");
     benchmark::DoNotOptimize(plan);
@@ -55,7 +55,7 @@ BENCHMARK(plan_512_lanes)->Unit(benchmark::kMicrosecond);
 
 void schedule(benchmark::State& bench) {
   uint64_t seed = 0;
-  for (auto _ : bench) {
+  for ([[maybe_unused]] const auto _ : bench) {
     const auto outcome = simulation::simulate(++seed);
     if (!outcome.ok()) bench.SkipWithError(outcome.violation.c_str());
   }
@@ -127,7 +127,7 @@ void push(benchmark::State& bench) {
   Crowd crowd(coordinator->address(), clock);
   for (size_t i = 0; i < workers; ++i) crowd.add("w" + std::to_string(i));
   crowd.all_have(workers);
-  for (auto _ : bench) {
+  for ([[maybe_unused]] const auto _ : bench) {
     crowd.add("victim");
     crowd.all_have(workers + 1);
     const Moment begin = clock.now();

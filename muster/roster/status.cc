@@ -1,6 +1,7 @@
 #include "muster/roster/status.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "muster/roster/registrar.h"
 
@@ -51,9 +52,10 @@ StatusReport status_of(Moment now, const Registrar& registrar) {
     status.process = worker.join.process;
     report.workers.push_back(std::move(status));
   }
-  std::ranges::stable_sort(report.workers, {}, [&](const WorkerStatus& status) {
+  std::ranges::sort(report.workers, {}, [&](const WorkerStatus& status) {
     const int rank = state.current.rank_of(status.member.key);
-    return rank < 0 ? static_cast<int>(state.current.members.size()) : rank;
+    const int place = rank < 0 ? static_cast<int>(state.current.members.size()) : rank;
+    return std::pair(place, status.member.key.id);
   });
   for (const Event& event : registrar.events()) {
     report.events.push_back({now - event.when, event.roster, event.text});

@@ -132,7 +132,7 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
           const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
           const bool other =
               action == roster::Action::kReceive || action == roster::Action::kRestore;
-          return Entry{Entry::How::kIn, std::move(outcome->rolled), other, was_out};
+          return Entry{Entry::How::kIn, outcome->rolled, other, was_out};
         }
         if (!group_->failed()) {
           // Unless a checkpoint turned out to be damaged: this one has lost its state over it, and

@@ -41,8 +41,8 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
   fault_point(FaultPoint::kRecovery);
   std::vector<Report> reports;
   for (size_t r = 0; r < size; ++r) {
-    MUSTER_TRY(auto one, Report::decode({all.data() + r * Report::kBytes, Report::kBytes}));
-    reports.push_back(std::move(one));
+    MUSTER_TRY(const auto one, Report::decode({all.data() + r * Report::kBytes, Report::kBytes}));
+    reports.push_back(one);
   }
   Outcome outcome;
   MUSTER_TRY(outcome.agreement, roster::agree(reports));

@@ -118,9 +118,9 @@ Stepper& Session::stepper() {
   return *stepper_;
 }
 
-void Session::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
+void Session::assign(const std::vector<int>& lanes, comm::Group* group, Duration timeout) {
   stepper().assign(lanes, group, timeout);
-  loader_->restart(static_cast<uint64_t>(arena_->counters().step), std::move(lanes));
+  loader_->restart(static_cast<uint64_t>(arena_->counters().step), lanes);
   group_ = group;
   timeout_ = timeout;
 }

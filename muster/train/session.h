@@ -48,7 +48,7 @@ class Session {
 
   // With whom, and which lanes are this worker's, from the arena's present step on. Collective
   // calls (step, evaluate) are then made by all members of the group. Without it: all lanes, alone.
-  void assign(std::vector<int> lanes, comm::Group* group, Duration timeout);
+  void assign(const std::vector<int>& lanes, comm::Group* group, Duration timeout);
   // Back to the initial state of the job, as if nothing had been trained.
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set

@@ -16,7 +16,7 @@ namespace muster::cli {
 namespace {
 
 // Checks for values; CLI11 puts the option's name in front of what they return.
-CLI::Validator one_of(std::vector<std::string> choices) {
+CLI::Validator one_of(const std::vector<std::string>& choices) {
   const auto check = [choices](const std::string& value) {
     if (std::ranges::find(choices, value) != choices.end()) return std::string();
     return fmt::format("must be {}, not '{}'{}", join_words(choices, "or"), value,

@@ -73,7 +73,8 @@ std::string branch_to_value(const std::vector<FlatCommand>& commands) {
     for (const auto& option : spec->options) {
       if (option.value.empty() || option.names.empty()) continue;
       std::vector<std::string> patterns;
-      for (const auto& name : option.names) patterns.push_back(in_quotes(path + ":" + name));
+      for (const auto& name : option.names)
+        patterns.push_back(in_quotes(fmt::format("{}:{}", path, name)));
       text +=
           fmt::format("    {}) _muster_{}; return ;;\n", fmt::join(patterns, "|"), kind_of(option));
     }

@@ -125,7 +125,7 @@ class Pages final : public CLI::Formatter {
   static std::string parents(const CLI::App* app) {
     std::string names;
     for (app = app->get_parent(); app != nullptr; app = app->get_parent()) {
-      names = app->get_name() + " " + names;
+      names.insert(0, fmt::format("{} ", app->get_name()));
     }
     return names;
   }

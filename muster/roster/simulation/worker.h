@@ -125,7 +125,7 @@ class Worker final : public Caller, public GroupMember {
   // The process.
   bool running_ = false;
   uint64_t life_ = 0;  // counts starts: events of an earlier process are void
-  Moment stopped_until_{};
+  Moment stopped_until_;
   bool hung_ = false;
   bool refused_ = false;
 
