@@ -35,7 +35,7 @@ def muster(args, model, workers, threads, folder):
 
 def ddp(args, model):
     batch = str(MODELS[model]["batch"])
-    out = subprocess.run([args.python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+    out = subprocess.run([args.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
                           os.path.join(HERE, "ddp_loop.py"), model, batch, str(args.steps)],
                          check=True, capture_output=True, text=True,
                          env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}).stdout
