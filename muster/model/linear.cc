@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "muster/model/layers.h"
+#include "muster/model/share_work.h"
 
 namespace muster::model {
 namespace {
@@ -29,7 +29,7 @@ void stream(const torch::Tensor& gradient, const torch::Tensor& input, GradientS
   const int64_t rows = gradient.size(1);
   const int64_t columns = input.size(1);
   const int64_t step = rows_per_piece(columns);
-  at::parallel_for(0, (rows + step - 1) / step, 1, [&](int64_t first, int64_t last) {
+  share_work((rows + step - 1) / step, [&](int64_t first, int64_t last) {
     const torch::NoGradGuard no_grad;
     auto buffer = torch::empty({std::min(step, rows), columns});
     for (int64_t piece = first; piece < last; ++piece) {

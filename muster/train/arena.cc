@@ -39,8 +39,6 @@ size_t TensorSpec::size() const {
   return n;
 }
 
-void Arena::Free::operator()(std::byte* p) const { std::free(p); }
-
 Arena::Arena(std::vector<TensorSpec> tensors, std::vector<std::string> slot_names)
     : tensors_(std::move(tensors)),
       slot_names_(std::move(slot_names)),
@@ -48,9 +46,7 @@ Arena::Arena(std::vector<TensorSpec> tensors, std::vector<std::string> slot_name
   const size_t floats = (1 + slot_names_.size()) * layout_.elements() * sizeof(float);
   const size_t counters_at = round_up(floats + layout_.blocks().size(), kLine);
   size_ = round_up(counters_at + sizeof(Counters), kLine);
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, size_)));
-  MUSTER_CHECK(memory_ != nullptr, "out of memory for the model's state");
-  std::memset(memory_.get(), 0, size_);
+  memory_ = large_memory(size_);
   counters_ = new (memory_.get() + counters_at) Counters;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "muster/base/hash.h"
+#include "muster/base/large_memory.h"
 #include "muster/ckpt/safetensors.h"
 #include "muster/exact/block_layout.h"
 #include "muster/optim/optimizer.h"
@@ -92,16 +93,13 @@ class Arena {
   Status load_state(const ckpt::SafetensorsFile& file);
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
   std::span<float> floats(size_t buffer);
 
   std::vector<TensorSpec> tensors_;
   std::vector<std::string> slot_names_;
   exact::BlockLayout layout_;
   size_t size_;
-  std::unique_ptr<std::byte, Free> memory_;
+  LargeMemory memory_;
   Counters* counters_;
 };
 

@@ -14,15 +14,12 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
                          size_t late)
     : layout_(layout),
       lanes_(lanes),
-      sums_(std::aligned_alloc(64, std::max<size_t>(64, layout.elements() * sizeof(int32_t))),
-            std::free),
+      // Zeros: the padding between tensors travels with them and must be zero.
+      sums_(large_memory(layout.elements() * sizeof(int32_t))),
       bucket_of_(layout.blocks().size()),
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
       not_finite_(static_cast<size_t>(lanes)) {
-  // The padding between tensors travels with them and must be zero; touching the pages now also
-  // keeps their faults out of the first step.
-  std::memset(sums_.get(), 0, layout.elements() * sizeof(int32_t));
   const auto blocks = layout.blocks();
   const size_t late_block = layout.first_block(late);
   for (size_t first = 0; first < blocks.size();) {

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "muster/base/large_memory.h"
 #include "muster/exact/block_layout.h"
 
 namespace muster::train {
@@ -82,15 +83,15 @@ class GradientSum {
   static void settle(Bucket& bucket, State state);
   // Where a bucket's sums are in the buffer.
   std::pair<size_t, size_t> extent(size_t bucket) const;
-  int32_t* ints(size_t at) const { return static_cast<int32_t*>(sums_.get()) + at; }
-  float* floats(size_t at) const { return static_cast<float*>(sums_.get()) + at; }
+  int32_t* ints(size_t at) const { return reinterpret_cast<int32_t*>(sums_.get()) + at; }
+  float* floats(size_t at) const { return reinterpret_cast<float*>(sums_.get()) + at; }
 
   const exact::BlockLayout& layout_;
   const int lanes_;
   Mode mode_ = Mode::kExact;
   std::span<const uint8_t> exponents_;
   // Laid out like the weights: int32 with kExact, float with kNative.
-  std::unique_ptr<void, void (*)(void*)> sums_;
+  LargeMemory sums_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<size_t> order_;
   std::vector<uint32_t> bucket_of_;  // by block

@@ -6,6 +6,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "muster/model/share_work.h"
+
 namespace muster::train {
 
 Team::Team(int members, int threads_per_member) : threads_per_member_(threads_per_member) {
@@ -44,7 +46,7 @@ void Team::for_each(size_t count, size_t grain, const std::function<void(int, si
     };
     if (threads_per_member_ == 1) return take(member);
     // The helpers are awake and would only be in the way of other threads: let them work.
-    at::parallel_for(0, threads_per_member_, 1, [&](int64_t first, int64_t last) {
+    model::share_work(threads_per_member_, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         take(member * threads_per_member_ + static_cast<int>(i));
       }
