@@ -2,8 +2,12 @@
 """Time per step: Muster against the loop that anybody would write with libtorch, in C++ and in Python.
 
 All contestants of a row live at the same time and take turns in short slices, so that a noisy machine
-disturbs all of them alike; the figure is the median of all steps, and the comparison a ratio of medians.
+disturbs all of them alike; the figure is the median of all steps. The speed of a shared machine also drifts, so
+the comparison is made within each round (the ratio of two medians of one slice), and the median of these is shown.
 Only one of them computes at a time.
+
+With T threads there are two ways to use them: T lanes of one thread each, or one lane that shares each operation
+among T threads ("1 x T"; threads_per_lane). Both are timed, against the same runs of the others.
 
     bench/step_time.py [--bin build/release/bin] [--python /path/with/torch/bin/python]
                        [--models lenet,mlp,gpt] [--threads 1,2] [--rounds 15] [--loaded] [-o FILE.json]
@@ -21,8 +25,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(HERE)
 
-# Batch, lanes and the job that is the same work as bare_loop's. Lanes: as many as threads compared, since
-# each lane is one pass over the gradients that the bare loop does not need.
+# Batch and the job that is the same work as bare_loop's.
 MODELS = {
     "lenet": dict(batch=128, slice=6, job="""
         model: { zoo: lenet }
@@ -49,7 +52,7 @@ TEXT = """
 class Contestant:
     def __init__(self, name, command, env=None):
         self.name = name
-        self.times = []
+        self.rounds = []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, **(env or {})})
 
@@ -60,14 +63,18 @@ class Contestant:
         if not line:
             sys.exit(f"step_time: {self.name} ended early")
         if keep:
-            self.times += json.loads(line)
+            self.rounds.append(json.loads(line))
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
 
     def median(self):
-        return statistics.median(self.times)
+        return statistics.median(time for times in self.rounds for time in times)
+
+    def to(self, other):
+        return statistics.median(statistics.median(ours) / statistics.median(theirs)
+                                 for ours, theirs in zip(self.rounds, other.rounds))
 
 
 def job_file(model, lanes, folder):
@@ -87,19 +94,22 @@ def busy_loops(count):
 
 
 def compare(model, threads, args, folder):
+    """The rows of one model and number of threads: one for each way of using them."""
     batch = str(MODELS[model]["batch"])
-    lanes = args.lanes or threads
-    job = job_file(model, lanes, folder)
-    muster = [os.path.join(args.bin, "muster_loop"), job, "-s", f"threads={threads}"]
-    contestants = [
-        Contestant("muster", muster),
-        Contestant("muster native", muster + ["-s", "sync.reduction=native"]),
-        Contestant("libtorch", [os.path.join(args.bin, "bare_loop"), model, batch, str(threads)],
-                   {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}),
-    ]
-    if args.python:
-        contestants.append(Contestant("python", [args.python, os.path.join(HERE, "bare_loop.py"), model, batch,
-                                                 str(threads)]))
+
+    def muster(name, lanes, per_lane):
+        words = [os.path.join(args.bin, "muster_loop"), job_file(model, lanes, folder),
+                 "-s", f"threads={threads}", "-s", f"threads_per_lane={per_lane}"]
+        return (Contestant(name, words), Contestant(name + ", native", words + ["-s", "sync.reduction=native"]))
+
+    ways = [muster(f"{args.lanes or threads} x 1", args.lanes or threads, 1)]
+    if threads > 1 and not args.lanes:
+        ways.append(muster(f"1 x {threads}", 1, threads))
+    libtorch = Contestant("libtorch", [os.path.join(args.bin, "bare_loop"), model, batch, str(threads)],
+                          {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
+    python = args.python and Contestant("python", [args.python, os.path.join(HERE, "bare_loop.py"), model, batch,
+                                                   str(threads)])
+    contestants = [c for way in ways for c in way] + [libtorch] + ([python] if python else [])
     for c in contestants:
         c.run(MODELS[model]["slice"], keep=False)
     for _ in range(args.rounds):
@@ -107,7 +117,11 @@ def compare(model, threads, args, folder):
             c.run(MODELS[model]["slice"])
     for c in contestants:
         c.close()
-    return {c.name: c.median() for c in contestants}
+    return [dict(model=model, threads=threads, way=exact.name, loaded=args.loaded,
+                 muster=exact.median(), native=native.median(), libtorch=libtorch.median(),
+                 python=python.median() if python else None,
+                 to_libtorch=exact.to(libtorch), to_python=exact.to(python) if python else None,
+                 to_native=exact.to(native)) for exact, native in ways]
 
 
 def main():
@@ -124,21 +138,22 @@ def main():
 
     rows = []
     load = busy_loops(os.cpu_count()) if args.loaded else []
+
+    def number(value, scale, unit, digits):
+        return f"{'-':>10}" if value is None else f"{value * scale:{10 - len(unit)}.{digits}f}{unit}"
+
     try:
-        print(f"{'model':6} {'threads':>7} {'muster':>10} {'native':>10} {'libtorch':>10} {'python':>10}"
+        print(f"{'model':6} {'threads':>7} {'lanes':>5} {'muster':>10} {'native':>10} {'libtorch':>10} {'python':>10}"
               f" {'/libtorch':>10} {'/python':>10} {'/native':>10}")
         with tempfile.TemporaryDirectory() as folder:
             for model in args.models.split(","):
                 for threads in map(int, args.threads.split(",")):
-                    t = compare(model, threads, args, folder)
-                    rows.append(dict(model=model, threads=threads, loaded=args.loaded, seconds=t))
-                    python = t.get("python")
-                    print(f"{model:6} {threads:7} {t['muster']*1e3:8.2f}ms {t['muster native']*1e3:8.2f}ms"
-                          f" {t['libtorch']*1e3:8.2f}ms " +
-                          (f"{python*1e3:8.2f}ms" if python else f"{'-':>10}") +
-                          f" {t['muster']/t['libtorch']:10.3f} " +
-                          (f"{t['muster']/python:10.3f}" if python else f"{'-':>10}") +
-                          f" {t['muster']/t['muster native']:10.3f}", flush=True)
+                    for row in compare(model, threads, args, folder):
+                        rows.append(row)
+                        print(f"{model:6} {threads:7} {row['way']:>5}",
+                              *(number(row[k], 1e3, "ms", 2) for k in ("muster", "native", "libtorch", "python")),
+                              *(number(row[k], 1, "", 3) for k in ("to_libtorch", "to_python", "to_native")),
+                              flush=True)
     finally:
         for process in load:
             process.kill()

@@ -124,11 +124,15 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
         auto outcome =
             recovery_.run(*group_, restorable, sources.restore, {.timeout = options_.timeout});
         if (outcome.ok()) {
-          const auto& lanes = roster_->find(key_)->lanes;
-          session_.assign({lanes.begin(), lanes.end()}, group_.get(), options_.timeout);
+          std::vector<std::vector<int>> lanes;
+          for (const auto& member : roster_->members) {
+            lanes.emplace_back(member.lanes.begin(), member.lanes.end());
+          }
+          session_.assign(lanes, *group_, options_.timeout);
           client_->set_group(roster_->number, Activity::kComputing);
           log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number),
-                    rank(), size(), lanes.size(), outcome->agreement.reason);
+                    rank(), size(), lanes[static_cast<size_t>(rank())].size(),
+                    outcome->agreement.reason);
           const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
           const bool other =
               action == roster::Action::kReceive || action == roster::Action::kRestore;

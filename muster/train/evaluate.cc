@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "muster/base/check.h"
@@ -24,16 +25,28 @@ constexpr size_t kFixed = 2;
 
 }  // namespace
 
+comm::Part part_by_share(size_t count, size_t rank, std::span<const size_t> shares) {
+  const size_t all = std::accumulate(shares.begin(), shares.end(), size_t{0});
+  MUSTER_CHECK(all > 0, "somebody must have a share");
+  const auto before = shares.first(rank);
+  const size_t begin = std::accumulate(before.begin(), before.end(), size_t{0});
+  const size_t first = count * begin / all;
+  return {first, count * (begin + shares[rank]) / all - first};
+}
+
 Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, Team& team,
                             std::span<const std::unique_ptr<LaneNet>> nets, int64_t batch,
-                            int64_t samples, comm::Group* group, const comm::OpOptions& options) {
+                            int64_t samples, const EvalGroup& with) {
   const uint64_t count =
       samples > 0 ? std::min(dataset.size(), static_cast<uint64_t>(samples)) : dataset.size();
   const uint64_t size = std::max<uint64_t>(1, static_cast<uint64_t>(batch));
   const size_t batches = (count + size - 1) / size;
   const size_t width = kFixed + 2 * plan.loss.metrics.size();
-  const comm::Part own = group != nullptr ? comm::part_of(batches, group->rank(), group->size())
-                                          : comm::Part{0, batches};
+  const auto part_of = [&](int rank) {
+    return part_by_share(batches, static_cast<size_t>(rank), with.shares);
+  };
+  const comm::Part own =
+      with.group != nullptr ? part_of(with.group->rank()) : comm::Part{0, batches};
   std::vector<double> parts(batches * width);
   std::atomic<size_t> next{own.begin};
   std::mutex mutex;
@@ -59,13 +72,13 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
     }
   });
   if (error) return *std::move(error);
-  if (group != nullptr) {
+  if (with.group != nullptr) {
     fault_point(FaultPoint::kEvaluation);
     // As whole rows, so that the parts are those that were computed.
-    for (int rank = 0; rank < group->size(); ++rank) {
-      const auto part = comm::part_of(batches, rank, group->size());
-      MUSTER_RETURN_IF_ERROR(group->broadcast(
-          std::span(parts).subspan(part.begin * width, part.size * width), rank, options));
+    for (int rank = 0; rank < with.group->size(); ++rank) {
+      const auto part = part_of(rank);
+      MUSTER_RETURN_IF_ERROR(with.group->broadcast(
+          std::span(parts).subspan(part.begin * width, part.size * width), rank, with.options));
     }
   }
   std::vector<double> sum(width, 0);

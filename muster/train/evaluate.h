@@ -1,8 +1,7 @@
 // The model's quality on a data set: loss and metrics over all samples, or the first `samples`.
 //
 // The team takes batches one by one; each batch's sums are kept apart and added up in the order of
-// batches, so the result depends neither on the number of threads nor on that of workers, which
-// share the batches.
+// batches, so the result depends neither on the number of threads nor on who computes which batch.
 #pragma once
 
 #include <map>
@@ -25,11 +24,21 @@ struct EvalReport {
   double at(const std::string& name) const;
 };
 
-// nets: one per member of the team. samples: 0 for all. group: all of its members call this
-// together and get the same; nullptr: alone.
+// Who evaluates together: all members of the group call evaluate() and get the same. Each takes a
+// part of the batches in proportion to its share, so that a slow machine does not keep the others
+// waiting.
+struct EvalGroup {
+  comm::Group* group = nullptr;  // nullptr: alone
+  std::span<const size_t> shares;
+  comm::OpOptions options;
+};
+
+// The part of `count` things that belongs to `rank`; the parts of all ranks cover them once.
+comm::Part part_by_share(size_t count, size_t rank, std::span<const size_t> shares);
+
+// nets: one per member of the team. samples: 0 for all.
 Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, Team& team,
                             std::span<const std::unique_ptr<LaneNet>> nets, int64_t batch,
-                            int64_t samples, comm::Group* group = nullptr,
-                            const comm::OpOptions& options = {});
+                            int64_t samples, const EvalGroup& with = {});
 
 }  // namespace muster::train

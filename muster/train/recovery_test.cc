@@ -39,9 +39,11 @@ struct Worker {
   Status enter(comm::Group& group) {
     MUSTER_TRY(outcome,
                recovery.run(group, 0, [&](uint64_t) { return session->reset(); }, kOptions));
-    std::vector<int> lanes;
-    for (int lane = group.rank(); lane < kLanes; lane += group.size()) lanes.push_back(lane);
-    session->assign(std::move(lanes), &group, kOptions.timeout);
+    std::vector<std::vector<int>> lanes(static_cast<size_t>(group.size()));
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane % lanes.size()].push_back(static_cast<int>(lane));
+    }
+    session->assign(lanes, group, kOptions.timeout);
     return {};
   }
   Action action(int rank) const { return outcome->agreement.actions[static_cast<size_t>(rank)]; }

@@ -118,10 +118,15 @@ Stepper& Session::stepper() {
   return *stepper_;
 }
 
-void Session::assign(const std::vector<int>& lanes, comm::Group* group, Duration timeout) {
-  stepper().assign(lanes, group, timeout);
-  loader_->restart(static_cast<uint64_t>(arena_->counters().step), lanes);
-  group_ = group;
+void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& group,
+                     Duration timeout) {
+  MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
+  const auto& own = lanes[static_cast<size_t>(group.rank())];
+  stepper().assign(own, &group, timeout);
+  loader_->restart(static_cast<uint64_t>(arena_->counters().step), own);
+  group_ = &group;
+  shares_.clear();
+  for (const auto& theirs : lanes) shares_.push_back(theirs.size());
   timeout_ = timeout;
 }
 
@@ -148,8 +153,8 @@ Result<const data::Dataset*> Session::test_data() {
 
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
-  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples, group_,
-                         {.timeout = timeout_});
+  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
+                         {group_, shares_, {.timeout = timeout_}});
 }
 
 void Session::remember(const EvalReport& report) {

@@ -46,9 +46,10 @@ class Session {
   const data::BatchPlan& batches() const { return loading_.batches; }
   bool has_test() const { return !job_.data.test.format.empty(); }
 
-  // With whom, and which lanes are this worker's, from the arena's present step on. Collective
-  // calls (step, evaluate) are then made by all members of the group. Without it: all lanes, alone.
-  void assign(const std::vector<int>& lanes, comm::Group* group, Duration timeout);
+  // With whom, and which lanes are whose (by rank), from the arena's present step on. Collective
+  // calls (step, evaluate) are then made by all members of the group, which must outlive them.
+  // Without it: all lanes, alone.
+  void assign(const std::vector<std::vector<int>>& lanes, comm::Group& group, Duration timeout);
   // Back to the initial state of the job, as if nothing had been trained.
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
@@ -93,6 +94,7 @@ class Session {
   std::unique_ptr<Stepper> stepper_;
   bool tried_ = false;  // the smallest lanes
   comm::Group* group_ = nullptr;
+  std::vector<size_t> shares_ = {1};  // by rank: how many lanes, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
 };
 

@@ -69,7 +69,9 @@ std::string train_as(const std::string& text, const std::vector<std::string>& se
   const auto session = open_session(text, sets);
   const auto lanes = static_cast<int>(session->job().lanes);
   if (group != nullptr) {
-    session->assign(lanes_of(worker, workers, lanes), group, std::chrono::seconds(60));
+    std::vector<std::vector<int>> whose;
+    for (int w = 0; w < workers; ++w) whose.push_back(lanes_of(w, workers, lanes));
+    session->assign(whose, *group, std::chrono::seconds(60));
   }
   double loss = 0;
   for (int64_t i = 0; i < session->total_steps(); ++i) {
