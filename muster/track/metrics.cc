@@ -54,12 +54,17 @@ Status MetricsWriter::write(const json& record) {
 
 Status MetricsWriter::truncate_after(int64_t step) {
   MUSTER_TRY(const std::string text, fs_->read(path_));
-  std::string kept;
-  for_each_line(text, [&](std::string_view line, bool whole) {
-    const auto record = parse_record(line);
-    if (whole && record && record->at("step").get<int64_t>() <= step) kept.append(line) += '\n';
-  });
-  if (kept == text) return {};
+  // From the end: steps come in order, so after the last line to stay there is nothing to parse.
+  // Recovery waits for this, and the file of a long run has millions of lines.
+  std::string_view kept = text;
+  while (!kept.empty()) {
+    const size_t newline = kept.size() < 2 ? kept.npos : kept.rfind('\n', kept.size() - 2);
+    const size_t begin = newline == kept.npos ? 0 : newline + 1;
+    const auto record = parse_record(kept.substr(begin));
+    if (kept.back() == '\n' && record && record->at("step").get<int64_t>() <= step) break;
+    kept = kept.substr(0, begin);
+  }
+  if (kept.size() == text.size()) return {};
   MUSTER_RETURN_IF_ERROR(write_file_atomically(*fs_, path_, kept));
   MUSTER_TRY(file_, fs_->open_to_append(path_));  // the old one is no longer at this name
   return {};

@@ -28,8 +28,8 @@ class MetricsWriter {
 
   // `record` is an object with an integer "step". Numbers that are not finite become null.
   Status write(const nlohmann::json& record);
-  // Takes away all records of steps beyond `step`, and lines that are no records. The others stay
-  // as they are, byte for byte. Atomic, also for a crash.
+  // Takes away what follows the last record of a step up to `step`: records of later steps, lines
+  // that are no records. The rest stays as it is, byte for byte. Atomic, also for a crash.
   Status truncate_after(int64_t step);
   Status sync() { return file_->sync(); }
 

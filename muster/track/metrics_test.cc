@@ -83,6 +83,24 @@ TEST(Metrics, GarbageIsSkippedByTheReader) {
   EXPECT_EQ(metrics->skipped, 5);
 }
 
+TEST(Metrics, TruncatingTakesAwayTheEndOnly) {
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"a\":1,\"step\":2}\n";
+  const std::vector<std::string> ends = {"", "\n", "{\"step\":3}\n{\"step\":4}\n",
+                                         "[1]\n{\"step\":3}\n"};
+  for (const auto& end : ends) {
+    FaultInjectionFileSystem fs;
+    {
+      auto file = fs.create(kPath);
+      ASSERT_TRUE((*file)->append(lines + end).ok());
+    }
+    auto writer = MetricsWriter::open(fs, kPath);
+    ASSERT_TRUE(writer->truncate_after(2).ok());
+    EXPECT_EQ(*fs.read(kPath), lines) << end;
+    ASSERT_TRUE(writer->truncate_after(0).ok());
+    EXPECT_EQ(*fs.read(kPath), "");
+  }
+}
+
 TEST(Metrics, ACrashWhileTruncatingLeavesTheOldOrTheNew) {
   for (int64_t n = 0; n < 8; ++n) {
     for (const auto loss : {CrashLoss::kNothing, CrashLoss::kUnsynced, CrashLoss::kSome}) {
