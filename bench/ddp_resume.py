@@ -25,6 +25,8 @@ def main():
     dist.init_process_group("gloo")
     rank, own = dist.get_rank(), batch // dist.get_world_size()
     net, inputs, targets, optimizer = bare_loop.build(kind)
+    copies = -(-own // len(inputs))  # a batch may be larger than the data, which is random anyway
+    inputs, targets = torch.cat([inputs] * copies), torch.cat([targets] * copies)
     snapshot, first = os.path.join(folder, "snapshot.pt"), 0
     if os.path.exists(snapshot):
         saved = torch.load(snapshot)
@@ -34,7 +36,7 @@ def main():
     net = DistributedDataParallel(net)
     writer = StepWriter(folder, rank=rank, life=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)))
     for step in itertools.count(first):
-        at = (step * batch) % (1024 - batch + 1) + rank * own
+        at = (step * batch + rank * own) % (len(inputs) - own + 1)
         bare_loop.train_step(kind, net, optimizer, inputs[at:at + own], targets[at:at + own])
         writer.note(step + 1)
         if rank == 0 and every and (step + 1) % every == 0:

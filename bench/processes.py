@@ -37,15 +37,15 @@ def descendants():
 
 
 def end_all():
-    for _ in range(100):  # who is killed may have started another meanwhile
-        left = descendants()
-        for pid in left:
+    end = time.time() + 30
+    while time.time() < end:  # who is killed may have started another meanwhile
+        for pid in descendants():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
+        try:
             while os.waitpid(-1, os.WNOHANG)[0] > 0:
                 pass
-        if not left:
+        except ChildProcessError:
             return
         time.sleep(0.02)
 

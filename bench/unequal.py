@@ -1,29 +1,35 @@
 #!/usr/bin/env python3
 """Four workers of which one is four times slower: how much of what they could do they do together.
 
-    bench/unequal.py [--python PYTHON] [--bin build/release/bin] [--shares 0.4,0.4,0.4,0.1] [--lanes 26] [--batch 832]
-                     [--settle 40] [--seconds 60] [--model lenet] [--only ours,ddp] [-o json|FILE.json]
+    bench/unequal.py [--python PYTHON] [--bin build/release/bin] [--shares 0.4,0.4,0.4,0.1] [--lanes 52] [--batch 1664]
+                     [--settle 40] [--seconds 60] [--model lenet] [--one-by-one] [--only ours,ddp] [-o json|FILE.json]
 
 Each worker has a share of a core (cpu_share.py says how, and what is fair about it); all shares together must leave the
-machine some room, so that nothing but the shares limits them. First each kind of worker trains alone, with its share,
-then all of them together; the figure is samples per second together, divided by the sum of the four alone. Only
-settled time counts: the first seconds are left out, while lanes follow the speeds. 26 lanes can follow 4 : 4 : 4 : 1
-exactly. With one thread in each worker; the launcher and its coordinator have no limit.
+machine some room, so that nothing but the shares limits them. First each worker trains a job of its own, alone, then all
+of them one job together; "reached" is samples per second together, divided by the sum of the four alone. The four jobs
+of one worker run at the same time, because cores of one machine slow each other down and machines do not (--one-by-one:
+they do not, one of each kind). Only settled time counts: the first seconds are left out, while lanes follow the speeds.
+
+52 lanes can follow 4 : 4 : 4 : 1 exactly. Every worker takes part in every step's sum, commit and update, whatever its
+lanes, and alone it does that once for the whole batch: so the batch is large. One thread in each worker; the launcher
+and its coordinator have no limit.
+
+reached = busy * work. busy: processor time used together, of that used alone; what is missing was waited for others.
+work: samples for each second of it, together to alone; what is missing are sums and updates that one alone does not do.
 
 Beside it PyTorch's DistributedDataParallel, with the same shares, batch and model: all have equal parts of the batch, so
 the slowest sets the pace. Its processes get their shares after the first step, for `import torch` on a tenth of a core
 takes long.
 
 Checked on the way: the losses of all runs of Muster are equal, step by step, whoever computed them; and each process
-used as much of its share as the table says: one that is alone and used less was kept from it by other load, and the
-figures say nothing then.
+used as much of its share as the table says. One that is alone and used less was kept from it by other load: then the
+figures say little (--weight helps a worker against such load).
 """
 import argparse
 import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -50,7 +56,7 @@ class Muster:
         self.log = self.run + ".log"
         sets = [f"batch={args.batch}", "threads=1", "track.every=1 steps", "checkpoint.every=0", "track.tensorboard=false"]
         self.process = processes.start(
-            [os.path.join(args.bin, "muster"), "train", job_file(args.model, args.lanes, folder), "--quiet", "--run-dir",
+            [os.path.join(args.bin, "muster"), "train", args.job, "--quiet", "--run-dir",
              self.run, "--workers", str(workers), *(word for s in sets for word in ("-s", s))], self.log)
 
     def launch_log(self):
@@ -116,60 +122,63 @@ def rate(commits):
     return (after - before) / (end - begin)
 
 
-def measure(kind, args, shares, settle, seconds, folder):
-    """Trains with as many workers as there are shares, and ends them."""
-    job = kind(args, len(shares), folder)
+def measure(kind, args, teams, settle, folder):
+    """Trains one job for each team of shares, all at the same time, and ends them. A result for each."""
+    jobs = [kind(args, len(shares), folder) for shares in teams]
     limits = cpu_share.make(args.weight, args.limit)
-
-    def fail(what):
-        sys.exit(f"unequal: {kind.name} {what}: {processes.last_words(job.log)}")
 
     def wait(condition, what):
         end = time.time() + START
         while not condition():
-            if job.process.poll() is not None or time.time() > end:
-                fail(what)
+            for job in jobs:
+                if job.process.poll() is not None or time.time() > end:
+                    sys.exit(f"unequal: {kind.name} {what}: {processes.last_words(job.log)}")
             time.sleep(0.005)
 
     try:
-        wait(job.pids, "does not start")
-        pids = job.pids()
-        for pid, share in zip(pids, shares):
-            limits.limit(pid, share)
+        pids = []
+        for job, shares in zip(jobs, teams):
+            wait(job.pids, "does not start")
+            pids.append(job.pids())
+            for pid, share in zip(pids[-1], shares):
+                limits.limit(pid, share)
         limited = time.time()
-        wait(lambda: job.commits() and job.commits()[-1][0] > limited, "does not get going")
+        for job in jobs:
+            wait(lambda: job.commits() and job.commits()[-1][0] > limited, "does not get going")
         time.sleep(settle)
-        begin, used = time.time(), [cpu_share.cpu_seconds(pid) for pid in pids]
-        time.sleep(seconds)
-        if job.process.poll() is not None:
-            fail("ended early")
-        end = time.time()
-        used = [(cpu_share.cpu_seconds(pid) - before) / (end - begin) for pid, before in zip(pids, used)]
-        result = dict(who=kind.name, shares=shares, limit=limits.name, used=used, **job.more(),
-                      rate=rate([c for c in job.commits() if begin <= c[0] <= end]))
-        say(f"  {kind.name}, shares {shares}: {result['rate']:.1f} samples/s, used {[round(u, 3) for u in used]}")
-        return result
+        begin, before = time.time(), [[cpu_share.cpu_seconds(pid) for pid in team] for team in pids]
+        time.sleep(args.seconds)
+        wait(lambda: True, "ended early")
+        end, after = time.time(), [[cpu_share.cpu_seconds(pid) for pid in team] for team in pids]
+        results = []
+        for i, (job, shares) in enumerate(zip(jobs, teams)):
+            results.append(dict(shares=shares, rate=rate([c for c in job.commits() if begin <= c[0] <= end]),
+                                used=[(a - b) / (end - begin) for a, b in zip(after[i], before[i])], **job.more()))
+            say(f"  {kind.name}, shares {shares}: {results[-1]['rate']:.1f} samples/s,"
+                f" used {', '.join(f'{u:.3f}' for u in results[-1]['used'])}")
+        return results
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.process.pid, signal.SIGKILL)
+        limits.lift()
         processes.end_all()
         limits.close()
 
 
 def contest(kind, args, shares, folder):
-    alone = {}
-    for share in sorted(set(shares), reverse=True):
-        alone[share] = measure(kind, args, [share], args.settle / 4, args.seconds / 2, folder)
-    together = measure(kind, args, shares, args.settle, args.seconds, folder)
-    runs = [*alone.values(), together]
-    for other in runs[1:]:
-        if any(a != b for a, b in zip(runs[0].get("losses", []), other.get("losses", []))):
+    if args.one_by_one:
+        own = {s: measure(kind, args, [[s]], args.settle / 4, folder)[0] for s in sorted(set(shares))}
+        alone = [own[share] for share in shares]
+    else:
+        alone = measure(kind, args, [[share] for share in shares], args.settle / 4, folder)
+    together = measure(kind, args, [shares], args.settle, folder)[0]
+    for run in alone[1:] + [together]:
+        if any(a != b for a, b in zip(alone[0].get("losses", []), run.get("losses", []))):
             sys.exit("unequal: the losses depend on who computed them")
-    for run in runs:
+    for run in alone + [together]:
         run.pop("losses", None)
-    total = sum(alone[share]["rate"] for share in shares)
-    return dict(who=kind.name, alone={str(s): r for s, r in alone.items()}, together=together, sum=total,
-                reached=together["rate"] / total)
+    total = sum(run["rate"] for run in alone)
+    busy = sum(together["used"]) / sum(run["used"][0] for run in alone)
+    return dict(who=kind.name, limit=cpu_share.make(args.weight, args.limit).name, alone=alone, together=together,
+                sum=total, reached=together["rate"] / total, busy=busy, work=together["rate"] / total / busy)
 
 
 def count_lanes(lanes):
@@ -177,17 +186,19 @@ def count_lanes(lanes):
 
 
 def table(rows):
-    print("| | alone, samples/s | sum of all | together | reached | share of a core used, together | lanes |")
-    print("|---|---|---|---|---|---|---|")
+    print("| | alone, samples/s | sum | together | reached | busy | work | core used, alone | core used, together | lanes |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         if "skipped" in r:
-            print(f"| {r['who']} | skipped: {r['skipped']} | | | | | |")
+            print(f"| {r['who']} | skipped: {r['skipped']} | | | | | | | | |")
             continue
-        alone = ", ".join(f"{a['rate']:.1f} with {s} (used {a['used'][0]:.3f})" for s, a in r["alone"].items())
-        used = ", ".join(f"{u:.3f} of {s:g}" for u, s in zip(r["together"]["used"], r["together"]["shares"]))
         lanes = ", ".join(f"{w['id']}: {count_lanes(w['lanes'])}" for w in r["together"].get("workers", []))
-        print(f"| {r['who']} | {alone} | {r['sum']:.1f} | {r['together']['rate']:.1f} | {r['reached']:.2f} | {used} |"
-              f" {lanes or '-'} |")
+        alone = ", ".join(f"{a['rate']:.0f}" for a in r["alone"])
+        used = [", ".join(f"{u:.3f}" for u in used)
+                for used in ([a["used"][0] for a in r["alone"]], r["together"]["used"])]
+        print(f"| {r['who']} | {alone} | {r['sum']:.0f} |"
+              f" {r['together']['rate']:.0f} | {r['reached']:.2f} | {r['busy']:.2f} | {r['work']:.2f} |"
+              f" {used[0]} | {used[1]} | {lanes or '-'} |")
 
 
 def main():
@@ -196,12 +207,13 @@ def main():
     parser.add_argument("--python", default="", help="a Python that has torch; without it DDP is left out")
     parser.add_argument("--shares", default="0.4,0.4,0.4,0.1", help="of a core, by worker")
     parser.add_argument("--model", default="lenet")
-    parser.add_argument("--lanes", type=int, default=26)
-    parser.add_argument("--batch", type=int, default=832, help="of all workers together; at most 1024")
+    parser.add_argument("--lanes", type=int, default=52)
+    parser.add_argument("--batch", type=int, default=1664, help="of all workers together")
     parser.add_argument("--settle", type=float, default=40)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--weight", type=int, default=1024, help="cpu.shares of each worker against other load")
     parser.add_argument("--limit", choices=("quota", "stop"), default="quota")
+    parser.add_argument("--one-by-one", action="store_true")
     parser.add_argument("--only", default="ours,ddp")
     parser.add_argument("-o", "--output", help="json: instead of the table; or a file for it")
     args = parser.parse_args()
@@ -209,6 +221,7 @@ def main():
     processes.own_all()
     rows = []
     with tempfile.TemporaryDirectory(prefix="muster-unequal-", ignore_cleanup_errors=True) as folder:
+        args.job = job_file(args.model, args.lanes, folder)
         for name in args.only.split(","):
             if name == "ddp" and not args.python:
                 rows.append(dict(who="DDP", skipped="no --python"))
