@@ -329,14 +329,16 @@ def main():
     processes.own_all()
     rows = []
     with tempfile.TemporaryDirectory(prefix="muster-recovery-", ignore_cleanup_errors=True) as folder:
-        for name in args.only.split(","):
-            if name == "ours":
-                rows += ours(args, folder)
-            elif not args.python and not (name == "torchft" and args.torchft):
-                rows.append(dict(who=name, skipped="no --python"))
-            else:
-                rows += {"torchrun": torchrun, "torchft": torchft}[name](args, folder)
-        processes.end_all()  # before their folder goes
+        try:
+            for name in args.only.split(","):
+                if name == "ours":
+                    rows += ours(args, folder)
+                elif not args.python and not (name == "torchft" and args.torchft):
+                    rows.append(dict(who=name, skipped="no --python"))
+                else:
+                    rows += {"torchrun": torchrun, "torchft": torchft}[name](args, folder)
+        finally:
+            processes.end_all()  # before their folder goes
     if args.output == "json":
         print(json.dumps(rows, indent=1))
         return
