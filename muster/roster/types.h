@@ -202,7 +202,7 @@ struct Options {
   Duration longest_bar = std::chrono::minutes(5);
 
   Duration rebalance_every = std::chrono::seconds(5);
-  double rebalance_gain = 0.1;  // lanes move only if a step gets faster by this part
+  double rebalance_gain = 0.05;  // lanes move only if a step gets faster by this part
 
   std::string fingerprint;  // empty: the first worker's
   bool tolerant = false;    // accept other numerics; the promise of equal bits is off

@@ -116,7 +116,7 @@ Status Stepper::run_lanes() {
     const std::lock_guard lock(mutex);
     spent += seconds(std::chrono::steady_clock::now() - begin);
   });
-  if (!own_lanes_.empty()) lane_seconds_ = spent / static_cast<double>(own_lanes_.size());
+  lanes_spent_ = spent;
   if (error) return *std::move(error);
   if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");
   return {};
@@ -221,16 +221,24 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps_);
   report.lr = scalars.lr;
   if (report.skipped) return;
+  const auto begin = std::chrono::steady_clock::now();
   if (job_.optimizer.clip.norm > 0) {
     report.gradient_norm = gradient_norm();
     scalars.clip_factor = optim::clip_factor(report.gradient_norm, job_.optimizer.clip.norm);
   }
   if (parts_.optimizer->needs_norms()) measure_norms(scalars);
   update(scalars);
+  note_speed(seconds(std::chrono::steady_clock::now() - begin));
   const auto exponents = arena.exponents();
   for (size_t b = 0; b < exponents.size(); ++b) {
     exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step);
   }
+}
+
+void Stepper::note_speed(double update_seconds) {
+  if (own_lanes_.empty()) return;
+  const double all = lanes_spent_ + update_seconds * parts_.team->size();
+  lane_seconds_ = all / static_cast<double>(own_lanes_.size());
 }
 
 Status Stepper::run_lane(int member, int lane) {

@@ -89,7 +89,9 @@ class Stepper {
   CommitMessage& message() { return message_; }
   // The position that message() led away from, to the present one.
   std::optional<roster::Position> message_of() const { return message_of_; }
-  // Time for one lane on one thread in the last compute(), on average.
+  // Time for one lane on one thread in the last step, on average. The update, which every worker
+  // does whatever its lanes, is shared out among them: a slow worker with few lanes is slower for
+  // each of them than its lanes alone would say.
   double lane_seconds() const { return lane_seconds_; }
   // Called from any thread of the team whenever a lane is done: a sign of life.
   void on_lane(std::function<void()> tick) { tick_ = std::move(tick); }
@@ -109,6 +111,7 @@ class Stepper {
   void measure_norms(const optim::StepScalars& scalars);
   void update(const optim::StepScalars& scalars);
   void finish_step(const CommitMessage& message, StepReport& report);
+  void note_speed(double update_seconds);
   const optim::TensorInfo& info_of(size_t block) const;
   optim::BlockView view_block(size_t block, std::span<float> scratch);
 
@@ -125,6 +128,7 @@ class Stepper {
   CommitMessage draft_;  // of the commit under way
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
+  double lanes_spent_ = 0;  // by all threads together, in the last compute()
   double lane_seconds_ = 0;
   std::function<void()> tick_;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
