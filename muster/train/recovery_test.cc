@@ -41,7 +41,7 @@ struct Worker {
                recovery.run(group, 0, [&](uint64_t) { return session->reset(); }, kOptions));
     std::vector<int> lanes;
     for (int lane = group.rank(); lane < kLanes; lane += group.size()) lanes.push_back(lane);
-    session->assign(std::move(lanes), &group, kOptions.timeout);
+    session->assign(lanes, &group, kOptions.timeout);
     return {};
   }
   Action action(int rank) const { return outcome->agreement.actions[static_cast<size_t>(rank)]; }
