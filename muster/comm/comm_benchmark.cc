@@ -143,7 +143,7 @@ void AllreduceBesideGloo(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
   const bool shared_memory = state.range(1) != 0;
   const auto bytes = static_cast<size_t>(state.range(2));
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     const MeetingFolder folder;
     std::filesystem::create_directory(folder.path() + "/bare");
     Processes processes(size, [&](int rank, Report& report) {
@@ -184,7 +184,7 @@ BENCHMARK(AllreduceBesideGloo)
 void Forming(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
   constexpr int kRounds = 15;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     const MeetingFolder folder;
     for (int i = 0; i < kRounds; ++i) {
       std::filesystem::create_directory(folder.path() + "/" + std::to_string(i));
@@ -230,7 +230,7 @@ BENCHMARK(Forming)
 
 void Abort(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     std::vector<double> ms;
     for (int round = 0; round < 15; ++round) {
       auto groups = make_groups(Backend::kGloo, size);
@@ -259,7 +259,7 @@ BENCHMARK(Abort)->ArgName("members")->Arg(2)->Arg(4)->Arg(8)->Iterations(1)->Use
 void Killed(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
   const bool shared_memory = state.range(1) != 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     std::vector<double> ms;
     for (int round = 0; round < 9; ++round) {
       const MeetingFolder folder;
@@ -295,7 +295,9 @@ BENCHMARK(Killed)
 void Solo(benchmark::State& state) {
   auto group = solo_group("alone");
   std::vector<int32_t> data(1 << 20);
-  for (auto _ : state) benchmark::DoNotOptimize(group->allreduce_sum(std::span(data)));
+  for ([[maybe_unused]] const auto _ : state) {
+    benchmark::DoNotOptimize(group->allreduce_sum(std::span(data)));
+  }
 }
 BENCHMARK(Solo);
 
@@ -309,7 +311,9 @@ void Local(benchmark::State& state) {
     }
   });
   std::vector<int32_t> data(bytes / 4);
-  for (auto _ : state) MUSTER_CHECK(groups[0]->allreduce_sum(std::span(data)).ok(), "it works");
+  for ([[maybe_unused]] const auto _ : state) {
+    MUSTER_CHECK(groups[0]->allreduce_sum(std::span(data)).ok(), "it works");
+  }
   groups[0]->abort("done");
   other.join();
 }

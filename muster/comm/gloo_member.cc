@@ -39,7 +39,7 @@ template <typename T>
 std::optional<T> from_bytes(std::string_view bytes) {
   T value;
   if (bytes.size() != sizeof(value)) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof(value));
+  std::memcpy(&value, bytes.data(), bytes.size());
   return value;
 }
 

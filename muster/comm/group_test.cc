@@ -14,8 +14,6 @@
 namespace muster::comm {
 namespace {
 
-using ::testing::HasSubstr;
-
 // None, one, fewer than members, odd, around the size of an inlined message, several segments.
 const std::vector<size_t> kCounts = {0, 1, 2, 3, 5, 7, 1000, 4096, 4097, 8191, 30'000, 1'000'003};
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,6 +64,7 @@ uint64_t random_token() {
 bool read_some(const Fd& fd, std::string& into) {
   char buffer[4096];
   while (true) {
+    // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): MSG_DONTWAIT, it does not block
     const ssize_t n = ::recv(fd.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (n > 0) {
       into.append(buffer, static_cast<size_t>(n));
@@ -454,7 +456,7 @@ void PeerWatch::lose(int rank, int error) {
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
     return lose(rank, "is gone: it closed the connection before the group was formed");
   }
-  lose(rank, fmt::format("cannot be reached: {}", std::strerror(error)));
+  lose(rank, fmt::format("cannot be reached: {}", std::generic_category().message(error)));
 }
 
 }  // namespace muster::comm

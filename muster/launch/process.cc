@@ -57,11 +57,11 @@ HeldSignals::HeldSignals() {
   signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would hide how a worker ended
   // Inherited by the worker: it may write to a terminal whose foreground is ours (stty tostop).
   signal(SIGTTOU, SIG_IGN);
-  sigprocmask(SIG_BLOCK, &set_, &before_);
+  pthread_sigmask(SIG_BLOCK, &set_, &before_);
 }
 
 HeldSignals::~HeldSignals() {
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   signal(SIGTTOU, SIG_DFL);
 }
 

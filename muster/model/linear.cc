@@ -58,6 +58,7 @@ class StreamedLinear : public torch::autograd::Function<StreamedLinear> {
 
   static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): saved_data has room for numbers, not for pointers
     const auto& layer = *reinterpret_cast<Linear*>(context->saved_data["layer"].toInt());
     const auto gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
     const auto input = saved[0].reshape({-1, saved[0].size(-1)});

@@ -32,7 +32,7 @@ class Collector final : public GradientSink {
 struct Fixture {
   Linear layer{LinearOptions{.in = 600, .out = 701}};
   torch::Tensor input;
-  Collector sink{701 * 600};
+  Collector sink{int64_t{701} * 600};
   Fixture() {
     const torch::NoGradGuard no_grad;
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(5);

@@ -84,7 +84,7 @@ class Client::Line final : public wire::Stream::Listener {
   }
 
   Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
-                                            std::stop_token stop) {
+                                            const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     offer_ = Offer{roster, std::move(blob), std::nullopt};
     send_offer();
@@ -388,8 +388,8 @@ Tiding Client::wait(RosterNumber than, Duration timeout, bool until_released) {
 }
 
 Result<std::vector<std::string>> Client::exchange(RosterNumber roster, std::string blob,
-                                                  Duration timeout, std::stop_token stop) {
-  return line_->exchange(roster, std::move(blob), timeout, std::move(stop));
+                                                  Duration timeout, const std::stop_token& stop) {
+  return line_->exchange(roster, std::move(blob), timeout, stop);
 }
 
 void Client::set_activity(Activity activity) {

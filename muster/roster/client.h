@@ -75,7 +75,7 @@ class Client {
   // as soon as `roster` is not the newest any more, a stop is requested, or the time is over. One
   // at a time.
   Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
-                                            std::stop_token stop = {});
+                                            const std::stop_token& stop = {});
 
   // How things are. Sent with the next heartbeat; group, broken, leaving, done and finished at
   // once.

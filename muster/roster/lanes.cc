@@ -10,7 +10,8 @@ namespace muster::roster {
 
 double lanes_seconds(size_t lanes, int32_t slots, double lane_seconds) {
   const auto width = static_cast<size_t>(std::max(slots, 1));
-  return static_cast<double>((lanes + width - 1) / width) * lane_seconds;
+  const size_t rounds = (lanes + width - 1) / width;
+  return static_cast<double>(rounds) * lane_seconds;
 }
 
 double smooth(double estimate, double measured) {

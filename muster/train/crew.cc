@@ -24,7 +24,7 @@ class Crew::Meeting final : public comm::Rendezvous {
   Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment deadline,
                                             std::stop_token stop) override {
     // The client fails it by itself as soon as the roster is superseded.
-    MUSTER_TRY(auto all, client_.exchange(roster_, blob, deadline - clock_.now(), std::move(stop)));
+    MUSTER_TRY(auto all, client_.exchange(roster_, blob, deadline - clock_.now(), stop));
     fault_point(FaultPoint::kForming);
     return all;
   }

@@ -48,6 +48,7 @@ nlohmann::json probe(int threads) {
   const auto print = take_fingerprint();
   nlohmann::json kernels;
   for (const auto& [name, hash] : print.kernels) kernels[name] = hash.hex();
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the environment changes only while there is one thread
   const char* cbwr = std::getenv("MKL_CBWR");
   const auto gloo = check_gloo();
   return {{"torch_version", TORCH_VERSION},

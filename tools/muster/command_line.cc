@@ -489,10 +489,12 @@ Error missing(const CLI::App* app) {
 // missing because of it.
 Error in_words(const CLI::ParseError& error, const CLI::App* root) {
   const CLI::App* app = deepest(root);
-  for (const auto* level = app; level != nullptr; level = level->get_parent()) {
+  const CLI::App* level = app;
+  do {
     const auto rest = level->remaining();
     if (!rest.empty() && rest.front() != "--") return unknown_word(rest.front(), app);
-  }
+    level = level->get_parent();
+  } while (level != nullptr);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) return missing(app);
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
