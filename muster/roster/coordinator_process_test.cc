@@ -141,6 +141,13 @@ TEST_F(CoordinatorProcessTest, AProcessThatIsToldToGoLeavesInGoodOrder) {
   EXPECT_TRUE(last_gone()->by_plan) << last_gone()->reason;
 }
 
+TEST_F(CoordinatorProcessTest, AProcessThatIsToldToGoEndsWithoutACoordinatorToo) {
+  ASSERT_TRUE(eventually([&] { return training() == 3; }));
+  coordinator_.reset();
+  processes_["a"]->signal(SIGTERM);
+  EXPECT_EQ(processes_["a"]->wait(), -SIGALRM);
+}
+
 TEST_F(CoordinatorProcessTest, AllButOneKilledAtOnce) {
   ASSERT_TRUE(eventually([&] { return training() == 3; }));
   processes_["a"]->signal(SIGKILL);

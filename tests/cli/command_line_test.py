@@ -4,7 +4,7 @@ import os
 import pty
 import subprocess
 
-from harness import MUSTER, USAGE, CommandTest, main
+from harness import MUSTER, USAGE, CommandTest, Program, main
 
 COMMANDS = [
     "train", "resume", "status", "join", "coordinator", "eval", "predict", "config", "config check", "config show", "config explain",
@@ -96,8 +96,8 @@ class Mistakes(CommandTest):
 class Colours(CommandTest):
     def on_terminal(self, **env):
         leader, follower = pty.openpty()
-        process = subprocess.Popen([MUSTER, "trian"], stderr=follower, stdout=follower,
-                                   env={**self.env, "TERM": "xterm", **env})
+        process = Program([MUSTER, "trian"], stderr=follower, stdout=follower,
+                          env={**self.env, "TERM": "xterm", **env})
         process.wait()
         os.close(follower)
         text = os.read(leader, 4096).decode()

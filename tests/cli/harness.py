@@ -5,10 +5,12 @@ The programs are found in MUSTER_BIN_DIR. Tests that need muster-worker are skip
 it was not built. Only Python's standard library is used.
 """
 
+import ctypes
 import json
 import os
 import random
 import shutil
+import signal
 import stat
 import struct
 import subprocess
@@ -38,6 +40,26 @@ def wait_until(condition, what):
             return
         time.sleep(0.01)
     raise AssertionError(f"waited a minute for {what() if callable(what) else what}")
+
+
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+class Program(subprocess.Popen):
+    """A program that dies with the tests, also if these are killed and clean up nothing. Start it in the main
+    thread: the kernel looks at the thread's end."""
+
+    def __init__(self, words, preexec_fn=lambda: None, **options):
+        parent = os.getpid()
+
+        def before():
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            preexec_fn()
+
+        super().__init__(words, preexec_fn=before, **options)
 
 
 class Outcome:
@@ -70,17 +92,22 @@ class CommandTest(unittest.TestCase):
 
     def muster(self, *words, env=None, before=(), **options):
         """Runs muster with these words; `before` stands in front of it (setpriv, unshare)."""
-        done = subprocess.run(
+        with Program(
             [*map(str, before), str(MUSTER), *map(str, words)],
             cwd=options.pop("cwd", self.folder),
             env={**self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
             **options,
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=300)
+            except BaseException:
+                process.kill()
+                raise
+            return Outcome(process.returncode, out, err)
 
     def assert_ok(self, outcome):
         self.assertEqual(outcome.code, 0, outcome)

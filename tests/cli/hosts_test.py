@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from harness import DATA, USAGE, main, needs_worker, wait_until
+from harness import DATA, USAGE, Program, main, needs_worker, wait_until
 from several_test import MEMBER, Several, needs_member
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
@@ -58,8 +58,8 @@ class OverSsh(Several):
             os.makedirs("/run/sshd", exist_ok=True)  # sshd will not run as root without it
         log = open(cls.place / "log", "w")
         cls.addClassCleanup(log.close)
-        sshd = subprocess.Popen([SSHD, "-D", "-e", "-f", cls.place / "config"], stderr=log,
-                                stdin=subprocess.DEVNULL)
+        sshd = Program([SSHD, "-D", "-e", "-f", cls.place / "config"], stderr=log,
+                       stdin=subprocess.DEVNULL)
         cls.addClassCleanup(sshd.wait)
         cls.addClassCleanup(sshd.terminate)
         wait_until(lambda: sshd.poll() is not None or answers(HOSTS[0], cls.port), "sshd to listen")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, main, wait_until
+from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, Program, main, wait_until
 
 # Notes every signal it can, and leaves when a file called `leave` appears. A handler may run while the
 # main program is still inside its own write of "ready": a file object then refuses the second write
@@ -210,10 +210,10 @@ class Signals(CommandTest):
         (self.folder / "notes.leave").touch()
 
     def start(self, **options):
-        process = subprocess.Popen([MUSTER, "train", self.job, "--worker", self.worker],
-                                   cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   **options)
+        process = Program([MUSTER, "train", self.job, "--worker", self.worker],
+                          cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          **options)
         self.addCleanup(process.communicate)
         self.addCleanup(self.let_leave)
         self.await_note("ready")

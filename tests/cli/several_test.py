@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from harness import BIN_DIR, DATA, MUSTER, USAGE, CommandTest, main, needs_worker, wait_until
+from harness import BIN_DIR, DATA, MUSTER, USAGE, CommandTest, Program, main, needs_worker, wait_until
 
 MEMBER = BIN_DIR / "muster_roster_test_worker"
 needs_member = unittest.skipUnless(MEMBER.exists(), "muster_roster_test_worker was not built")
@@ -50,6 +50,14 @@ def follow_launcher(number=signal.SIGTERM):
 """
 
 
+def state_of(pid):
+    """The kernel's letter for it; Z too if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
 class Several(CommandTest):
     def setUp(self):
         super().setUp()
@@ -66,9 +74,9 @@ class Several(CommandTest):
         return self.muster(*self.words(workers, *more), **options)
 
     def start(self, workers, *more, **options):
-        process = subprocess.Popen([MUSTER, *map(str, self.words(workers, *more))], cwd=self.folder,
-                                   env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, **options)
+        process = Program([MUSTER, *map(str, self.words(workers, *more))], cwd=self.folder,
+                          env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, **options)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         limit = threading.Timer(60, process.kill)  # only ends a test that is broken
@@ -367,14 +375,8 @@ class Stopping(Several):
         wait_until(lambda: len(self.noted()) == 2, "two to be ready")
         process.kill()
         for note in self.noted():
-            wait_until(lambda: not Path(f"/proc/{note[2]}").exists() or self.state_of(note[2]) == "Z",
+            wait_until(lambda: state_of(note[2]) == "Z",
                        f"worker {note[0]} to go")
-
-    def state_of(self, pid):
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return "Z"
 
     def test_ctrl_z_and_fg(self):
         self.worker("on(signal.SIGINT, lambda: sys.exit(130)); note(f'ready {os.getpid()}'); forever()")
@@ -382,9 +384,9 @@ class Stopping(Several):
         wait_until(lambda: len(self.noted()) == 2, "two to be ready")
         everybody = [process.pid] + [int(note[2]) for note in self.noted()]
         process.send_signal(signal.SIGTSTP)
-        wait_until(lambda: all(self.state_of(pid) == "T" for pid in everybody), "all to stop")
+        wait_until(lambda: all(state_of(pid) == "T" for pid in everybody), "all to stop")
         process.send_signal(signal.SIGCONT)
-        wait_until(lambda: all(self.state_of(pid) != "T" for pid in everybody), "all to go on")
+        wait_until(lambda: all(state_of(pid) != "T" for pid in everybody), "all to go on")
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), 130)
 
@@ -476,8 +478,8 @@ class Members(Several):
 
     def test_status_can_be_watched_until_the_end(self):
         process = self.start_members()
-        watch = subprocess.Popen([MUSTER, "status", "--watch", "-o", "json"], cwd=self.folder, env=self.env,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        watch = Program([MUSTER, "status", "--watch", "-o", "json"], cwd=self.folder, env=self.env,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(watch.kill)
         self.assertEqual(len(json.loads(watch.stdout.readline())["workers"]), 2, "one line each time")
         process.send_signal(signal.SIGINT)
@@ -486,9 +488,9 @@ class Members(Several):
         self.assertIn("the coordinator is gone", err)
 
     def join(self, *words):
-        process = subprocess.Popen([MUSTER, "join", *map(str, words), "--worker", self.folder / "worker"],
-                                   cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = Program([MUSTER, "join", *map(str, words), "--worker", self.folder / "worker"],
+                          cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -532,8 +534,8 @@ class Members(Several):
         self.worker("note(f'up {os.getpid()}'); become_member()")
 
         def coordinator(*words):
-            process = subprocess.Popen([MUSTER, "coordinator", *words], cwd=self.folder, env=self.env,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = Program([MUSTER, "coordinator", *words], cwd=self.folder, env=self.env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             self.assertIn("coordinator of tiny-", process.stdout.readline())
@@ -558,6 +560,33 @@ class Members(Several):
         self.assertEqual(second.wait(), 0)
 
 
+@needs_member
+class KilledTests(Several):
+    """What a test has started ends with it, also if it cannot clean up."""
+
+    def test_nobody_survives_a_test_that_is_killed(self):
+        self.worker("note(f'up {os.getpid()}'); become_member()")
+        read, write = os.pipe()
+        test = os.fork()
+        if test == 0:
+            try:
+                muster = Program([MUSTER, *map(str, self.words(2))], cwd=self.folder, env=self.env,
+                                 stdin=subprocess.DEVNULL)
+                wait_until(lambda: len(self.noted()) == 2, "two to be up")
+                os.write(write, f"{muster.pid}\n".encode())
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.close(write)
+        with open(read) as told:
+            started = [told.readline().strip()] + [note[2] for note in self.noted()]
+        self.assertEqual(len(started), 3)
+        os.kill(test, signal.SIGKILL)
+        os.waitpid(test, 0)
+        for pid in started:
+            wait_until(lambda: state_of(pid) == "Z", f"process {pid} to go")
+
+
 @needs_worker
 class RealWorkers(CommandTest):
     def weights(self, run):
@@ -567,8 +596,8 @@ class RealWorkers(CommandTest):
         job = self.write_job()
         several = ["-s", "passes=100", "-s", "threads=1"]
         self.assert_ok(self.muster("train", job, "-q", "--run-dir", "one", *several))
-        process = subprocess.Popen([MUSTER, "train", job, "-q", "--run-dir", "some", "--workers", "3", *several],
-                                   cwd=self.folder, env=self.env, stderr=subprocess.PIPE, text=True)
+        process = Program([MUSTER, "train", job, "-q", "--run-dir", "some", "--workers", "3", *several],
+                          cwd=self.folder, env=self.env, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: (self.folder / "some/checkpoints").exists(), "the first checkpoint")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate()

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 
-from harness import INTERRUPTED, MUSTER, TERMINATED, CommandTest, main, needs_worker
+from harness import INTERRUPTED, MUSTER, TERMINATED, CommandTest, Program, main, needs_worker
 
 
 @needs_worker
@@ -93,8 +93,8 @@ class Trained(CommandTest):
                 filled += os.write(writer, b"." * 4096)
         except BlockingIOError:
             os.set_blocking(writer, True)
-        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unread"],
-                                   cwd=self.folder, env=self.env, stdout=writer)
+        process = Program([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unread"],
+                          cwd=self.folder, env=self.env, stdout=writer)
         os.close(writer)
         for _ in range(6000):
             if (self.folder / "unread/result.json").exists():
@@ -111,18 +111,18 @@ class Trained(CommandTest):
     def test_a_reader_that_goes_away_does_not_end_the_training(self):
         reader, writer = os.pipe()
         os.close(reader)
-        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unheard"],
-                                   cwd=self.folder, env=self.env, stdout=writer)
+        process = Program([MUSTER, "train", "job.yaml", "--json", "--run-dir", "unheard"],
+                          cwd=self.folder, env=self.env, stdout=writer)
         os.close(writer)
         self.assertEqual(process.wait(), 0)
         self.assertTrue((self.folder / "unheard/result.json").exists())
 
     def interrupted(self, number):
         """Starts a long run, sends the signal once it has stepped, returns its exit code."""
-        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--json", "-s", "passes=100000",
-                                    "-s", "track.every=1 step", "--run-dir", number.name],
-                                   cwd=self.folder, env=self.env, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        process = Program([MUSTER, "train", "job.yaml", "--json", "-s", "passes=100000",
+                           "-s", "track.every=1 step", "--run-dir", number.name],
+                          cwd=self.folder, env=self.env, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
         metrics = self.folder / number.name / "metrics.jsonl"
         for _ in range(6000):
             if metrics.exists() and metrics.stat().st_size > 0:
@@ -146,9 +146,9 @@ class Trained(CommandTest):
                 self.assertEqual(resumed["weights_hash"], straight["weights_hash"])
 
     def test_the_worker_leaves_when_muster_is_killed(self):
-        process = subprocess.Popen([MUSTER, "train", "job.yaml", "--quiet", "-s", "passes=100000",
-                                    "-s", "track.every=1 step", "--run-dir", "orphan"],
-                                   cwd=self.folder, env=self.env)
+        process = Program([MUSTER, "train", "job.yaml", "--quiet", "-s", "passes=100000",
+                           "-s", "track.every=1 step", "--run-dir", "orphan"],
+                          cwd=self.folder, env=self.env)
         metrics = self.folder / "orphan/metrics.jsonl"
         for _ in range(6000):
             if metrics.exists() and metrics.stat().st_size > 0:

@@ -1,0 +1,77 @@
+#include "tools/muster-launch/verify_blow.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster::cli {
+namespace {
+
+using launch::Fault;
+using launch::FaultKind;
+
+constexpr std::string_view kJoiner = "joiner-";
+
+// Some points are only passed when something happens to another worker.
+bool needs_another(FaultPoint point) {
+  return point == FaultPoint::kForming || point == FaultPoint::kRecovery ||
+         point == FaultPoint::kTransfer;
+}
+
+std::optional<Blow> aim(const Fault& fault, const std::vector<Target>& free, const Target& any) {
+  if (needs_another(fault.point) && free.size() < 3) return std::nullopt;
+  // Only the first one writes checkpoints.
+  const Target& victim = fault.point == FaultPoint::kCheckpoint ? free.front() : any;
+  Blow blow{{victim}, fault_signal(fault.point), std::nullopt};
+  if (needs_another(fault.point)) blow.killed = free[free[0] == victim ? 1 : 0];
+  return blow;
+}
+
+}  // namespace
+
+std::string joiner_id(int number) { return fmt::format("{}{}", kJoiner, number); }
+bool is_joiner(const Target& target) { return target.id.starts_with(kJoiner); }
+
+std::optional<Blow> choose_blow(const Fault& fault, std::vector<Target> free, int lanes) {
+  if (free.empty()) return std::nullopt;
+  Target& victim = free[(fault.draw >> 16) % free.size()];
+  switch (fault.kind) {
+    case FaultKind::kKill:
+      return Blow{{victim}, SIGKILL, std::nullopt};
+    case FaultKind::kAimed:
+      return aim(fault, free, victim);
+    case FaultKind::kPair:
+      if (free.size() < 3) return std::nullopt;
+      std::swap(victim, free.front());
+      return Blow{{free[0], free[1]}, SIGKILL, std::nullopt};
+    case FaultKind::kMost:
+      if (free.size() < 2) return std::nullopt;
+      std::swap(victim, free.back());
+      free.pop_back();
+      return Blow{std::move(free), SIGKILL, std::nullopt};
+    case FaultKind::kStop:
+      if (free.size() < 2) return std::nullopt;
+      return Blow{{victim}, SIGSTOP, std::nullopt};
+    case FaultKind::kLeave: {
+      // One that the launcher started stays: without any it ends the job.
+      const auto own = std::ssize(free) - std::ranges::count_if(free, is_joiner);
+      if (free.size() < 2 || (own < 2 && !is_joiner(victim))) return std::nullopt;
+      return Blow{{victim}, SIGTERM, std::nullopt};
+    }
+    case FaultKind::kJoin:
+      if (std::ssize(free) >= lanes) return std::nullopt;
+      return Blow{};
+  }
+  return std::nullopt;
+}
+
+Duration delay_of(const Fault& fault) { return std::chrono::microseconds(fault.draw % 5000); }
+
+double stop_seconds(const Fault& fault, double lease) {
+  return lease + 0.5 + static_cast<double>(fault.draw % 1000) / 1000;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,42 @@
+// Whom a fault of `muster verify` hits, and when within a step. Pure functions: what they say
+// follows from the fault and from who is there.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/launch/fault_plan.h"
+
+namespace muster::cli {
+
+// A member of the job that a fault may hit.
+struct Target {
+  std::string id;
+  pid_t process = 0;
+  bool operator==(const Target&) const = default;
+};
+
+// Workers that verify adds have names of their own.
+std::string joiner_id(int number);
+bool is_joiner(const Target& target);
+
+struct Blow {
+  std::vector<Target> victims;   // empty: another worker joins
+  int signal = 0;                // that they get
+  std::optional<Target> killed;  // besides, so that an aimed victim passes its point
+};
+
+// Nothing: not now, there are too few (or, for a joiner, too many) of them. `free` are the members
+// to which nothing is happening yet, by rank; `lanes` is how many workers the job can have.
+std::optional<Blow> choose_blow(const launch::Fault& fault, std::vector<Target> free, int lanes);
+
+// How long to wait until it falls, so that it is not always right behind a commit.
+Duration delay_of(const launch::Fault& fault);
+// How long a stopped worker stays stopped: longer than its lease, in seconds.
+double stop_seconds(const launch::Fault& fault, double lease);
+
+}  // namespace muster::cli

@@ -1,0 +1,52 @@
+#include "tools/muster-launch/verify_commits.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace muster::cli {
+
+size_t read_commits(std::string_view text, CommitTimes& times) {
+  size_t begin = 0;
+  for (size_t end = 0; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
+    const auto record = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    if (!record.is_object()) continue;
+    const auto step = record.find("step");
+    const auto time = record.find("time");
+    if (step == record.end() || !step->is_number_unsigned()) continue;
+    if (time == record.end() || !time->is_number()) continue;
+    times[step->get<uint64_t>()] = time->get<double>();
+  }
+  return begin;
+}
+
+void Commits::look() {
+  struct stat now{};
+  if (stat(path_.c_str(), &now) != 0) return;
+  if (!is_ours(now) || now.st_size < offset_) {
+    close_file();
+    times_.clear();
+    offset_ = 0;
+    file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file_ < 0 || fstat(file_, &opened_) != 0) return;
+  }
+  std::string text;
+  char piece[65536];
+  for (ssize_t count = 0; (count = pread(file_, piece, sizeof(piece),
+                                         offset_ + static_cast<off_t>(text.size()))) > 0;) {
+    text.append(piece, static_cast<size_t>(count));
+  }
+  offset_ += static_cast<off_t>(read_commits(text, times_));
+}
+
+bool Commits::is_ours(const struct stat& file) const {
+  return file_ >= 0 && file.st_dev == opened_.st_dev && file.st_ino == opened_.st_ino;
+}
+
+void Commits::close_file() {
+  if (file_ >= 0) close(file_);
+  file_ = -1;
+}
+
+}  // namespace muster::cli

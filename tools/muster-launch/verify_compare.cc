@@ -1,0 +1,53 @@
+#include "tools/muster-launch/verify_compare.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "muster/track/metrics.h"
+#include "muster/track/run_directory.h"
+
+namespace muster::cli {
+
+Result<RunOutcome> read_outcome(const std::string& path, FileSystem& files) {
+  RunOutcome outcome;
+  MUSTER_TRY(const auto run, track::RunDirectory::open(files, path));
+  const auto result = run.read_result();
+  if (!result || !result->contains("weights_hash")) {
+    return Error(ErrorKind::kInternal, "'{}' has no result: its log says why", path);
+  }
+  outcome.result = *result;
+  MUSTER_TRY(auto metrics, track::read_metrics(files, run.metrics_file()));
+  for (auto& record : metrics.records) {
+    record.erase("seconds");
+    record.erase("time");
+    outcome.records.push_back(std::move(record));
+  }
+  return outcome;
+}
+
+std::vector<std::string> differences(const RunOutcome& undisturbed, const RunOutcome& disturbed) {
+  std::vector<std::string> found;
+  for (const char* const key : {"weights_hash", "steps", "samples", "ledger", "test",
+                                "redone_steps", "skipped_steps", "best_step", "ended"}) {
+    const auto a = undisturbed.result.value(key, nlohmann::ordered_json());
+    const auto b = disturbed.result.value(key, nlohmann::ordered_json());
+    if (a == b) continue;
+    found.push_back(fmt::format("{}: {} undisturbed, {} disturbed", key, a.dump(), b.dump()));
+  }
+  const auto& a = undisturbed.records;
+  const auto& b = disturbed.records;
+  const size_t lines = std::min(a.size(), b.size());
+  for (size_t i = 0; i < lines; ++i) {
+    if (a[i] == b[i]) continue;
+    found.push_back(fmt::format("metrics, line {}: {} undisturbed, {} disturbed", i + 1,
+                                a[i].dump(), b[i].dump()));
+    break;
+  }
+  if (a.size() != b.size()) {
+    found.push_back(fmt::format("metrics: {} lines undisturbed, {} disturbed", a.size(), b.size()));
+  }
+  return found;
+}
+
+}  // namespace muster::cli

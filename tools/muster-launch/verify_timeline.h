@@ -1,0 +1,49 @@
+// What was done to a job, when, and how long that held the others up; as text and as JSON. Pure
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/launch/fault_plan.h"
+
+#include "tools/muster-launch/verify_commits.h"
+
+namespace muster::cli {
+
+struct Happened {
+  std::string name;
+  launch::FaultKind kind = launch::FaultKind::kKill;
+  std::string whom;
+  double when = 0;   // seconds since 1970
+  double after = 0;  // seconds since the job was started
+  uint64_t step = 0;
+  double held_up = -1;  // seconds that the others lost by it; -1: not known
+};
+
+// Fills in how long each held the job up: the longest pause between commits around it, less a usual
+// step. Two pauses are looked at, because the commit under way may still succeed after the fault.
+// Returns the usual step in seconds, the median; 0 if there were too few.
+double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened);
+
+struct Spread {
+  size_t count = 0;
+  double median = 0;
+  double worst99 = 0;
+  double worst = 0;
+};
+// Of the known held_up of one kind.
+Spread spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
+
+std::string happened_text(const Happened& what);
+// A line for each kind that happened, under a heading.
+std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds);
+
+// {"kill": {"count": 3, "median": 0.1, ...}, ...}
+nlohmann::ordered_json pauses_json(const std::vector<Happened>& happened);
+nlohmann::ordered_json timeline_json(const std::vector<Happened>& happened);
+
+}  // namespace muster::cli

@@ -1,0 +1,91 @@
+#include "tools/muster-launch/verify_timeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using launch::FaultKind;
+using ::testing::ElementsAre;
+
+Happened at(double when, FaultKind kind = FaultKind::kKill) {
+  return {"kill", kind, "1", when, when, 0, -1};
+}
+
+// A commit each second, but for the eight seconds before step 6.
+const CommitTimes kCommits = {{1, 101}, {2, 102}, {3, 103}, {4, 104}, {5, 105},
+                              {6, 113}, {7, 114}, {8, 115}, {9, 116}};
+
+double held_up(double when) {
+  std::vector<Happened> happened = {at(when)};
+  EXPECT_DOUBLE_EQ(measure_pauses(kCommits, happened), 1);
+  return happened[0].held_up;
+}
+
+TEST(Pauses, AFaultIsBlamedForThePauseItFallsInto) {
+  EXPECT_DOUBLE_EQ(held_up(106), 7);
+  EXPECT_DOUBLE_EQ(held_up(112.9), 7);
+}
+
+TEST(Pauses, TheCommitUnderWayMaySucceed) {
+  EXPECT_DOUBLE_EQ(held_up(104.5), 7) << "step 5 was nearly done";
+  EXPECT_DOUBLE_EQ(held_up(103.5), 0) << "two steps later it was somebody else";
+  EXPECT_DOUBLE_EQ(held_up(113), 0) << "and what comes after the pause did not cause it";
+}
+
+TEST(Pauses, AtTheEdges) {
+  EXPECT_DOUBLE_EQ(held_up(90), 0) << "before the first commit";
+  EXPECT_DOUBLE_EQ(held_up(115.5), 0);
+  EXPECT_DOUBLE_EQ(held_up(116), -1) << "nothing came after it";
+}
+
+TEST(Pauses, WithoutStepsNothingIsKnown) {
+  std::vector<Happened> happened = {at(1)};
+  EXPECT_EQ(measure_pauses({}, happened), 0);
+  EXPECT_EQ(measure_pauses({{1, 5.0}}, happened), 0);
+  EXPECT_EQ(happened[0].held_up, -1);
+}
+
+TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
+  std::vector<Happened> happened;
+  for (int i = 100; i >= 1; --i) {
+    happened.push_back(at(0));
+    happened.back().held_up = i;
+  }
+  happened.push_back(at(0));  // not known
+  happened.push_back(at(0, FaultKind::kStop));
+  happened.back().held_up = 3;
+  const Spread kill = spread_of(happened, FaultKind::kKill);
+  EXPECT_EQ(kill.count, 100U);
+  EXPECT_EQ(kill.median, 51);
+  EXPECT_EQ(kill.worst99, 100);
+  EXPECT_EQ(kill.worst, 100);
+  const Spread stop = spread_of(happened, FaultKind::kStop);
+  EXPECT_EQ(stop.count, 1U);
+  EXPECT_EQ(stop.median, 3);
+  EXPECT_EQ(stop.worst99, 3);
+  EXPECT_EQ(spread_of(happened, FaultKind::kJoin).count, 0U);
+}
+
+TEST(Timeline, ForPeople) {
+  Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77, 0.25};
+  EXPECT_EQ(happened_text(what), "   12.35 s  step     77  kill@forming         worker joiner-2");
+  EXPECT_THAT(pauses_text({what}, 0.0123),
+              ElementsAre("the others were held up for (less a step of 12.3 ms):",
+                          "  kill at a point         1 times: median    250 ms, 99 %    250 ms, "
+                          "longest    250 ms"));
+}
+
+TEST(Timeline, ForPrograms) {
+  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5};
+  EXPECT_EQ(timeline_json({what}).dump(),
+            R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5}])");
+  EXPECT_EQ(pauses_json({what}).dump(),
+            R"({"stop":{"count":1,"median":0.5,"p99":0.5,"longest":0.5}})");
+  EXPECT_EQ(timeline_json({}).dump(), "[]");
+  EXPECT_EQ(pauses_json({}).dump(), "{}");
+}
+
+}  // namespace
+}  // namespace muster::cli
