@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""record_run.py [--programs DIR] [--out FILE]: the README's picture of a run, from a real one.
+"""record_run.py [run|verify] [--programs DIR] [--out FILE]: the README's pictures, from real runs.
 
-Runs Muster's commands in a pseudo-terminal, in a temporary folder, on the sample data of the repository:
-a training that is killed on the way (SIGKILL to its worker, no chance to save), its resumption, the same
-job undisturbed on another number of threads, and their comparison. What the terminal showed, and when, is
-written as one SVG file that plays once and then stands still; what does not animate shows the end.
+Runs Muster's commands in a pseudo-terminal, in a temporary folder, on the sample data of the repository.
+run: a training that is killed on the way (SIGKILL to its worker, no chance to save), its resumption, the same
+job undisturbed on another number of threads, and their comparison. verify: `muster verify`, which does such
+things to four workers by itself. What the terminal showed, and when, is written as one SVG file that plays
+once and then stands still; what does not animate shows the end.
 
 Nothing is drawn by hand: the lines are the programs' own output, the times are measured and then all
 divided by one factor, which the picture names.
@@ -28,7 +29,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS, ROWS = 92, 60
+WIDE = 108  # columns that the last line of verify needs
 JOB = "examples/lenet-sample.yaml"
+# The undisturbed run is quiet, so that the picture fits a page.
+VERIFY = f"muster verify {JOB} --faults kill:6,stop:1,leave:2,join:2 --seed 3 -q"
 KILL_AT = 80  # the step that the screen shows when the worker is killed
 PLAY_SECONDS = 15.0
 BETWEEN = 0.4  # seconds of the picture between two commands
@@ -44,7 +48,8 @@ class Screen:
     has changed.
     """
 
-    def __init__(self):
+    def __init__(self, columns=COLUMNS):
+        self.columns = columns
         self.rows, self.row, self.column, self.style, self.rest = [[]], 0, 0, "", ""
         self.history = []
 
@@ -69,7 +74,7 @@ class Screen:
             elif char == "\r":
                 self.column = 0
             else:
-                if self.column == COLUMNS:
+                if self.column == self.columns:
                     changed.add(self.row)
                     self.new_line()
                 line = self.rows[self.row]
@@ -101,8 +106,8 @@ class Screen:
 class Player:
     """Runs commands one after the other on one screen; its clock stands still between them."""
 
-    def __init__(self, folder, environment):
-        self.screen, self.folder, self.environment, self.clock = Screen(), folder, environment, 0.0
+    def __init__(self, folder, environment, columns=COLUMNS):
+        self.screen, self.folder, self.environment, self.clock = Screen(columns), folder, environment, 0.0
         self.marks = []  # where a command begins: (time, row)
 
     def show(self, text):
@@ -119,7 +124,7 @@ class Player:
         if child == 0:
             os.chdir(self.folder)
             os.execvpe("bash", ["bash", "-c", command], self.environment)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, self.screen.columns, 0, 0))
         output = b""
         while True:
             select.select([terminal], [], [])
@@ -154,19 +159,39 @@ def kill_worker_at(step, run):
     return watch, done
 
 
-def play(programs):
+def play_run(player):
+    watch, killed = kill_worker_at(KILL_AT, player.folder / "runs/killed")
+    expect(player.run(f"muster train {JOB} --run-dir runs/killed", watch) != 0 and killed,
+           "the run ended before it could be killed")
+    expect(player.run("muster resume killed") == 0, "resume failed")
+    expect(player.run(f"muster train {JOB} --run-dir runs/whole -s threads=1 --quiet") == 0, "the whole run failed")
+    expect(player.run("muster runs compare whole killed") == 0, "compare failed")
+    expect("bit for bit" in player.screen.text(), "the two runs differ")
+
+
+def play_verify(player):
+    code = player.run(VERIFY)
+    expect(code == 0, f"verify left with {code}:\n{player.screen.text()}")
+    expect("equal, bit for bit" in player.screen.text(), "verify says nothing")
+
+
+# What can be recorded: how it is played, how wide, and what the picture shows, for those who cannot see it.
+SCENES = {
+    "run": (play_run, COLUMNS, "A run is killed and resumed; the same job is run undisturbed on one thread; the weights are "
+                               "equal, bit for bit"),
+    "verify": (play_verify, WIDE, "muster verify trains a job undisturbed, then on four workers that it kills, stops, sends "
+                                  "away and adds to; weights, ledger and metrics are equal, bit for bit"),
+}
+
+
+def play(scene, programs):
     with tempfile.TemporaryDirectory(prefix="muster-record-") as work:
         folder = Path(work)
         (folder / "examples").symlink_to(ROOT / "examples")
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TERM": "xterm-256color"}
-        player = Player(folder, environment)
-        watch, killed = kill_worker_at(KILL_AT, folder / "runs/killed")
-        expect(player.run(f"muster train {JOB} --run-dir runs/killed", watch) != 0 and killed,
-               "the run ended before it could be killed")
-        expect(player.run("muster resume killed") == 0, "resume failed")
-        expect(player.run(f"muster train {JOB} --run-dir runs/whole -s threads=1 --quiet") == 0, "the whole run failed")
-        expect(player.run("muster runs compare whole killed") == 0, "compare failed")
-        expect("bit for bit" in player.screen.text(), "the two runs differ")
+        scene_of, columns, _ = SCENES[scene]
+        player = Player(folder, environment, columns)
+        scene_of(player)
         return player
 
 
@@ -225,7 +250,7 @@ STYLE = """
 """
 
 
-def draw(player, command):
+def draw(player, command, title):
     total = player.clock
     factor = max(1.0, total / PLAY_SECONDS)
     rows = versions(player.screen.history)
@@ -254,11 +279,11 @@ def draw(player, command):
             else:
                 drawn.append(f'<text x="{left}" y="{y}" display="none"><set attributeName="display" to="inline" '
                              f'begin="{start:.2f}s" end="{at(end, row):.2f}s"/>{body}</text>')
-    width, height = left * 2 + round(COLUMNS * 7.83), height + 44
+    width, height = left * 2 + round(player.screen.columns * 7.83), height + 44
     speed = f"played {factor:.1f} times as fast as it ran" if factor > 1.05 else "played as fast as it ran"
     note = f"made by {command} from a real run, {speed}"
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">
-<title>A run is killed and resumed; the same job is run undisturbed on one thread; the weights are equal, bit for bit</title>
+<title>{html.escape(title)}</title>
 <style>{STYLE}</style>
 <rect width="{width}" height="{height}" rx="8" fill="#171b21"/>
 <g fill="#3a424e"><circle cx="20" cy="16" r="5"/><circle cx="38" cy="16" r="5"/><circle cx="56" cy="16" r="5"/></g>
@@ -272,14 +297,17 @@ def draw(player, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scene", nargs="?", choices=SCENES, default="run", help="which picture; default: run")
     parser.add_argument("--programs", type=Path, default=ROOT / "build/release/bin", help="where the built muster is")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/images/run.svg")
+    parser.add_argument("--out", type=Path, help="default: docs/images/SCENE.svg")
     args = parser.parse_args()
     expect((args.programs / "muster").exists(), f"there is no muster in {args.programs}: ./dev build")
-    player = play(args.programs.resolve())
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(draw(player, "scripts/record_run.py"))
-    print(f"{args.out}: {len(player.screen.history)} changes of the screen in {player.clock:.1f} s")
+    out = args.out or ROOT / f"docs/images/{args.scene}.svg"
+    player = play(args.scene, args.programs.resolve())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command = "scripts/record_run.py" if args.scene == "run" else f"scripts/record_run.py {args.scene}"
+    out.write_text(draw(player, command, SCENES[args.scene][2]))
+    print(f"{out}: {len(player.screen.history)} changes of the screen in {player.clock:.1f} s")
 
 
 if __name__ == "__main__":

@@ -55,12 +55,18 @@ class PictureTest(unittest.TestCase):
         player = Player(".", {"PATH": "/usr/bin:/bin"})
         self.assertEqual(player.run("printf 'half <done>\\r'; sleep 0.3; echo 'all <done> & well'"), 0)
         self.assertEqual(player.run("exit 3"), 3)
-        root = xml.fromstring(draw(player, "a test"))
+        root = xml.fromstring(draw(player, "a test", "less < more"))
         texts = [element for element in root.iter() if element.tag.endswith("}text")]
         final = ["".join(element.itertext()) for element in texts if element.get("display") != "none"]
         self.assertIn("all <done> & well", final)
         self.assertIn("$ exit 3", final)
         self.assertNotIn("half <done>", final)
+        self.assertEqual(root.find("{*}title").text, "less < more")
+
+    def test_every_scene_has_its_picture_in_the_readme_with_its_words(self):
+        readme = (record_run.ROOT / "README.md").read_text()
+        for scene, (_, _, title) in record_run.SCENES.items():
+            self.assertIn(f"![{title}](docs/images/{scene}.svg)", readme)
 
     def test_the_watcher_kills_once_and_only_late_enough(self):
         watch, done = record_run.kill_worker_at(80, record_run.Path("/nonexistent"))

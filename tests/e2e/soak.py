@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""Does a job that goes through faults for a long time keep its size? `muster verify` on a small job with four workers
+and a fault about every two seconds; meanwhile memory, threads and open files of every process of the job are looked
+at. Says whether something grew, and leaves with 1 if so; also if a process of the job is left over at the end, or if
+the bits are not equal.
+
+    tests/e2e/soak.py --minutes 10 [--bin build/release/bin] [--seed N] [--csv FILE]
+
+CI runs a short one: the same with --passes and --faults instead of --minutes, so that it does the same everywhere.
+
+What is compared:
+- the launcher, which has the coordinator in it and lives from beginning to end: the median of its second quarter with
+  that of its last;
+- any worker, at its highest, with the one of the undisturbed run, which has all lanes and to which nothing happens;
+- generations of workers: the earlier half of those that came to a certain age with the later half, at that age. Of each
+  half the lowest quarter: workers with equal lanes and without faults have been seen at two levels, 82 and 116 MB, so
+  that a median says more about how many are on which than about growth;
+- threads and open files of those that lived long: their second quarter with their last. (Their memory too is shown, but
+  judged only by the second rule: a worker that leaks less in its life than lies between the levels is not found.)
+"Memory" is what a process has for itself or shares with others (RssAnon + RssShmem), without pages of files: what is
+leaked can only be there, and how many pages of libtorch a process has touched is of no interest.
+"""
+import argparse
+import collections
+import ctypes
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
+WEIGHTS = {"kill": 5, "stop": 1, "leave": 2, "join": 2}
+EVERY = 2.0  # seconds between two faults
+MB = 1024 * 1024
+
+Sample = collections.namedtuple("Sample", "age memory threads files sockets")
+WHAT = ("memory", "threads", "files", "sockets")
+# How much more is not called growth: (absolute, share of what it was). Each member of a group costs three sockets.
+SLACK = {"memory": (6 * MB, 0.05), "threads": (4, 0.0), "files": (14, 0.0), "sockets": (14, 0.0)}
+LAUNCHER_SLACK = {**SLACK, "memory": (1 * MB, 0.1)}
+LONG_SLACK = {**SLACK, "memory": (float("inf"), 0.0)}
+NOT_JUDGED = dict.fromkeys(SLACK, (float("inf"), 0.0))
+ALONE_SLACK = (6 * MB, 0.15)  # of a worker's highest, over that of the one that is alone
+CEILING = {"threads": 100, "files": 200}
+LEAST = 16  # samples, for quarters to mean something
+LONG = 12.0  # seconds: a worker that lived longer is looked at by itself
+AGES = (12.0, 8.0, 4.0, 2.0)  # at which generations are compared: the first that enough of them came to
+GENERATIONS = 6
+
+
+class Life:
+    """One process from its first sample to its last."""
+
+    def __init__(self, role, name, born):
+        self.role, self.name, self.born, self.samples = role, name, born, []
+
+    def at(self, age):
+        """The first sample of this age or more, or None."""
+        return next((sample for sample in self.samples if sample.age >= age), None)
+
+
+# Judging: pure functions, tested by soak_test.py.
+
+def middle(samples):
+    return Sample(*(statistics.median(column) for column in zip(*samples)))
+
+
+def quarters(samples):
+    """The medians of the second quarter and of the last."""
+    quarter = len(samples) // 4
+    return middle(samples[quarter:2 * quarter]), middle(samples[-quarter:])
+
+
+def low(samples):
+    """What three quarters of them have at least."""
+    return Sample(*(sorted(column)[len(column) // 4] for column in zip(*samples)))
+
+
+def highest(samples):
+    return Sample(*map(max, zip(*samples)))
+
+
+def grown(row):
+    """[(what, before, after)] for whatever grew by more than its slack."""
+    found = []
+    for what in WHAT:
+        absolute, share = row.slack[what]
+        early, late = getattr(row.before, what), getattr(row.after, what)
+        if late - early > max(absolute, share * early):
+            found.append((what, early, late))
+    return found
+
+
+def shown(what, value):
+    return f"{value / MB:.1f} MB" if what == "memory" else f"{value:g}"
+
+
+Row = collections.namedtuple("Row", "name lives slack before after")
+
+
+def compare(lives):
+    """The rows of the table, for what there was enough of."""
+    rows = []
+    for life in lives:
+        if life.role == "launcher" and len(life.samples) >= LEAST:
+            rows.append(Row("launcher and coordinator", 1, LAUNCHER_SLACK, *quarters(life.samples)))
+    workers = [life for life in lives if life.role == "worker" and life.samples]
+    alone = [sample for life in lives if life.role == "alone" for sample in life.samples]
+    if alone and workers:
+        everyone = [sample for life in workers for sample in life.samples]
+        rows.append(Row("alone and any worker, highest", len(workers), NOT_JUDGED, highest(alone), highest(everyone)))
+    old = [quarters(life.samples) for life in workers
+           if life.samples[-1].age >= LONG and len(life.samples) >= LEAST]
+    if old:
+        # The worst by memory: a leak of one of them would drown in the median of all.
+        worst = max(old, key=lambda pair: pair[1].memory - pair[0].memory)
+        rows.append(Row("worker that lived long, worst", len(old), LONG_SLACK, *worst))
+    for age in AGES:
+        there = [life.at(age) for life in sorted(workers, key=lambda life: life.born) if life.at(age)]
+        if len(there) >= GENERATIONS:
+            half = len(there) // 2
+            rows.append(Row(f"workers at {age:g} s, early and late", len(there), SLACK, low(there[:half]),
+                            low(there[-half:])))
+            break
+    return rows
+
+
+def judge(lives, rows):
+    """What is wrong, a sentence each."""
+    wrong = []
+    for row in rows:
+        for what, before, after in grown(row):
+            wrong.append(f"{row.name}: {what} grew from {shown(what, before)} to {shown(what, after)}")
+    for life in lives:
+        for what, most in CEILING.items():
+            seen = max((getattr(sample, what) for sample in life.samples), default=0)
+            if seen > most:
+                wrong.append(f"{life.name}: {seen:g} {what} at once, more than {most}")
+    alone = [sample.memory for life in lives if life.role == "alone" for sample in life.samples]
+    if not alone:
+        wrong.append("the undisturbed worker was not seen, so nothing can be said about the others' memory")
+    limit = max(alone, default=float("inf"))
+    limit += max(ALONE_SLACK[0], ALONE_SLACK[1] * limit)
+    for life in lives:
+        most = max((sample.memory for sample in life.samples), default=0)
+        if life.role == "worker" and most > limit:
+            wrong.append(f"{life.name}: {shown('memory', most)}, more than {shown('memory', limit)}, which is that of "
+                         "a worker with all lanes and some slack")
+    if not any(row.name.startswith("launcher") for row in rows):
+        wrong.append("the launcher was not seen often enough to say anything")
+    return wrong
+
+
+def fault_counts(faults):
+    """{kind: how many} of so many faults, each kind at least once."""
+    return {kind: max(1, round(faults * weight / sum(WEIGHTS.values()))) for kind, weight in WEIGHTS.items()}
+
+
+def plan(seconds, pass_alone, pass_together, held_up=0.6):
+    """(passes, faults) that take about so long, both runs together. A fault holds the others up for a while, on
+    average over WEIGHTS; with one fault every EVERY seconds that stretches the disturbed run."""
+    stretched = pass_together / (1 - held_up / EVERY)
+    passes = max(6, int(seconds / (pass_alone + stretched)))
+    return passes, max(4, int(passes * stretched / EVERY))
+
+
+# Looking.
+
+def stat_of(pid):
+    """(state, parent, start in seconds since the machine's), or None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[0], int(fields[1]), int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(root):
+    """{pid: stat_of} of all that come from `root`, itself not among them."""
+    stats = {int(name): stat_of(name) for name in os.listdir("/proc") if name.isdigit()}
+    children = collections.defaultdict(list)
+    for pid, stat in stats.items():
+        if stat:
+            children[stat[1]].append(pid)
+    found, open_ends = {}, [root]
+    while open_ends:
+        for pid in children[open_ends.pop()]:
+            found[pid] = stats[pid]
+            open_ends.append(pid)
+    return found
+
+
+def role_of(pid):
+    """("launcher" or "worker" of the disturbed run, "alone" for the undisturbed worker, or None; a name)."""
+    with open(f"/proc/{pid}/cmdline") as file:
+        words = file.read().split("\0")
+    if "--coordinator" in words:
+        return "worker", f"worker {words[words.index('--id') + 1]} (process {pid})"
+    if "train" in words and "--workers" in words:
+        return "launcher", f"launcher (process {pid})"
+    if words[0].endswith("muster-worker") and "train" in words:
+        return "alone", f"undisturbed worker (process {pid})"
+    return None, f"process {pid}: {' '.join(words).strip()[:60]}"
+
+
+def sample_of(pid, age):
+    with open(f"/proc/{pid}/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    targets = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    memory = sum(int(status[key].split()[0]) * 1024 for key in ("RssAnon", "RssShmem"))
+    return Sample(age, memory, int(status["Threads"]), len(targets),
+                  sum(target.startswith("socket:") for target in targets))
+
+
+class Watcher:
+    """Samples everybody who comes from this process."""
+
+    def __init__(self):
+        self.lives, self.wrong, self.zombies = {}, [], set()
+
+    def look(self):
+        with open("/proc/uptime") as file:
+            now = float(file.read().split()[0])
+        zombies = set()
+        for pid, (state, _, born) in descendants(os.getpid()).items():
+            if state == "Z":
+                zombies.add((pid, born))
+                continue
+            try:
+                role, name = role_of(pid)
+                if role:
+                    life = self.lives.setdefault((pid, born), Life(role, name, born))
+                    life.samples.append(sample_of(pid, now - born))
+            except (FileNotFoundError, ProcessLookupError, KeyError, ValueError):
+                pass  # it has just ended, or is between fork and exec
+        for pid, _ in zombies & self.zombies:
+            self.wrong.append(f"process {pid} had ended, and nobody took note for a whole interval")
+        self.zombies = zombies
+
+
+def leftovers():
+    """Who still comes from this process: {pid: state}. Orphans do too: see adopt_orphans()."""
+    return {pid: stat[0] for pid, stat in descendants(os.getpid()).items()}
+
+
+def adopt_orphans():
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_leftovers():
+    for pid in leftovers():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # its parent took note of its end
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
+
+
+# Running.
+
+def seconds_per_pass(muster, folder, *words):
+    """Of a short run, from its metrics, without its start."""
+    run = os.path.join(folder, "short")
+    subprocess.run([muster, "train", JOB, "--quiet", "--run-dir", run, "-s", "passes=4", "-s", "track.every=1 steps",
+                    *words], check=True)
+    with open(os.path.join(run, "metrics.jsonl")) as file:
+        times = [record["time"] for record in map(json.loads, file) if "time" in record]
+    shutil.rmtree(run)
+    return (times[-1] - times[0]) / (len(times) - 1) * len(times) / 4
+
+
+def verify(muster, folder, args, passes, faults, watcher):
+    """Its exit code, what it said, and for how long it ran."""
+    words = ",".join(f"{kind}:{count}" for kind, count in faults.items())
+    with open(os.path.join(folder, "out"), "w+") as out:
+        begin = time.monotonic()
+        process = subprocess.Popen([muster, "verify", JOB, "-o", "json", "--folder", os.path.join(folder, "runs"),
+                                    "--workers", str(args.workers), "--faults", words, "--seed", str(args.seed),
+                                    "-s", f"passes={passes}"], stdout=out)
+        try:
+            while True:
+                try:
+                    process.wait(args.interval)
+                    break
+                except subprocess.TimeoutExpired:
+                    watcher.look()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        took = time.monotonic() - begin
+        out.seek(0)
+        text = out.read()
+    return process.returncode, json.loads(text) if text else {}, took
+
+
+def print_table(rows):
+    print(f"{'':<34} {'lives':>5} {'memory':>20} {'threads':>10} {'files':>10} {'sockets':>10}")
+    for row in rows:
+        cells = [f"{getattr(row.before, what):g} > {getattr(row.after, what):g}" for what in WHAT[1:]]
+        memory = f"{row.before.memory / MB:.1f} > {row.after.memory / MB:.1f} MB"
+        print(f"{row.name:<34} {row.lives:>5} {memory:>20} {cells[0]:>10} {cells[1]:>10} {cells[2]:>10}")
+
+
+def write_csv(path, lives):
+    with open(path, "w") as file:
+        print("process,born", *Sample._fields, sep=",", file=file)
+        for life in lives:
+            for sample in life.samples:
+                print(life.name, life.born, *sample, sep=",", file=file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10, help="about how long it takes, all in all (10)")
+    parser.add_argument("--passes", type=int, help="instead of --minutes: so many passes over the data")
+    parser.add_argument("--faults", type=int, default=10, help="with --passes: about so many faults (10)")
+    parser.add_argument("--interval", type=float, default=1, help="seconds between two looks (1)")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--csv", help="write all samples there")
+    parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
+    args = parser.parse_args()
+    muster = os.path.join(args.bin, "muster")
+    adopt_orphans()
+    watcher = Watcher()
+    folder = tempfile.mkdtemp(prefix="muster-soak-")
+    try:
+        passes, faults = args.passes, args.faults
+        if passes is None:
+            begin = time.monotonic()
+            alone = seconds_per_pass(muster, folder)
+            together = seconds_per_pass(muster, folder, "--workers", str(args.workers))
+            passes, faults = plan(60 * args.minutes - (time.monotonic() - begin), alone, together)
+        counts = fault_counts(faults)
+        print(f"{passes} passes, {sum(counts.values())} faults: {counts}", flush=True)
+        code, found, took = verify(muster, folder, args, passes, counts, watcher)
+        left = leftovers()
+        if left:
+            time.sleep(1)
+            left = {pid: f"{state}, now {leftovers().get(pid, 'gone')}" for pid, state in left.items()}
+    finally:
+        end_leftovers()
+    lives = list(watcher.lives.values())
+    if args.csv:
+        write_csv(args.csv, lives)
+    rows = compare(lives)
+    wrong = judge(lives, rows) + watcher.wrong
+    wrong += [f"process {pid} of the job was left over (state {state})" for pid, state in left.items()]
+    if code != 0 or not found.get("equal"):
+        wrong.append(f"verify ended with {code}: {found.get('differences', 'it said nothing')}")
+    happened = found.get("timeline", [])
+    between = (happened[-1]["time"] - happened[0]["time"]) / (len(happened) - 1) if len(happened) > 1 else 0
+    print(f"{took:.0f} s, {len(happened)} faults, one every {between:.1f} s; "
+          f"{sum(life.role == 'worker' for life in lives)} worker processes were seen")
+    print_table(rows)
+    for sentence in wrong:
+        print(f"WRONG: {sentence}", file=sys.stderr)
+    if wrong:
+        sys.exit(f"both runs, and what verify said (out), are in {folder}")
+    shutil.rmtree(folder)
+    print("nothing grew, nobody is left over, the bits are equal")
+
+
+if __name__ == "__main__":
+    main()
