@@ -261,10 +261,12 @@ Status SnapshotStore::remove_superseded(int64_t just_written) {
   return {};
 }
 
-Status SnapshotStore::discard_after(int64_t step) {
+Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
   MUSTER_TRY(const auto all, candidates());
   // Newest first, so that a crash in between leaves one line of history.
   for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
+    const auto manifest = read_manifest(it->name);
+    if (manifest.ok() && manifest->roster > roster) continue;
     MUSTER_RETURN_IF_ERROR(fs_.remove_all(path(it->name)));
   }
   return fs_.exists(directory_) ? fs_.sync_directory(directory_) : Status();

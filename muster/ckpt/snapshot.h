@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -90,8 +91,8 @@ class SnapshotStore {
   // Those with a sound manifest, oldest first; their tensors are not looked at.
   Result<std::vector<SnapshotInfo>> list();
   // Removes what comes after `step`: for a run that is to go on from there, so that its past is one
-  // line.
-  Status discard_after(int64_t step);
+  // line. What a roster newer than `roster` wrote stays: others have gone on, and who asks is late.
+  Status discard_after(int64_t step, uint64_t roster = std::numeric_limits<uint64_t>::max());
 
   const std::string& directory() const { return directory_; }
 

@@ -92,6 +92,22 @@ TEST(SnapshotStore, DiscardsWhatComesAfterAStep) {
   EXPECT_THAT(steps(store), ElementsAre(100));
 }
 
+TEST(SnapshotStore, OneThatIsLateDiscardsNothingOfNewerRosters) {
+  FaultInjectionFileSystem fs;
+  SnapshotStore store(fs, kDir, 5, false);
+  const TestState early(100);
+  const TestState late(200);
+  for (const auto* state : {&early, &late}) {
+    auto view = state->view();
+    view.roster = state == &early ? 6 : 8;
+    ASSERT_TRUE(store.write(view).ok());
+  }
+  ASSERT_TRUE(store.discard_after(50, 7).ok());
+  EXPECT_THAT(steps(store), ElementsAre(200));
+  ASSERT_TRUE(store.discard_after(50, 8).ok());
+  EXPECT_TRUE(steps(store).empty());
+}
+
 TEST(SnapshotStore, IgnoresWhatItDidNotWrite) {
   FaultInjectionFileSystem fs;
   SnapshotStore store(fs, kDir, 1, false);

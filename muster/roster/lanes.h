@@ -25,7 +25,7 @@ struct LaneWorker {
 };
 
 struct LaneOptions {
-  int32_t lanes = 0;  // 0 to lanes - 1 are to be handed out
+  int32_t lanes = 0;   // 0 to lanes - 1 are to be handed out
   double gain = 0.05;  // what a move of a lane that has a worker must be worth
 };
 

@@ -19,29 +19,56 @@ std::optional<json> parse_record(std::string_view line) {
   return record;
 }
 
-// `line` without its newline; `whole` if it had one.
-void for_each_line(std::string_view text,
-                   const std::function<void(std::string_view line, bool whole)>& visit) {
+// Without newlines.
+void for_each_line(std::string_view text, const std::function<void(std::string_view line)>& visit) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    const bool whole = end != std::string_view::npos;
-    visit(text.substr(0, end), whole);
-    text.remove_prefix(whole ? end + 1 : text.size());
+    visit(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
+}
+
+// Where the last line begins.
+size_t last_line(std::string_view text) {
+  const size_t newline = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
+  return newline == text.npos ? 0 : newline + 1;
+}
+
+std::string_view last_lines(std::string_view text, size_t count) {
+  size_t begin = text.size();
+  for (; count > 0 && begin > 0; --count) begin = last_line(text.substr(0, begin));
+  return text.substr(begin);
+}
+
+bool has_same_fields(const json& a, const json& b) {
+  if (a.size() != b.size()) return false;
+  for (const auto& [name, value] : a.items()) {
+    if (!b.contains(name)) return false;
+  }
+  return true;
+}
+
+// Whether one of its step and with its fields is there. Steps come in order, but for repetitions.
+bool is_repeated(const std::vector<json>& records, const json& record) {
+  const auto step = record["step"].get<int64_t>();
+  for (auto it = records.rbegin(); it != records.rend(); ++it) {
+    const auto other = (*it)["step"].get<int64_t>();
+    if (other < step) return false;
+    if (other == step && has_same_fields(*it, record)) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 Result<MetricsWriter> MetricsWriter::open(FileSystem& fs, const std::string& path) {
+  bool torn = false;
   if (fs.exists(path)) {
-    MUSTER_TRY(std::string text, fs.read(path));
-    if (!text.empty() && text.back() != '\n') {
-      const size_t last_newline = text.rfind('\n');
-      text.resize(last_newline == std::string::npos ? 0 : last_newline + 1);
-      MUSTER_RETURN_IF_ERROR(write_file_atomically(fs, path, text));
-    }
+    MUSTER_TRY(const std::string text, fs.read(path));
+    torn = !text.empty() && text.back() != '\n';
   }
   MUSTER_TRY(auto file, fs.open_to_append(path));
+  if (torn) MUSTER_RETURN_IF_ERROR(file->append("\n"));
   return MetricsWriter(fs, path, std::move(file));
 }
 
@@ -55,11 +82,9 @@ Status MetricsWriter::write(const json& record) {
 Status MetricsWriter::truncate_after(int64_t step) {
   MUSTER_TRY(const std::string text, fs_->read(path_));
   // From the end: steps come in order, so after the last line to stay there is nothing to parse.
-  // Recovery waits for this, and the file of a long run has millions of lines.
   std::string_view kept = text;
   while (!kept.empty()) {
-    const size_t newline = kept.size() < 2 ? kept.npos : kept.rfind('\n', kept.size() - 2);
-    const size_t begin = newline == kept.npos ? 0 : newline + 1;
+    const size_t begin = last_line(kept);
     const auto record = parse_record(kept.substr(begin));
     if (kept.back() == '\n' && record && record->at("step").get<int64_t>() <= step) break;
     kept = kept.substr(0, begin);
@@ -70,15 +95,16 @@ Status MetricsWriter::truncate_after(int64_t step) {
   return {};
 }
 
-Result<Metrics> read_metrics(FileSystem& fs, const std::string& path) {
+Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t last) {
   Metrics metrics;
   if (!fs.exists(path)) return metrics;
   MUSTER_TRY(const std::string text, fs.read(path));
-  for_each_line(text, [&](std::string_view line, bool) {
-    if (auto record = parse_record(line)) {
-      metrics.records.push_back(*std::move(record));
-    } else {
+  for_each_line(last_lines(text, last), [&](std::string_view line) {
+    auto record = parse_record(line);
+    if (!record) {
       ++metrics.skipped;
+    } else if (!is_repeated(metrics.records, *record)) {
+      metrics.records.push_back(*std::move(record));
     }
   });
   return metrics;

@@ -1,15 +1,21 @@
 // The metrics of a run, one JSON object per line: {"step": 10, "loss": 2.3, ...}.
 //
 // A line is in the file (as far as the kernel is concerned) when write() returns, so a killed
-// process loses none. When a run is resumed at step s, truncate_after(s) takes away what came
-// after, which will come again: the file of a resumed run is that of an undisturbed one, apart from
-// times.
+// process loses none.
+//
+// Whoever has the run for itself and resumes it at step s calls truncate_after(s), which takes away
+// what came after and will come again: the file of a resumed run is that of an undisturbed one,
+// apart from times. Where several workers take turns nobody may take anything away, for it might be
+// one that was stopped for a while and does not know yet how far the others are. They only append.
+// What one of them then writes a second time says the same as the first time, and readers see it
+// once.
 //
 // For that to hold, write a step's records before its snapshot is submitted, and sync() first if
 // they are to survive a power cut as the snapshot does.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +29,7 @@ namespace muster::track {
 
 class MetricsWriter {
  public:
-  // Creates the file or goes on at its end; a last line that a crash tore is taken away first.
+  // Creates the file or goes on at its end; a last line that a crash tore is ended there.
   static Result<MetricsWriter> open(FileSystem& fs, const std::string& path);
 
   // `record` is an object with an integer "step". Numbers that are not finite become null.
@@ -43,11 +49,13 @@ class MetricsWriter {
 };
 
 struct Metrics {
-  std::vector<nlohmann::json> records;  // as they come
-  int64_t skipped = 0;                  // lines that are no records, say a torn last one
+  std::vector<nlohmann::json>
+      records;          // as they come, without repetitions (same step, same fields)
+  int64_t skipped = 0;  // lines that are no records, say a torn last one
 };
 
-// None if there is no such file.
-Result<Metrics> read_metrics(FileSystem& fs, const std::string& path);
+// None if there is no such file. Of its last `last` lines only.
+Result<Metrics> read_metrics(FileSystem& fs, const std::string& path,
+                             size_t last = std::numeric_limits<size_t>::max());
 
 }  // namespace muster::track

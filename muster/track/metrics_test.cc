@@ -68,7 +68,35 @@ TEST(Metrics, GoingOnAfterATornLineDoesNotGlueTwoTogether) {
   EXPECT_EQ(read_metrics(fs, kPath)->skipped, 1);
   auto writer = MetricsWriter::open(fs, kPath);
   write_steps(*writer, 2, 2);
-  EXPECT_EQ(*fs.read(kPath), "{\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
+  EXPECT_EQ(*fs.read(kPath), "{\"step\":1}\n{\"st\n{\"loss\":0.5,\"step\":2}\n");
+  EXPECT_EQ(read_metrics(fs, kPath)->records.size(), 2U);
+}
+
+TEST(Metrics, WhatALateWorkerRepeatsIsReadOnce) {
+  FaultInjectionFileSystem fs;
+  auto late = MetricsWriter::open(fs, kPath);
+  auto writer = MetricsWriter::open(fs, kPath);
+  write_steps(*writer, 1, 5);
+  ASSERT_TRUE(writer->write({{"step", 5}, {"test", 1}}).ok());
+  write_steps(*writer, 6, 9);
+  write_steps(*late, 5, 5);
+  ASSERT_TRUE(late->write({{"step", 5}, {"test", 1}}).ok());
+  write_steps(*writer, 10, 10);
+  const auto metrics = read_metrics(fs, kPath);
+  ASSERT_EQ(metrics->records.size(), 11U);
+  EXPECT_EQ(metrics->records[5], nlohmann::json({{"step", 5}, {"test", 1}}));
+  EXPECT_EQ(metrics->records.back()["step"], 10);
+}
+
+TEST(Metrics, TheLastLinesOnly) {
+  FaultInjectionFileSystem fs;
+  auto writer = MetricsWriter::open(fs, kPath);
+  EXPECT_TRUE(read_metrics(fs, kPath, 3)->records.empty());
+  write_steps(*writer, 1, 5);
+  const auto metrics = read_metrics(fs, kPath, 3);
+  ASSERT_EQ(metrics->records.size(), 3U);
+  EXPECT_EQ(metrics->records[0]["step"], 3);
+  EXPECT_EQ(read_metrics(fs, kPath, 9)->records.size(), 5U);
 }
 
 TEST(Metrics, GarbageIsSkippedByTheReader) {

@@ -55,6 +55,13 @@ struct Counters {
   // made of the numbers of the samples they really had, in the order of steps and lanes. Equal to
   // expected_ledger() (ledger.h) if each pass used each sample once.
   uint64_t ledger = 0;
+  // Of the last committed step (StepReport, stepper.h). In the state for the same reason.
+  double last_loss = 0;
+  double last_lr = 0;
+  double last_gradient_norm = -1;
+  uint64_t last_samples = 0;
+  int64_t last_redone = 0;
+  int64_t last_skipped = 0;
 };
 
 class Arena {

@@ -10,6 +10,8 @@
 namespace muster::train {
 namespace {
 
+constexpr const char* kTest = "test";  // marks the line of an evaluation
+
 nlohmann::json to_json(const std::vector<std::pair<std::string, double>>& values) {
   auto object = nlohmann::json::object();
   for (const auto& [name, value] : values) object[name] = value;
@@ -28,16 +30,35 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
 
 Recorder::~Recorder() = default;
 
-Status Recorder::begin(uint64_t roster, const DoneStep* last) {
+Status Recorder::begin(uint64_t roster) {
   roster_ = roster;
-  if (on()) return {};
+  const auto& counters = session_.arena().counters();
+  if (!on()) MUSTER_RETURN_IF_ERROR(open(counters.step));
+  if (step_is_untold()) MUSTER_RETURN_IF_ERROR(step({0, parts_.clock->wall()}));
+  if (counters.eval_step != counters.step || told_test_ >= counters.step) return {};
+  return evaluated(session_.last_evaluation());
+}
+
+bool Recorder::is_due_now() const {
+  const auto& counters = session_.arena().counters();
+  return is_due(session_.job().track.every,
+                {counters.step, counters.samples, counters.last_samples, session_.train_samples()});
+}
+
+bool Recorder::step_is_untold() const {
   const int64_t step = session_.arena().counters().step;
+  return step > 0 && told_step_ < step && is_due_now();
+}
+
+Status Recorder::open(int64_t step) {
   MUSTER_TRY(const auto snapshots, store_.list());
   const bool here = std::ranges::any_of(snapshots, [&](const auto& s) { return s.step == step; });
   saved_step_ = here ? step : -1;
   last_save_ = parts_.clock->now();
-  MUSTER_RETURN_IF_ERROR(store_.discard_after(step));
-  MUSTER_RETURN_IF_ERROR(open_outputs(last != nullptr ? step - 1 : step));
+  MUSTER_RETURN_IF_ERROR(roster_ == 0 ? store_.discard_after(step)
+                                      : store_.discard_after(step, roster_));
+  MUSTER_RETURN_IF_ERROR(open_metrics(step));
+  if (session_.job().track.tensorboard) MUSTER_RETURN_IF_ERROR(open_events(step));
   MUSTER_RETURN_IF_ERROR(
       parts_.run->write_status(track::RunState::kRunning, "", step, *parts_.clock));
   const auto& job = session_.job();
@@ -49,10 +70,31 @@ Status Recorder::begin(uint64_t roster, const DoneStep* last) {
   options.time_limit = std::chrono::nanoseconds(static_cast<int64_t>(job.time * 1e9));
   progress_ = std::make_unique<track::Progress>(*parts_.screen, *parts_.clock, options);
   for (const auto& notice : std::exchange(notices_, {})) progress_->message(notice);
-  if (last == nullptr) return {};
-  MUSTER_RETURN_IF_ERROR(this->step(*last));
-  if (session_.arena().counters().eval_step != step) return {};
-  return evaluated(session_.last_evaluation());
+  return {};
+}
+
+Status Recorder::open_metrics(int64_t step) {
+  const auto file = parts_.run->metrics_file();
+  MUSTER_TRY(auto metrics, track::MetricsWriter::open(*parts_.files, file));
+  if (roster_ == 0) MUSTER_RETURN_IF_ERROR(metrics.truncate_after(step));
+  metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
+  // Many more than late workers can have appended out of order.
+  constexpr size_t kLines = 1000;
+  MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kLines));
+  told_step_ = told_test_ = 0;
+  for (const auto& record : there.records) {
+    int64_t& told = record.contains(kTest) ? told_test_ : told_step_;
+    told = std::max(told, record["step"].get<int64_t>());
+  }
+  return {};
+}
+
+Status Recorder::open_events(int64_t step) {
+  MUSTER_TRY(auto events,
+             track::EventFileWriter::create(*parts_.files, parts_.run->path(), *parts_.clock));
+  events_ = std::make_unique<track::EventFileWriter>(std::move(events));
+  const int64_t keep = step_is_untold() ? step - 1 : step;
+  return keep > 0 ? events_->resume_after(keep) : Status();
 }
 
 void Recorder::end() {
@@ -63,18 +105,6 @@ void Recorder::end() {
   progress_.reset();
   events_.reset();
   metrics_.reset();
-}
-
-Status Recorder::open_outputs(int64_t keep_through) {
-  MUSTER_TRY(auto metrics, track::MetricsWriter::open(*parts_.files, parts_.run->metrics_file()));
-  metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
-  MUSTER_RETURN_IF_ERROR(metrics_->truncate_after(keep_through));
-  if (!session_.job().track.tensorboard) return {};
-  MUSTER_TRY(auto events,
-             track::EventFileWriter::create(*parts_.files, parts_.run->path(), *parts_.clock));
-  events_ = std::make_unique<track::EventFileWriter>(std::move(events));
-  if (keep_through > 0) MUSTER_RETURN_IF_ERROR(events_->resume_after(keep_through));
-  return {};
 }
 
 void Recorder::warn(const std::string& text) {
@@ -95,28 +125,31 @@ double Recorder::pass() const {
          static_cast<double>(session_.train_samples());
 }
 
-Status Recorder::step(const DoneStep& done) {
+Status Recorder::step(const StepTimes& times) {
   if (!on()) return {};
-  const auto& report = done.report;
+  const auto report = session_.last_step();
   const auto& counters = session_.arena().counters();
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) parts_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
-  const Progressed at{counters.step, counters.samples, report.samples, session_.train_samples()};
-  if (!is_due(session_.job().track.every, at)) return {};
+  if (!is_due_now()) return {};
+  // Events first: what the metrics tell, nobody looks after again.
+  if (events_ != nullptr) {
+    const std::array<track::Scalar, 2> scalars = {{{"train/loss", static_cast<float>(report.loss)},
+                                                   {"train/lr", static_cast<float>(report.lr)}}};
+    MUSTER_RETURN_IF_ERROR(events_->add(counters.step, scalars));
+  }
+  if (counters.step <= told_step_) return {};
   nlohmann::json line = {{"step", counters.step},
                          {"pass", pass()},
                          {"loss", report.loss},
                          {"lr", report.lr},
-                         {"seconds", done.seconds},
+                         {"seconds", times.seconds},
                          {"samples", counters.samples},
-                         {"time", seconds(done.when.time_since_epoch())}};
+                         {"time", seconds(times.when.time_since_epoch())}};
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
-  MUSTER_RETURN_IF_ERROR(metrics_->write(line));
-  if (events_ == nullptr) return {};
-  const std::array<track::Scalar, 2> scalars = {{{"train/loss", static_cast<float>(report.loss)},
-                                                 {"train/lr", static_cast<float>(report.lr)}}};
-  return events_->add(counters.step, scalars);
+  told_step_ = counters.step;
+  return metrics_->write(line);
 }
 
 void Recorder::evaluating() {
@@ -129,16 +162,18 @@ Status Recorder::evaluated(const EvalReport& report) {
   std::vector<track::Metric> shown;
   for (const auto& [name, v] : report.values) shown.push_back({name, v});
   progress_->eval({counters.step, pass(), shown, counters.best_step == counters.step});
-  MUSTER_RETURN_IF_ERROR(
-      metrics_->write({{"step", counters.step}, {"test", to_json(report.values)}}));
-  if (events_ == nullptr) return {};
-  std::vector<std::string> tags;
-  for (const auto& [name, v] : report.values) tags.push_back("test/" + name);
-  std::vector<track::Scalar> scalars;
-  for (size_t i = 0; i < tags.size(); ++i) {
-    scalars.push_back({tags[i], static_cast<float>(report.values[i].second)});
+  if (events_ != nullptr) {
+    std::vector<std::string> tags;
+    for (const auto& [name, v] : report.values) tags.push_back("test/" + name);
+    std::vector<track::Scalar> scalars;
+    for (size_t i = 0; i < tags.size(); ++i) {
+      scalars.push_back({tags[i], static_cast<float>(report.values[i].second)});
+    }
+    MUSTER_RETURN_IF_ERROR(events_->add(counters.step, scalars));
   }
-  return events_->add(counters.step, scalars);
+  if (counters.step <= told_test_) return {};
+  told_test_ = counters.step;
+  return metrics_->write({{"step", counters.step}, {kTest, to_json(report.values)}});
 }
 
 Status Recorder::save(bool best, double seconds) {

@@ -2,10 +2,12 @@
 // status and result in the run directory, and the screen.
 //
 // Of the workers of a job one records at a time, the one of rank 0; the others keep a Recorder that
-// is off, so that one of them can take over at any step boundary. Whoever begins to record cuts
-// away what comes after its step, which will come again, with the same bits. One that was put out
-// while it slept does no harm when it wakes up: the metrics file was replaced under it, and its
-// checkpoint is refused because of its older roster (ckpt/snapshot.h).
+// is off, so that one of them can take over at any step boundary. What is to be said of the last
+// step and evaluation is part of the state, so whoever takes over can say it, if nobody has.
+//
+// One that was put out while it slept does no harm when it wakes up. It can only append to the
+// metrics, and what it appends they have already (track/metrics.h); its checkpoint is refused and
+// it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its own.
 //
 // For one thread.
 #pragma once
@@ -40,9 +42,8 @@ struct RecorderParts {
   track::ProgressMode display = track::ProgressMode::kNormal;
 };
 
-// A step that was committed, as this worker saw it.
-struct DoneStep {
-  StepReport report;
+// How the last step went, beyond what is in the state.
+struct StepTimes {
   double seconds = 0;  // it took; 0: not known
   WallTime when;       // it was committed
 };
@@ -52,10 +53,9 @@ class Recorder {
   Recorder(Session& session, const RecorderParts& parts);
   ~Recorder();
 
-  // From the session's present step on, this worker records. `roster`: of the group, 0 without.
-  // `last`: the step that led here, if this worker knows it: it is recorded again, as whoever
-  // recorded before may have died before or after that.
-  Status begin(uint64_t roster, const DoneStep* last);
+  // From the session's present step on, this worker records. `roster`: of the group, 0 without. If
+  // whoever recorded before died before it had told of the present step, this one does.
+  Status begin(uint64_t roster);
   // Another one does, or nobody. What is being written is finished first.
   void end();
   bool on() const { return progress_ != nullptr; }
@@ -63,7 +63,7 @@ class Recorder {
   const std::string& directory() const { return parts_.run->path(); }
 
   // All of these do nothing while it is off, except that warnings always go to the log.
-  Status step(const DoneStep& done);
+  Status step(const StepTimes& times);
   void evaluating();
   Status evaluated(const EvalReport& report);
   void message(const std::string& text);
@@ -80,8 +80,12 @@ class Recorder {
   Status interrupt(int signal, const nlohmann::json& result);
 
  private:
-  Status open_outputs(int64_t keep_through);
+  Status open(int64_t step);
+  Status open_metrics(int64_t step);
+  Status open_events(int64_t step);
   double pass() const;
+  bool is_due_now() const;      // a line about the present step
+  bool step_is_untold() const;  // it is due, and the metrics do not have it
 
   Session& session_;
   const RecorderParts parts_;
@@ -91,6 +95,9 @@ class Recorder {
   std::unique_ptr<track::EventFileWriter> events_;
   std::unique_ptr<track::Progress> progress_;
   std::vector<std::string> notices_;  // for when there is a screen
+  // The newest steps of which the metrics tell, 0: none.
+  int64_t told_step_ = 0;
+  int64_t told_test_ = 0;
   uint64_t roster_ = 0;
   bool finished_ = false;
   int64_t saved_step_ = -1;

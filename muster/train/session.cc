@@ -164,6 +164,12 @@ void Session::remember(const EvalReport& report) {
   stepper().forget();
 }
 
+StepReport Session::last_step() const {
+  const Counters& counters = arena_->counters();
+  return {counters.last_loss,          counters.last_samples,     counters.last_lr,
+          counters.last_gradient_norm, counters.last_redone != 0, counters.last_skipped != 0};
+}
+
 EvalReport Session::last_evaluation() const {
   const Counters& counters = arena_->counters();
   EvalReport report;

@@ -62,6 +62,8 @@ class Session {
   // Puts the figures into the state, as of the present step; and takes them out again.
   void remember(const EvalReport& report);
   EvalReport last_evaluation() const;
+  // The step that led to the present state; there must have been one.
+  StepReport last_step() const;
   // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
   // Runs the model on one sample, and in training mode on as few as a lane may have, so that what

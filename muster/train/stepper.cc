@@ -209,6 +209,12 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
     counters.ledger = hash64(&used, sizeof(used), counters.ledger);
   }
   counters.skipped += report.skipped ? 1 : 0;
+  counters.last_loss = report.loss;
+  counters.last_lr = report.lr;
+  counters.last_gradient_norm = report.gradient_norm;
+  counters.last_samples = report.samples;
+  counters.last_redone = report.redone ? 1 : 0;
+  counters.last_skipped = report.skipped ? 1 : 0;
   holds_sums_ = false;
   return std::optional(report);
 }

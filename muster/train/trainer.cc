@@ -42,7 +42,6 @@ Result<uint64_t> Trainer::restorable(bool sure) {
 }
 
 Status Trainer::restore(uint64_t step) {
-  last_.reset();
   const auto looked_at = std::exchange(snapshot_, std::nullopt);
   if (step == 0) return make_initial();
   env_.log->info("resuming after step {}", step);
@@ -143,7 +142,7 @@ Result<TrainSummary> Trainer::train() {
   started_ = last_eval_time_ = env_.clock->now();
   Turn turn = Turn::kEnter;
   if (crew_ == nullptr) {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(0, nullptr));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(0));
     turn = Turn::kAdvance;
   } else {
     session_.stepper().on_lane([this] { crew_->progress(); });
@@ -210,11 +209,9 @@ Result<Trainer::Turn> Trainer::enter() {
 // All members are at one position. Come to one mind about what is to be done there, and record it.
 Status Trainer::take_up(const Crew::Entry& entry) {
   const auto& counters = session_.arena().counters();
-  if (entry.other_state) last_.reset();
-  // Others may have recorded meanwhile, into files that are not those it has open.
+  // Others may have recorded meanwhile.
   if (entry.other_state || entry.was_out) recorder_.end();
   if (entry.rolled) {
-    last_ = DoneStep{*entry.rolled, 0, env_.clock->wall()};
     flags_ = session_.stepper().message().flags();
     flags_step_ = counters.step;
   }
@@ -226,11 +223,8 @@ Status Trainer::take_up(const Crew::Entry& entry) {
 
   if (crew_->rank() != 0) {
     recorder_.end();
-  } else if (recorder_.on()) {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, nullptr));
-    if (entry.rolled) MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
   } else {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number, last_ ? &*last_ : nullptr));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number));
   }
   announce_roster();
   return {};
@@ -285,8 +279,8 @@ Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
   MUSTER_TRY(const auto report,
              session_.step([this] { return crew_ != nullptr ? wishes() : CommitFlags{}; }));
-  last_ = DoneStep{report, seconds(env_.clock->now() - before), env_.clock->wall()};
-  MUSTER_RETURN_IF_ERROR(recorder_.step(*last_));
+  (void)report;  // it is in the state
+  MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
   if (crew_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.stepper().message().flags();
   flags_ = agreed;

@@ -116,7 +116,6 @@ class Trainer {
   // What all agreed on for the boundary after flags_step_ steps. `stop` and `time_over` stay.
   CommitFlags flags_;
   int64_t flags_step_ = 0;
-  std::optional<DoneStep> last_;              // the step that led to the present boundary, if known
   std::optional<ckpt::Snapshot> snapshot_;    // that restorable() has looked at
   std::vector<roster::WorkerKey> announced_;  // who was in when it was last said
   EndReason reason_ = EndReason::kDone;       // at the end

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "muster/base/log.h"
+#include "muster/ckpt/snapshot.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
+#include "muster/track/metrics.h"
 
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
@@ -69,6 +71,17 @@ std::string again(const ReadyRun& ready, const SeveralArguments& several) {
              : fmt::format("{} --hosts {}", resume_command(ready.run), several.hosts);
 }
 
+// The job will go on from its newest checkpoint, perhaps with another schedule (-s passes=...).
+// What the metrics tell of later steps is taken away now, while nobody else is there; workers never
+// take anything away (track/metrics.h).
+Status cut_metrics(const track::RunDirectory& run, FileSystem& files) {
+  if (!files.exists(run.metrics_file())) return {};
+  ckpt::SnapshotStore store(files, run.checkpoints(), 1, false);
+  MUSTER_TRY(const auto snapshots, store.list());
+  MUSTER_TRY(auto metrics, track::MetricsWriter::open(files, run.metrics_file()));
+  return metrics.truncate_after(snapshots.empty() ? 0 : snapshots.back().step);
+}
+
 Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Slots& slots,
                 bool json, Context& context) {
   const auto& run = ready.run;
@@ -76,6 +89,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   const launch::HeldSignals held;
   const launch::Waker waker;
   MUSTER_TRY(const auto lock, run.lock());
+  MUSTER_RETURN_IF_ERROR(cut_metrics(run, context.files));
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
   // What was finished may go on (-s passes=...): from here on only a worker says that it is.
