@@ -3,9 +3,9 @@
 
     bench/first_step.py [--bin build/release/bin] [--python /path/with/torch/bin/python] [--runs 11]
 
-Muster trains LeNet on MNIST (the full set if scripts/fetch_data.sh has fetched it, else the sample) and is
-stopped after its first step; the Python loop (bare_loop.py) has random data in memory and opens no file. They
-take turns; the figures are medians.
+Muster trains LeNet on MNIST (the full set if scripts/fetch_data.sh has fetched it, else the sample), with one
+worker and with two, and is stopped after its first step; the Python loops (bare_loop.py, and ddp_loop.py under
+torchrun with two processes) have random data in memory and open no file. They take turns; the figures are medians.
 """
 import argparse
 import json
@@ -21,10 +21,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(HERE)
 
 
-def muster_first_step(args, job, folder, number):
-    run = os.path.join(folder, f"run{number}")
+def muster_first_step(args, job, folder, words=()):
+    run = os.path.join(folder, "run")
     start = time.perf_counter()
-    process = subprocess.Popen([os.path.join(args.bin, "muster"), "train", job, "--run-dir", run, "--json"],
+    process = subprocess.Popen([os.path.join(args.bin, "muster"), "train", job, "--run-dir", run, "--json", *words],
                                stdout=subprocess.PIPE, text=True)
     took = None
     for line in process.stdout:
@@ -52,6 +52,19 @@ def python_first_step(args):
     return took
 
 
+def torchrun_first_step(args):
+    """Until the process that did one step has printed it; its end is not counted."""
+    start = time.perf_counter()
+    process = subprocess.Popen([args.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                                os.path.join(HERE, "ddp_loop.py"), "lenet", "128", "1"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    process.stdout.readline()
+    took = time.perf_counter() - start
+    process.communicate()
+    return took
+
+
 def help_time(args):
     start = time.perf_counter()
     subprocess.run([os.path.join(args.bin, "muster"), "--help"], stdout=subprocess.DEVNULL, check=True)
@@ -66,18 +79,21 @@ def main():
     args = parser.parse_args()
     full = os.path.exists(os.path.join(SOURCE, "data/mnist/train-images-idx3-ubyte.gz"))
     job = os.path.join(SOURCE, "examples", "lenet-mnist.yaml" if full else "lenet-sample.yaml")
-    times = {"muster --help": [], "muster train, first step": [], "python loop, first step": []}
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
-        for number in range(args.runs):
-            times["muster --help"].append(help_time(args))
-            times["muster train, first step"].append(muster_first_step(args, job, folder, number))
-            if args.python:
-                times["python loop, first step"].append(python_first_step(args))
+        contestants = {"muster --help": lambda: help_time(args),
+                       "muster train": lambda: muster_first_step(args, job, folder),
+                       "muster train --workers 2": lambda: muster_first_step(args, job, folder, ["--workers", "2"])}
+        if args.python:
+            contestants["python loop"] = lambda: python_first_step(args)
+            contestants["torchrun, 2 processes"] = lambda: torchrun_first_step(args)
+        times = {name: [] for name in contestants}
+        for _ in range(args.runs):
+            for name, measure in contestants.items():
+                times[name].append(measure())
     print(f"job: {os.path.basename(job)}, {args.runs} runs each")
     for name, values in times.items():
-        if values:
-            print(f"{name:26} median {statistics.median(values)*1e3:8.1f} ms, best {min(values)*1e3:8.1f} ms, "
-                  f"worst {max(values)*1e3:8.1f} ms")
+        print(f"{name:26} median {statistics.median(values)*1e3:8.1f} ms, best {min(values)*1e3:8.1f} ms, "
+              f"worst {max(values)*1e3:8.1f} ms")
 
 
 main()
