@@ -172,7 +172,14 @@ def main():
     args = parser.parse_args()
     root = args.root.resolve()
 
-    known = {file: entry for file, entry in commands([build.resolve() for build in args.build]).items()
+    builds = [build.resolve() for build in args.build]
+    # CMake notices files that are new or gone only when something is built, and the headers that the build
+    # generates must be there.
+    for build in builds:
+        if (build / "CMakeCache.txt").exists():
+            subprocess.run(["cmake", "--build", str(build), "--target", "muster_generated"], check=True,
+                           stdout=subprocess.DEVNULL)
+    known = {file: entry for file, entry in commands(builds).items()
              if root in file.parents and (root / "build") not in file.parents}
     what = "all"
     if not args.all:
@@ -203,10 +210,6 @@ def main():
     for build in {build for build, _ in headers}:
         targets = [os.path.relpath(pch, build) for of, pch in sorted(headers) if of == build]
         subprocess.run(["cmake", "--build", str(build), "-j", str(args.jobs), "--target", *targets], check=True,
-                       stdout=subprocess.DEVNULL)
-    # So must the headers that the build generates.
-    for build in {build for _, build, _, _ in todo}:
-        subprocess.run(["cmake", "--build", str(build), "--target", "muster_generated"], check=True,
                        stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60 * args.minutes
 

@@ -64,8 +64,8 @@ std::vector<int> lanes_of(int worker, int workers, int lanes) {
 }
 
 // What a worker has in the end.
-std::string train_as(const std::string& text, const std::vector<std::string>& sets, int worker,
-                     int workers, comm::Group* group) {
+std::string train_as(const std::string& text, const std::vector<std::string>& sets, int workers,
+                     comm::Group* group) {
   const auto session = open_session(text, sets);
   const auto lanes = static_cast<int>(session->job().lanes);
   if (group != nullptr) {
@@ -110,7 +110,7 @@ std::vector<std::string> train_together(const std::string& text, std::vector<std
                                       .shared_memory = workers != 2});
       }();
       ASSERT_TRUE(group.ok()) << group.error().message();
-      results[static_cast<size_t>(w)] = train_as(text, sets, w, workers, group->get());
+      results[static_cast<size_t>(w)] = train_as(text, sets, workers, group->get());
     });
   }
   for (auto& thread : threads) thread.join();
@@ -118,7 +118,7 @@ std::vector<std::string> train_together(const std::string& text, std::vector<std
 }
 
 void expect_same_bits(const std::string& text, const std::vector<std::string>& more = {}) {
-  const auto expected = train_as(text, more, 0, 1, nullptr);
+  const auto expected = train_as(text, more, 1, nullptr);
   const auto check = [&](int workers, Backend backend, std::vector<std::string> sets) {
     sets.insert(sets.end(), more.begin(), more.end());
     for (const auto& result : train_together(text, sets, workers, backend)) {
@@ -138,7 +138,7 @@ TEST(Workers, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 TEST(Workers, NativeSumsDependOnTheWorkers) {
   const std::vector<std::string> native = {"sync.reduction=native"};
   EXPECT_NE(train_together(kLenet, native, 4, Backend::kLocal)[0],
-            train_as(kLenet, native, 0, 1, nullptr));
+            train_as(kLenet, native, 1, nullptr));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ void die_with_parent() {
   const pid_t parent = getppid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // It may have gone before we asked: then somebody else is our parent by now, or was already.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet
   const char* const launcher = std::getenv("MUSTER_LAUNCHER_PID");
   if (getppid() != parent || (launcher != nullptr && std::to_string(parent) != launcher)) {
     std::_Exit(1);
