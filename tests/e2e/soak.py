@@ -15,8 +15,10 @@ What is compared:
 - generations of workers: the earlier half of those that came to a certain age with the later half, at that age. Of each
   half the lowest quarter: workers with equal lanes and without faults have been seen at two levels, 82 and 116 MB, so
   that a median says more about how many are on which than about growth;
-- threads and open files of those that lived long: their second quarter with their last. (Their memory too is shown, but
-  judged only by the second rule: a worker that leaks less in its life than lies between the levels is not found.)
+- threads and open files of those that lived long: their second quarter with their last. (The memory of the worst of them
+  is shown, but judged only by the second rule.)
+- memory of those that lived long: their third quarter with their last, of the typical one among them. They go through a
+  recovery every two seconds, so what leaks there shows in all of them.
 "Memory" is what a process has for itself or shares with others (RssAnon + RssShmem), without pages of files: what is
 leaked can only be there, and how many pages of libtorch a process has touched is of no interest.
 """
@@ -46,7 +48,13 @@ SLACK = {"memory": (6 * MB, 0.05), "threads": (4, 0.0), "files": (14, 0.0), "soc
 LAUNCHER_SLACK = {**SLACK, "memory": (1 * MB, 0.1)}
 LONG_SLACK = {**SLACK, "memory": (float("inf"), 0.0)}
 NOT_JUDGED = dict.fromkeys(SLACK, (float("inf"), 0.0))
-ALONE_SLACK = (6 * MB, 0.15)  # of a worker's highest, over that of the one that is alone
+# Of a worker's highest, over that of the one that is alone: besides all lanes it may have a checkpoint under way, and what
+# a group needs, and state for others. (Seen: 153 MB alone, and 180 MB, reached in steps, when all of this came together.)
+ALONE_SLACK = (6 * MB, 0.35)
+# What half of those that lived long may grow by from the third quarter of their lives to the last. They take part in a
+# recovery every two seconds: a leak in one shows in all of them, while steps like those above come to some.
+LATE_SLACK = {**NOT_JUDGED, "memory": (3 * MB, 0.0)}
+LATE = 8  # so many of them must be there for that
 CEILING = {"threads": 100, "files": 200}
 LEAST = 16  # samples, for quarters to mean something
 LONG = 12.0  # seconds: a worker that lived longer is looked at by itself
@@ -75,6 +83,12 @@ def quarters(samples):
     """The medians of the second quarter and of the last."""
     quarter = len(samples) // 4
     return middle(samples[quarter:2 * quarter]), middle(samples[-quarter:])
+
+
+def late_quarters(samples):
+    """The medians of the third quarter and of the last."""
+    quarter = len(samples) // 4
+    return middle(samples[2 * quarter:3 * quarter]), middle(samples[-quarter:])
 
 
 def low(samples):
@@ -121,6 +135,11 @@ def compare(lives):
         # The worst by memory: a leak of one of them would drown in the median of all.
         worst = max(old, key=lambda pair: pair[1].memory - pair[0].memory)
         rows.append(Row("worker that lived long, worst", len(old), LONG_SLACK, *worst))
+    late = [late_quarters(life.samples) for life in workers
+            if life.samples[-1].age >= LONG and len(life.samples) >= LEAST]
+    if len(late) >= LATE:
+        typical = sorted(late, key=lambda pair: pair[1].memory - pair[0].memory)[len(late) // 2]
+        rows.append(Row("the same, the typical one, late", len(late), LATE_SLACK, *typical))
     for age in AGES:
         there = [life.at(age) for life in sorted(workers, key=lambda life: life.born) if life.at(age)]
         if len(there) >= GENERATIONS:

@@ -41,7 +41,7 @@ class JudgingTest(unittest.TestCase):
     def test_what_is_flat_or_only_warms_up_is_well(self):
         workers = [life("worker", 5 * i, 4 + i % 20, warming_up) for i in range(60)]
         self.assertEqual(verdict(LAUNCHER, *workers), [])
-        self.assertEqual(len(soak.compare([ALONE, LAUNCHER, *workers])), 4, "all that can be compared was")
+        self.assertEqual(len(soak.compare([ALONE, LAUNCHER, *workers])), 5, "all that can be compared was")
 
     def test_a_launcher_that_leaks(self):
         # 0.1 MB a second: 300 s are enough to see it.
@@ -50,9 +50,13 @@ class JudgingTest(unittest.TestCase):
 
     def test_one_worker_that_leaks_among_many(self):
         workers = [life("worker", i, 60, flat) for i in range(20)]
-        workers.append(life("worker", 20, 90, lambda age: flat(age) + age * MB))
-        self.assertEqual(verdict(LAUNCHER, *workers), ["worker born at 20: 190.0 MB, more than 172.5 MB, which is that "
+        workers.append(life("worker", 20, 90, lambda age: flat(age) + 2 * age * MB))
+        self.assertEqual(verdict(LAUNCHER, *workers), ["worker born at 20: 280.0 MB, more than 202.5 MB, which is that "
                                                        "of a worker with all lanes and some slack"])
+
+    def test_all_leak_a_little_at_each_recovery(self):
+        workers = [life("worker", i, 60, lambda age: flat(age) + age * MB // 4) for i in range(20)]
+        self.assertRegex(verdict(LAUNCHER, *workers)[0], "^the same, the typical one, late: memory grew from")
 
     def test_without_the_undisturbed_worker_nothing_is_known(self):
         self.assertIn("the undisturbed worker was not seen", soak.judge([LAUNCHER], soak.compare([LAUNCHER]))[0])
