@@ -96,9 +96,12 @@ class TrainerCrewTest : public testing::Test {
       EXPECT_TRUE(joined.ok()) << joined.error().message();
       crew = *std::move(joined);
     }
+    // The trainer asks on this thread, which alone may look at the state, and on one that watches.
+    const auto here = std::this_thread::get_id();
+    std::atomic<int64_t> step{0};
     const auto signal = [&] {
-      const int64_t step = session->arena().counters().step;
-      newest_ = std::max(newest_.load(), step);
+      if (std::this_thread::get_id() == here) step = session->arena().counters().step;
+      newest_ = std::max(newest_.load(), step.load());
       return told.at_step >= 0 && step >= told.at_step ? told.signal : 0;
     };
     Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, signal}, crew.get());
