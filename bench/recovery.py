@@ -103,9 +103,10 @@ def verify(args, faults, steps, folder):
     say(" ".join(command))
     with open(folder + ".err", "w") as errors:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
-    if not done.stdout.strip():
+    # With faults left over an error follows the report.
+    report = next((r for r in map(json.loads, done.stdout.splitlines()) if "equal" in r), None)
+    if report is None:
         sys.exit(f"recovery: muster verify failed: {processes.last_words(folder + '.err')}")
-    report = json.loads(done.stdout.strip().splitlines()[-1])
     if not report["equal"]:
         sys.exit(f"recovery: the faults changed the result: {report['differences']}")
     if report["faults_left"]:
