@@ -1,5 +1,7 @@
 // train and resume: make or choose the run directory, then stand at the door while the worker
 // works.
+#include <unistd.h>
+
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -26,6 +28,8 @@ Outcome launch(const ReadyRun& ready, bool json, Context& context) {
       obituary(end, "the worker",
                fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
   if (!death) return end.exit_code;
+  // One that was killed in the middle of its progress line left the cursor behind it.
+  if (end.signal != 0 && isatty(STDERR_FILENO) == 1) context.console.aside("");
   context.console.error(death->kind, death->sentence, json);
   return death->exit_code;
 }
