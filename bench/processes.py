@@ -54,7 +54,7 @@ def own_all():
     """Nothing that is started from now on outlives this process, unless this process is killed by SIGKILL."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     atexit.register(end_all)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 

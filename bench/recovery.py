@@ -36,7 +36,7 @@ import tempfile
 import time
 
 import processes
-from step_time import HERE, SOURCE
+from step_time import HERE, SOURCE, put_out
 
 LIMIT = 60  # seconds until a kill counts as never recovered
 BATCH = 64
@@ -340,17 +340,8 @@ def main():
                     rows += {"torchrun": torchrun, "torchft": torchft}[name](args, folder)
         finally:
             processes.end_all()  # before their folder goes
-    if args.output == "json":
-        print(json.dumps(rows, indent=1))
-        return
-    table(rows)
-    if args.output:
-        with open(args.output, "w") as f:
-            json.dump(rows, f, indent=1)
+    put_out(rows, args.output, table)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()

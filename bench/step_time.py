@@ -124,6 +124,17 @@ def compare(model, threads, args, folder):
                  to_native=exact.to(native)) for exact, native in ways]
 
 
+def put_out(rows, output, table):
+    """What -o says: "json" instead of the table, or a file for it beside the table."""
+    if output == "json":
+        print(json.dumps(rows, indent=1))
+        return
+    table(rows)
+    if output:
+        with open(output, "w") as f:
+            json.dump(rows, f, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))

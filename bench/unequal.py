@@ -37,7 +37,7 @@ import time
 
 import cpu_share
 import processes
-from step_time import HERE, SOURCE, job_file
+from step_time import HERE, SOURCE, job_file, put_out
 
 START = 120  # seconds until everything must be going
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -199,6 +199,8 @@ def table(rows):
         print(f"| {r['who']} | {alone} | {r['sum']:.0f} |"
               f" {r['together']['rate']:.0f} | {r['reached']:.2f} | {r['busy']:.2f} | {r['work']:.2f} |"
               f" {used[0]} | {used[1]} | {lanes or '-'} |")
+    for move in (m for r in rows for m in r.get("together", {}).get("moves", [])):
+        print("  " + move)
 
 
 def main():
@@ -227,19 +229,8 @@ def main():
                 rows.append(dict(who="DDP", skipped="no --python"))
                 continue
             rows.append(contest({"ours": Muster, "ddp": Ddp}[name], args, shares, folder))
-    if args.output == "json":
-        print(json.dumps(rows, indent=1))
-        return
-    table(rows)
-    for move in (m for r in rows for m in r.get("together", {}).get("moves", [])):
-        print("  " + move)
-    if args.output:
-        with open(args.output, "w") as f:
-            json.dump(rows, f, indent=1)
+    put_out(rows, args.output, table)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()
