@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 namespace muster {
@@ -61,6 +62,23 @@ class PosixWritableFile final : public WritableFile {
   std::string path_;
 };
 
+// From where it stands. `size`: a guess of how much that is.
+Result<std::string> read_to_end(int fd, const std::string& path, size_t size) {
+  // One byte more lets a right guess see the end without growing.
+  std::string contents(size + 1, '\0');
+  size_t filled = 0;
+  while (true) {
+    if (filled == contents.size()) contents.resize(2 * filled);
+    const ssize_t got = ::read(fd, contents.data() + filled, contents.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return file_error(errno, "read", path);
+    if (got == 0) break;
+    filled += static_cast<size_t>(got);
+  }
+  contents.resize(filled);
+  return contents;
+}
+
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
@@ -72,28 +90,24 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::string> read(const std::string& path) override {
+    return read_end(path, std::numeric_limits<size_t>::max());
+  }
+
+  Result<std::string> read_end(const std::string& path, size_t most) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return file_error(errno, "open", path);
-    // Straight into the result: snapshots are large. The size is only a guess (a directory's is
-    // nonsense, /proc says 0); one byte more lets a right guess see the end without growing.
+    // Straight into the result: snapshots are large. The size is only a guess: a directory's is
+    // nonsense, /proc says 0, and a file may be growing.
     struct stat info = {};
     const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
-    std::string contents(known ? static_cast<size_t>(info.st_size) + 1 : 1 << 16, '\0');
-    size_t filled = 0;
-    while (true) {
-      if (filled == contents.size()) contents.resize(2 * filled);
-      const ssize_t got = ::read(fd, contents.data() + filled, contents.size() - filled);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) {
-        const int why = errno;
-        ::close(fd);
-        return file_error(why, "read", path);
-      }
-      if (got == 0) break;
-      filled += static_cast<size_t>(got);
+    size_t size = known ? static_cast<size_t>(info.st_size) : (1 << 16) - 1;
+    if (known && size > most) {
+      ::lseek(fd, static_cast<off_t>(size - most), SEEK_SET);
+      size = most;
     }
+    auto contents = read_to_end(fd, path, size);
     ::close(fd);
-    contents.resize(filled);
+    if (contents.ok() && contents->size() > most) contents->erase(0, contents->size() - most);
     return contents;
   }
 
@@ -173,6 +187,12 @@ Status write_and_rename(FileSystem& fs, const std::string& aside, const std::str
 }
 
 }  // namespace
+
+Result<std::string> FileSystem::read_end(const std::string& path, size_t most) {
+  MUSTER_TRY(auto contents, read(path));
+  if (contents.size() > most) contents.erase(0, contents.size() - most);
+  return contents;
+}
 
 std::unique_ptr<FileSystem> posix_file_system() { return std::make_unique<PosixFileSystem>(); }
 

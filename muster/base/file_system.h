@@ -38,6 +38,9 @@ class FileSystem {
   // Creates, or goes on at the end of what is there.
   virtual Result<std::unique_ptr<WritableFile>> open_to_append(const std::string& path) = 0;
   virtual Result<std::string> read(const std::string& path) = 0;
+  // The last `most` bytes, or all of them if they are fewer. Where nothing better is known, all is
+  // read and cut.
+  virtual Result<std::string> read_end(const std::string& path, size_t most);
   // Replaces `to` if it is there; atomic, also for a crash, once sync_directory(parent) has
   // returned.
   virtual Status rename(const std::string& from, const std::string& to) = 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -51,6 +52,20 @@ TEST_F(PosixFileSystemTest, ReadsAnySizeAndSaysThatADirectoryIsNoFile) {
   const auto directory = fs_->read(dir_);
   ASSERT_FALSE(directory.ok());
   EXPECT_THAT(directory.error().message(), HasSubstr("Is a directory"));
+}
+
+TEST_F(PosixFileSystemTest, ReadsTheEndOfAFileOrAllOfIt) {
+  const std::string text = "one\ntwo\n";
+  ASSERT_TRUE(write_file_atomically(*fs_, path("f"), text).ok());
+  FaultInjectionFileSystem other;  // has no way of its own
+  ASSERT_TRUE((*other.create("f"))->append(text).ok());
+  for (size_t most = 0; most <= text.size() + 1; ++most) {
+    const auto end = text.substr(text.size() - std::min(most, text.size()));
+    EXPECT_EQ(*fs_->read_end(path("f"), most), end) << most;
+    EXPECT_EQ(*other.read_end("f", most), end) << most;
+  }
+  EXPECT_EQ(*fs_->read_end("/proc/self/comm", 1), "\n");  // a file whose size is given as 0
+  EXPECT_FALSE(fs_->read_end(path("none"), 1).ok());
 }
 
 TEST_F(PosixFileSystemTest, OnlyTheFirstToCreateADirectoryIsToldSo) {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -69,9 +70,13 @@ struct FileDigest {
 // Creates `path` with these tensors, in the order of the format's library whatever their order
 // here, and syncs it; the name is durable once the caller has synced the directory. An error leaves
 // a broken file behind: write aside and rename what others may read.
+//
+// `progress` is called whenever the disk has taken a part: a file may be large and the disk slow,
+// and whoever waits for it cannot tell that from one that hangs.
 Result<FileDigest> write_safetensors(FileSystem& fs, const std::string& path,
                                      std::span<const TensorView> tensors,
-                                     const std::map<std::string, std::string>& metadata = {});
+                                     const std::map<std::string, std::string>& metadata = {},
+                                     const std::function<void()>& progress = {});
 
 // A file in memory. Movable; the views stay valid while it, or what it was moved to, lives.
 class SafetensorsFile {

@@ -114,8 +114,13 @@ struct SnapshotStore::Manifest {
   }
 };
 
-SnapshotStore::SnapshotStore(FileSystem& fs, std::string directory, int keep, bool keep_best)
-    : fs_(fs), directory_(std::move(directory)), keep_(std::max(1, keep)), keep_best_(keep_best) {}
+SnapshotStore::SnapshotStore(FileSystem& fs, std::string directory, int keep, bool keep_best,
+                             std::function<void()> progress)
+    : fs_(fs),
+      directory_(std::move(directory)),
+      keep_(std::max(1, keep)),
+      keep_best_(keep_best),
+      progress_(std::move(progress)) {}
 
 // ---- writing
 
@@ -169,11 +174,12 @@ Status SnapshotStore::write_files(const SnapshotView& snapshot, const std::strin
     manifest.files[name] = {digest.size, digest.hash.hex()};
   };
   // "format": "pt" is what tells Python's loaders that these are torch tensors.
-  MUSTER_TRY(const auto model,
-             write_safetensors(fs_, aside + "/" + kModelFile, snapshot.model, {{"format", "pt"}}));
+  MUSTER_TRY(const auto model, write_safetensors(fs_, aside + "/" + kModelFile, snapshot.model,
+                                                 {{"format", "pt"}}, progress_));
   record(kModelFile, model);
   fault_point(FaultPoint::kCheckpoint);
-  MUSTER_TRY(const auto state, write_safetensors(fs_, aside + "/" + kStateFile, snapshot.state));
+  MUSTER_TRY(const auto state,
+             write_safetensors(fs_, aside + "/" + kStateFile, snapshot.state, {}, progress_));
   record(kStateFile, state);
   const json object = snapshot.meta.is_null() ? json::object() : snapshot.meta;
   MUSTER_TRY(const auto meta,

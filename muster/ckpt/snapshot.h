@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -74,8 +75,9 @@ struct SnapshotInfo {
 class SnapshotStore {
  public:
   // Keeps the newest `keep` (at least 1) and, if `keep_best`, the best. The directory is made when
-  // it is needed.
-  SnapshotStore(FileSystem& fs, std::string directory, int keep, bool keep_best);
+  // it is needed. `progress`: safetensors.h; called from the thread that writes.
+  SnapshotStore(FileSystem& fs, std::string directory, int keep, bool keep_best,
+                std::function<void()> progress = {});
 
   // Durable once this returns ok. Replaces one of the same step. An error leaves the others intact
   // and nothing aside; if only the removal of old ones failed, the snapshot is there all the same
@@ -121,6 +123,7 @@ class SnapshotStore {
   const std::string directory_;
   const int keep_;
   const bool keep_best_;
+  const std::function<void()> progress_;
   bool directory_is_durable_ = false;  // only write() looks at it
   std::mutex mutex_;
   // Found unsound while loading: they do not count among the newest. Guarded by mutex_.

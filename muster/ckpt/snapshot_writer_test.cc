@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/fault_injection_testing.h"
+#include "muster/base/forwarding_file_system_testing.h"
 #include "muster/ckpt/snapshot_testing.h"
 
 namespace muster::ckpt {
@@ -21,13 +22,15 @@ void fill(SnapshotBuffer& buffer, const TestState& state) {
 }
 
 // A disk whose first write waits until the test lets it go on.
-class SlowFileSystem final : public FileSystem {
+class SlowFileSystem final : public ForwardingFileSystem {
  public:
+  explicit SlowFileSystem(FileSystem& disk) : ForwardingFileSystem(disk) {}
+
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
     creating_ = true;
     creating_.notify_all();
     open_.wait(false);
-    return fs_.create(path);
+    return ForwardingFileSystem::create(path);
   }
   void wait_until_creating() { creating_.wait(false); }
   void let_go() {
@@ -35,35 +38,14 @@ class SlowFileSystem final : public FileSystem {
     open_.notify_all();
   }
 
-  Result<std::unique_ptr<WritableFile>> open_to_append(const std::string& path) override {
-    return fs_.open_to_append(path);
-  }
-  Result<std::string> read(const std::string& path) override { return fs_.read(path); }
-  Status rename(const std::string& from, const std::string& to) override {
-    return fs_.rename(from, to);
-  }
-  Status sync_directory(const std::string& path) override { return fs_.sync_directory(path); }
-  Status create_directories(const std::string& path) override {
-    return fs_.create_directories(path);
-  }
-  Result<bool> create_directory(const std::string& path) override {
-    return fs_.create_directory(path);
-  }
-  Status create_symlink(const std::string& target, const std::string& path) override {
-    return fs_.create_symlink(target, path);
-  }
-  Status remove_all(const std::string& path) override { return fs_.remove_all(path); }
-  Result<std::vector<std::string>> list(const std::string& path) override { return fs_.list(path); }
-  bool exists(const std::string& path) override { return fs_.exists(path); }
-
  private:
-  FaultInjectionFileSystem fs_;
   std::atomic<bool> creating_{false};
   std::atomic<bool> open_{false};
 };
 
 TEST(SnapshotWriter, WritesTheStateAsItWasAtSubmit) {
-  SlowFileSystem fs;
+  FaultInjectionFileSystem disk;
+  SlowFileSystem fs(disk);
   SnapshotStore store(fs, kDir, 3, true);
   Log log;
   SnapshotWriter writer(store, log);

@@ -1,5 +1,6 @@
 #include "muster/track/metrics.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -34,12 +35,6 @@ size_t last_line(std::string_view text) {
   return newline == text.npos ? 0 : newline + 1;
 }
 
-std::string_view last_lines(std::string_view text, size_t count) {
-  size_t begin = text.size();
-  for (; count > 0 && begin > 0; --count) begin = last_line(text.substr(0, begin));
-  return text.substr(begin);
-}
-
 bool has_same_fields(const json& a, const json& b) {
   if (a.size() != b.size()) return false;
   for (const auto& [name, value] : a.items()) {
@@ -64,8 +59,8 @@ bool is_repeated(const std::vector<json>& records, const json& record) {
 Result<MetricsWriter> MetricsWriter::open(FileSystem& fs, const std::string& path) {
   bool torn = false;
   if (fs.exists(path)) {
-    MUSTER_TRY(const std::string text, fs.read(path));
-    torn = !text.empty() && text.back() != '\n';
+    MUSTER_TRY(const std::string end, fs.read_end(path, 1));
+    torn = !end.empty() && end != "\n";
   }
   MUSTER_TRY(auto file, fs.open_to_append(path));
   if (torn) MUSTER_RETURN_IF_ERROR(file->append("\n"));
@@ -95,11 +90,14 @@ Status MetricsWriter::truncate_after(int64_t step) {
   return {};
 }
 
-Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t last) {
+Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t most) {
   Metrics metrics;
   if (!fs.exists(path)) return metrics;
-  MUSTER_TRY(const std::string text, fs.read(path));
-  for_each_line(last_lines(text, last), [&](std::string_view line) {
+  MUSTER_TRY(const std::string text, fs.read_end(path, most));
+  std::string_view lines = text;
+  // It may begin in the middle of a line.
+  if (text.size() == most) lines.remove_prefix(std::min(text.find('\n'), most - 1) + 1);
+  for_each_line(lines, [&](std::string_view line) {
     auto record = parse_record(line);
     if (!record) {
       ++metrics.skipped;

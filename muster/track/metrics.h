@@ -54,8 +54,8 @@ struct Metrics {
   int64_t skipped = 0;  // lines that are no records, say a torn last one
 };
 
-// None if there is no such file. Of its last `last` lines only.
+// None if there is no such file. `most`: only the whole lines within its last so many bytes.
 Result<Metrics> read_metrics(FileSystem& fs, const std::string& path,
-                             size_t last = std::numeric_limits<size_t>::max());
+                             size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace muster::track

@@ -88,15 +88,22 @@ TEST(Metrics, WhatALateWorkerRepeatsIsReadOnce) {
   EXPECT_EQ(metrics->records.back()["step"], 10);
 }
 
-TEST(Metrics, TheLastLinesOnly) {
+TEST(Metrics, WholeLinesOfTheEndOnly) {
   FaultInjectionFileSystem fs;
   auto writer = MetricsWriter::open(fs, kPath);
   EXPECT_TRUE(read_metrics(fs, kPath, 3)->records.empty());
-  write_steps(*writer, 1, 5);
-  const auto metrics = read_metrics(fs, kPath, 3);
-  ASSERT_EQ(metrics->records.size(), 3U);
-  EXPECT_EQ(metrics->records[0]["step"], 3);
-  EXPECT_EQ(read_metrics(fs, kPath, 9)->records.size(), 5U);
+  for (int step = 1; step <= 5; ++step) ASSERT_TRUE(writer->write({{"step", step}}).ok());
+  const size_t line = fs.read(kPath)->size() / 5;
+  for (const size_t most : {3 * line + 1, 4 * line - 1, 4 * line}) {
+    const auto metrics = read_metrics(fs, kPath, most);
+    ASSERT_EQ(metrics->records.size(), 3U) << most;
+    EXPECT_EQ(metrics->records[0]["step"], 3);
+    EXPECT_EQ(metrics->skipped, 0);
+  }
+  EXPECT_EQ(read_metrics(fs, kPath, 5 * line + 1)->records.size(), 5U);
+  // Not even the end of one line.
+  EXPECT_TRUE(read_metrics(fs, kPath, line - 1)->records.empty());
+  EXPECT_EQ(read_metrics(fs, kPath, line - 1)->skipped, 0);
 }
 
 TEST(Metrics, GarbageIsSkippedByTheReader) {

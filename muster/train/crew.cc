@@ -110,7 +110,8 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
                    "nobody to train with",
                    fmt::join(options_.coordinators, ", "), seconds(options_.orphaned));
     }
-    if (sources.give_up && sources.give_up()) return Entry{Entry::How::kGaveUp, {}, false, false};
+    if (sources.give_up && sources.give_up())
+      return Entry{Entry::How::kGaveUp, false, false, false};
     const auto newest = client_->newest();
     key_ = client_->key();
     const Next next =
@@ -156,10 +157,10 @@ Result<Crew::Entry> Crew::enter(const Sources& sources) {
         return Error(ErrorKind::kMachine, "the job will not have this worker: {}",
                      client_->reason());
       case Tiding::kReleased:
-        return Entry{Entry::How::kReleased, {}, false, false};
+        return Entry{Entry::How::kReleased, false, false, false};
       case Tiding::kFinished:
       case Tiding::kStopped:
-        return Entry{Entry::How::kFinished, {}, false, false};
+        return Entry{Entry::How::kFinished, false, false, false};
       case Tiding::kOut:
         log_.warning("this worker was put out: {}; it asks in again", client_->reason());
         if (!bits_follow_from_position(session_.job())) recovery_.lose_state();

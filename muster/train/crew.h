@@ -75,7 +75,7 @@ class Crew {
       kGaveUp,
     };
     How how = How::kIn;
-    std::optional<StepReport> rolled;
+    bool rolled = false;       // it caught up with the others' last commit
     bool other_state = false;  // received or restored: not the one it brought along
     // It had to ask in again: others may have had its place meanwhile.
     bool was_out = false;

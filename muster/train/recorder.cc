@@ -24,7 +24,8 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
     : session_(session),
       parts_(parts),
       store_(*parts.files, parts.run->checkpoints(),
-             static_cast<int>(session.job().checkpoint.keep), session.job().checkpoint.best),
+             static_cast<int>(session.job().checkpoint.keep), session.job().checkpoint.best,
+             parts.saving),
       writer_(store_, *parts.log),
       last_save_(parts.clock->now()) {}
 
@@ -59,8 +60,10 @@ Status Recorder::open(int64_t step) {
                                       : store_.discard_after(step, roster_));
   MUSTER_RETURN_IF_ERROR(open_metrics(step));
   if (session_.job().track.tensorboard) MUSTER_RETURN_IF_ERROR(open_events(step));
-  MUSTER_RETURN_IF_ERROR(
-      parts_.run->write_status(track::RunState::kRunning, "", step, *parts_.clock));
+  if (roster_ == 0) {
+    MUSTER_RETURN_IF_ERROR(
+        parts_.run->write_status(track::RunState::kRunning, "", step, *parts_.clock));
+  }
   const auto& job = session_.job();
   track::ProgressOptions options;
   options.mode = parts_.display;
@@ -78,9 +81,9 @@ Status Recorder::open_metrics(int64_t step) {
   MUSTER_TRY(auto metrics, track::MetricsWriter::open(*parts_.files, file));
   if (roster_ == 0) MUSTER_RETURN_IF_ERROR(metrics.truncate_after(step));
   metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
-  // Many more than late workers can have appended out of order.
-  constexpr size_t kLines = 1000;
-  MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kLines));
+  // Many more lines than late workers can have appended out of order.
+  constexpr size_t kEnd = 256 << 10;
+  MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kEnd));
   told_step_ = told_test_ = 0;
   for (const auto& record : there.records) {
     int64_t& told = record.contains(kTest) ? told_test_ : told_step_;

@@ -7,12 +7,14 @@
 //
 // One that was put out while it slept does no harm when it wakes up. It can only append to the
 // metrics, and what it appends they have already (track/metrics.h); its checkpoint is refused and
-// it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its own.
+// it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its own;
+// that a job of several is running only its launcher says.
 //
 // For one thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +42,8 @@ struct RecorderParts {
   Log* log;
   track::Sink* screen;
   track::ProgressMode display = track::ProgressMode::kNormal;
+  // Called while a checkpoint gets on, from the thread that writes it: others may be waiting.
+  std::function<void()> saving = {};
 };
 
 // How the last step went, beyond what is in the state.

@@ -73,7 +73,8 @@ Status Recovery::roll_forward(comm::Group& group, const roster::Agreement& agree
   MUSTER_RETURN_IF_ERROR(group.broadcast(message.bytes(), agreement.message_from, options));
   if (agreement.actions[static_cast<size_t>(group.rank())] != Action::kRollForward) return {};
   stepper.message() = std::move(message);
-  MUSTER_TRY(outcome.rolled, stepper.apply(stepper.message()));
+  MUSTER_TRY(const auto report, stepper.apply(stepper.message()));
+  outcome.rolled = report.has_value();
   return {};
 }
 

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "muster/base/result.h"
@@ -33,8 +32,8 @@ class Recovery {
 
   struct Outcome {
     roster::Agreement agreement;
-    std::optional<StepReport> rolled;  // of the step that was committed by rolling forward
-    uint64_t received = 0;             // bytes
+    bool rolled = false;    // this worker committed a step by rolling forward
+    uint64_t received = 0;  // bytes
   };
   // Collective over the group. `restorable`: the newest step this worker could restore. An error of
   // the group leaves a state that can be brought into the next group; so does a transfer that was

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/forwarding_file_system_testing.h"
 #include "muster/roster/coordinator.h"
 #include "muster/track/temp_directory_testing.h"
 #include "muster/train/jobs_testing.h"
@@ -19,6 +20,11 @@
 
 namespace muster::train {
 namespace {
+
+using namespace std::chrono_literals;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
 
 const char* const kJob = R"(
 name: points
@@ -61,6 +67,7 @@ class TrainerCrewTest : public testing::Test {
     options.roster.job = "points";
     options.roster.lanes = 5;
     options.roster.expected = expected;
+    options.roster.hang_timeout = hang_timeout_;
     options.roster.term = roster::term_from_clock(clock_);
     auto coordinator = roster::Coordinator::start(std::move(options), clock_);
     ASSERT_TRUE(coordinator.ok()) << coordinator.error().message();
@@ -85,7 +92,6 @@ class TrainerCrewTest : public testing::Test {
     auto run = open_run(directory);
     const auto session = open_session(kJob, sets);
     NoSink sink;
-    Recorder recorder(*session, {&run, files_.get(), &clock_, &log_, &sink});
     std::unique_ptr<Crew> crew;
     if (!id.empty()) {
       CrewOptions options;
@@ -96,6 +102,10 @@ class TrainerCrewTest : public testing::Test {
       EXPECT_TRUE(joined.ok()) << joined.error().message();
       crew = *std::move(joined);
     }
+    Recorder recorder(
+        *session, {&run, files_.get(), &clock_, &log_, &sink, track::ProgressMode::kNormal, [&] {
+                     if (crew != nullptr) crew->progress();
+                   }});
     // The trainer asks on this thread, which alone may look at the state, and on one that watches.
     const auto here = std::this_thread::get_id();
     std::atomic<int64_t> step{0};
@@ -158,6 +168,36 @@ class TrainerCrewTest : public testing::Test {
   std::unique_ptr<FileSystem> files_ = posix_file_system();
   std::unique_ptr<roster::Coordinator> coordinator_;
   std::atomic<int64_t> newest_{0};
+  Duration hang_timeout_ = 60s;
+};
+
+// A disk that takes its time for everything it is given.
+class SlowFile final : public WritableFile {
+ public:
+  SlowFile(std::unique_ptr<WritableFile> file, Duration pause)
+      : file_(std::move(file)), pause_(pause) {}
+  Status append(std::span<const std::byte> data) override {
+    std::this_thread::sleep_for(pause_);
+    return file_->append(data);
+  }
+  Status sync() override { return file_->sync(); }
+  Status close() override { return file_->close(); }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  const Duration pause_;
+};
+
+class SlowFileSystem final : public ForwardingFileSystem {
+ public:
+  SlowFileSystem(FileSystem& disk, Duration pause) : ForwardingFileSystem(disk), pause_(pause) {}
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
+    MUSTER_TRY(auto file, ForwardingFileSystem::create(path));
+    return std::unique_ptr<WritableFile>(std::make_unique<SlowFile>(std::move(file), pause_));
+  }
+
+ private:
+  const Duration pause_;
 };
 
 TEST_F(TrainerCrewTest, SeveralLeaveWhatOneLeaves) {
@@ -169,6 +209,37 @@ TEST_F(TrainerCrewTest, SeveralLeaveWhatOneLeaves) {
   expect_as_alone("run", lives[2]);
   EXPECT_TRUE(open_run("run").read_result().has_value());
   EXPECT_EQ(open_run("run").read_status().state, track::RunState::kFinished);
+}
+
+// At the end all wait for the last checkpoint. Its writer is not taken for one that hangs, however
+// long it takes, as long as the disk gets on.
+TEST_F(TrainerCrewTest, ASlowDiskIsNotAHang) {
+  const auto disk = std::exchange(files_, nullptr);
+  // Some 25 tensors and small files: much longer than three times the timeout, after which the
+  // coordinator would try another group.
+  files_ = std::make_unique<SlowFileSystem>(*disk, 200ms);
+  hang_timeout_ = 700ms;
+  const auto lives = together("run", {{}, {}}, {"steps=3", "checkpoint.every=0", "eval.every=0"});
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kDone);
+  }
+  for (const auto& event : coordinator_->status().events) {
+    EXPECT_THAT(event.text, Not(AnyOf(HasSubstr("hangs"), HasSubstr("got on"))));
+  }
+  files_ = posix_file_system();
+}
+
+// Stopped while it took over, and continued when all was over.
+TEST_F(TrainerCrewTest, OneThatWakesUpAfterTheEndDoesNotSayThatTheJobRuns) {
+  auto run = open_run("run");
+  ASSERT_TRUE(run.write_status(track::RunState::kFinished, "", 60, clock_).ok());
+  const auto session = open_session(kJob);
+  NoSink sink;
+  Recorder recorder(*session, {&run, files_.get(), &clock_, &log_, &sink});
+  ASSERT_TRUE(recorder.begin(/*roster=*/7).ok());
+  EXPECT_TRUE(recorder.on());
+  EXPECT_EQ(run.read_status().state, track::RunState::kFinished);
 }
 
 TEST_F(TrainerCrewTest, TheOneThatRecordsMayGoAndAnotherGoesOnRecording) {

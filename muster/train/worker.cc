@@ -82,7 +82,6 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
   // then all is on the disk.
   track::BackgroundSink sink(standard_output);
-  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display)});
   std::unique_ptr<Crew> crew;
   if (!args.coordinators.empty()) {
     CrewOptions options;
@@ -94,6 +93,9 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
     options.fingerprint = take_fingerprint().combined().hex();
     MUSTER_TRY(crew, Crew::join(*session, std::move(options), clock, log));
   }
+  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display), [&] {
+                                 if (crew != nullptr) crew->progress();
+                               }});
   Trainer trainer(*session, recorder, {&files, &clock, &log, [&] { return signals.received(); }},
                   crew.get());
   if (crew == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
