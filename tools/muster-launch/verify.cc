@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "muster/config/load.h"
 
@@ -122,16 +123,29 @@ void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome
 }
 
 Json report_json(const std::vector<std::string>& differ, const RunOutcome& outcome,
-                 const Disturbed& disturbed, double step_seconds) {
-  return {{"equal", differ.empty()},
-          {"differences", differ},
-          {"weights_hash", outcome.result.value("weights_hash", Json())},
-          {"faults", disturbed.happened.size()},
-          {"faults_left", disturbed.left},
-          {"faults_missed", disturbed.missed},
-          {"step_seconds", step_seconds},
-          {"held_up", pauses_json(disturbed.happened)},
-          {"timeline", timeline_json(disturbed.happened)}};
+                 const Disturbed& disturbed, double step_seconds,
+                 const std::optional<Error>& error) {
+  Json report = {{"equal", differ.empty()},
+                 {"differences", differ},
+                 {"weights_hash", outcome.result.value("weights_hash", Json())},
+                 {"faults", disturbed.happened.size()},
+                 {"faults_left", disturbed.left},
+                 {"faults_missed", disturbed.missed},
+                 {"step_seconds", step_seconds},
+                 {"held_up", pauses_json(disturbed.happened)},
+                 {"timeline", timeline_json(disturbed.happened)}};
+  if (error) {
+    report["error"] = {{"kind", error_kind_name(error->kind())}, {"message", error->message()}};
+  }
+  return report;
+}
+
+// Equal runs prove only what was done to one of them.
+std::optional<Error> too_few_faults(const Disturbed& disturbed, size_t wanted) {
+  if (disturbed.left == 0) return std::nullopt;
+  return Error(ErrorKind::kUsage,
+               "the job ended with {} of {} faults left; give it more steps, or fewer faults",
+               disturbed.left, wanted);
 }
 
 Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& folder,
@@ -166,8 +180,9 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   }
   const double step_seconds = measure_pauses(disturbed.commits, disturbed.happened);
   const auto differ = differences(expected, *outcome);
+  const auto error = differ.empty() ? too_few_faults(disturbed, plan.faults.size()) : std::nullopt;
   if (json) {
-    console.line(report_json(differ, *outcome, disturbed, step_seconds).dump());
+    console.line(report_json(differ, *outcome, disturbed, step_seconds, error).dump());
   } else {
     tell_text(differ, *outcome, disturbed, step_seconds, console);
   }
@@ -176,12 +191,10 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
     if (!json) console.line(fmt::format("NOT equal; both runs are in {}", folder.path()));
     return kDiffers;
   }
-  if (disturbed.left > 0) {
-    return Error(ErrorKind::kUsage,
-                 "the job ended with {} of {} faults left; give it more steps, or fewer faults",
-                 disturbed.left, plan.faults.size());
-  }
-  return 0;
+  if (!error) return 0;
+  // Not returned: whoever prints it for programs would print a second document.
+  console.error(error->message());
+  return static_cast<int>(error->kind());
 }
 
 }  // namespace
