@@ -4,6 +4,7 @@
 //   verify_disturb    the disturbed training: when a fault falls, and its consequences
 //   verify_blow       whom a fault hits
 //   verify_commits    how far the job is
+//   verify_overhear   what the disturbed training says
 //   verify_compare    what the two runs came to, and in what they differ
 //   verify_timeline   what happened and how long it held the others up, in words
 #include "tools/muster-launch/verify.h"
@@ -20,6 +21,7 @@
 #include "tools/muster-launch/verify_compare.h"
 #include "tools/muster-launch/verify_disturb.h"
 #include "tools/muster/job_sources.h"
+#include "tools/muster/ready_run.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
@@ -67,10 +69,15 @@ class Folder {
 };
 
 // Both runs get the same job; every step has its line, and no slot is ever given up.
+std::vector<std::string> settings(const VerifyArguments& arguments) {
+  auto set = arguments.set;
+  set.insert(set.end(), {"track.every=1 steps", "workers.restarts=100000"});
+  return set;
+}
+
 std::vector<std::string> job_words(const VerifyArguments& arguments) {
   std::vector<std::string> words = {arguments.job};
-  for (const auto& set : arguments.set) words.insert(words.end(), {"-s", set});
-  words.insert(words.end(), {"-s", "track.every=1 steps", "-s", "workers.restarts=100000"});
+  for (const auto& set : settings(arguments)) words.insert(words.end(), {"-s", set});
   return words;
 }
 
@@ -89,19 +96,32 @@ Result<DisturbPlan> make_plan(const VerifyArguments& arguments, Context& context
   return plan;
 }
 
-Result<RunOutcome> train_undisturbed(const DisturbPlan& plan, const std::string& run, bool quiet,
-                                     Children& children, FileSystem& files) {
-  std::vector<std::string> words = {"train"};
-  words.insert(words.end(), plan.job.begin(), plan.job.end());
-  words.insert(words.end(), {"--run-dir", run, "--worker", plan.worker});
-  if (quiet) words.emplace_back("--quiet");
-  MUSTER_TRY(const pid_t pid, children.start(plan.muster, words));
-  MUSTER_TRY(const auto ending, children.wait(pid, [] {}));
-  if (ending != launch::Ending{}) {
-    return Error(launch::kind_of(ending).value_or(ErrorKind::kInternal),
-                 "the undisturbed run failed, so there is nothing to compare with");
+// What `muster train` does with one worker, but for who keeps the door. Told to stop, the worker
+// would save, and advise to go on with a run whose folder is gone a moment later. Nobody goes on
+// with half a comparison, so it is killed: it has nothing to save, and says nothing.
+Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, Folder& folder,
+                                     Children& children, Context& context) {
+  TrainArguments train;
+  train.job = arguments.job;
+  train.set = settings(arguments);
+  train.quiet = arguments.quiet || arguments.format == Format::kJson;
+  train.run_directory = folder.undisturbed();
+  train.worker = arguments.worker;
+  MUSTER_TRY(const auto ready, make_run(train, context));
+  MUSTER_TRY(const pid_t pid, children.start(ready.worker, ready.words));
+  const auto ending = children.wait(pid, [] {});
+  if (!ending.ok()) {
+    children.kill_now(pid);
+    // The cursor stands behind its progress.
+    if (!train.quiet && context.console.width() > 0) context.console.line("");
+    return ending.error();
   }
-  return read_outcome(run, files);
+  if (*ending == launch::Ending{}) return read_outcome(folder.undisturbed(), context.files);
+  folder.keep();
+  const auto death = launch::obituary(*ending, "the worker", "");
+  return Error(launch::kind_of(*ending).value_or(ErrorKind::kInternal),
+               "the undisturbed run failed{}, so there is nothing to compare with; it is in {}",
+               death ? ": " + death->sentence : "", folder.undisturbed());
 }
 
 void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome,
@@ -154,9 +174,7 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   Console& console = context.console;
   if (!json) console.line("undisturbed, on one worker:");
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(const auto expected,
-             train_undisturbed(plan, folder.undisturbed(), json || arguments.quiet, children,
-                               context.files));
+  MUSTER_TRY(const auto expected, train_undisturbed(arguments, folder, children, context));
   plan.run = folder.disturbed();
   plan.steps = expected.result.value("steps", uint64_t{0});
   launch::schedule_faults(plan.faults, arguments.seed, plan.steps);

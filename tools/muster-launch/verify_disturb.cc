@@ -4,12 +4,14 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/verify_blow.h"
+#include "tools/muster-launch/verify_overhear.h"
 
 namespace muster::cli {
 namespace {
@@ -44,15 +46,19 @@ class Disturbance {
     words.insert(words.end(),
                  {"--run-dir", plan_.run, "--workers", fmt::format("{}", plan_.workers), "--quiet",
                   "--worker", plan_.worker});
-    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words));
+    MUSTER_TRY(auto said, Overheard::open(plan_.run + ".err"));
+    errors_ = said.descriptor();
+    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words, errors_));
     began_ = now();
     MUSTER_TRY(const auto ending, children_.wait(trainer, [&] {
+      pass_on(said);
       commits_.look();
       continue_stopped(false);
       note_aimed();
       hit_one();
       replace_who_left();
     }));
+    pass_on(said);
     commits_.look();
     return Disturbed{ending.signal != 0 ? 128 + ending.signal : ending.exit_code,
                      std::move(happened_), commits_.times(), waiting_.size(),
@@ -68,6 +74,11 @@ class Disturbance {
     Fault fault;
     Target target;
   };
+
+  static void pass_on(Overheard& said) {
+    const std::string news = said.news();
+    std::fwrite(news.data(), 1, news.size(), stderr);
+  }
 
   double now() const { return seconds(clock_.wall().time_since_epoch()); }
 
@@ -209,7 +220,8 @@ class Disturbance {
     MUSTER_TRY(const pid_t pid,
                children_.start(plan_.worker,
                                {"train", "--run", plan_.run, "--display", "quiet", "--coordinator",
-                                address_, "--id", id, "--job-name", job_name_}));
+                                address_, "--id", id, "--job-name", job_name_},
+                               errors_));
     joiners_.push_back(pid);
     return id;
   }
@@ -234,6 +246,7 @@ class Disturbance {
   const std::function<void(const Happened&)>& tell_;
   Commits commits_;
   std::vector<Fault> waiting_;
+  int errors_ = -1;      // where all who train say what is wrong
   std::string address_;  // of the coordinator
   std::string job_name_;
   double began_ = 0;
