@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,28 +25,51 @@ constexpr std::array<std::pair<FaultKind, const char*>, 7> kShown = {{
     {FaultKind::kJoin, "join"},
 }};
 
+// Between the commits of a job. Pause i ends with its commit i, so there is no pause 0.
+class Pauses {
+ public:
+  explicit Pauses(const CommitTimes& commits) {
+    for (const auto& [step, time] : commits) times_.push_back(time);
+    if (times_.size() < 2) return;
+    std::vector<double> sorted;
+    for (size_t i = 1; i < times_.size(); ++i) sorted.push_back(length(i));
+    std::ranges::sort(sorted);
+    usual_ = sorted[sorted.size() / 2];
+  }
+  double usual() const { return usual_; }
+  double length(size_t pause) const { return times_[pause] - times_[pause - 1]; }
+
+  // The longer one of the pause that `when` falls into and the next, but for those in `without`.
+  std::optional<size_t> longest_behind(double when, const std::set<size_t>& without) const {
+    const auto first = static_cast<size_t>(std::ranges::upper_bound(times_, when) - times_.begin());
+    std::optional<size_t> longest;
+    for (size_t i = std::max<size_t>(first, 1); i < std::min(first + 2, times_.size()); ++i) {
+      if (without.contains(i)) continue;
+      if (!longest || length(i) > length(*longest)) longest = i;
+    }
+    return longest;
+  }
+
+ private:
+  std::vector<double> times_;
+  double usual_ = 0;
+};
+
 }  // namespace
 
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened) {
-  std::vector<double> times;
-  for (const auto& [step, time] : commits) times.push_back(time);
-  std::vector<double> pauses;  // pauses[i] ends with times[i + 1]
-  for (size_t i = 1; i < times.size(); ++i) pauses.push_back(times[i] - times[i - 1]);
-  if (pauses.empty()) return 0;
-  auto sorted = pauses;
-  std::ranges::sort(sorted);
-  const double usual = sorted[sorted.size() / 2];
-  for (auto& what : happened) {
-    // The first commit behind the fault, and the one after.
-    const auto first =
-        static_cast<size_t>(std::ranges::upper_bound(times, what.when) - times.begin());
-    double longest = -1;
-    for (size_t i = std::max<size_t>(first, 1); i < std::min(first + 2, times.size()); ++i) {
-      longest = std::max(longest, pauses[i - 1]);
-    }
-    if (longest >= 0) what.held_up = std::max(0.0, longest - usual);
+  const Pauses pauses(commits);
+  std::set<size_t> of_stops;
+  for (const auto& what : happened) {
+    if (what.kind != FaultKind::kStop) continue;
+    if (const auto longest = pauses.longest_behind(what.when, {})) of_stops.insert(*longest);
   }
-  return usual;
+  for (auto& what : happened) {
+    const bool stop = what.kind == FaultKind::kStop;
+    const auto longest = pauses.longest_behind(what.when, stop ? std::set<size_t>() : of_stops);
+    if (longest) what.held_up = std::max(0.0, pauses.length(*longest) - pauses.usual());
+  }
+  return pauses.usual();
 }
 
 Spread spread_of(const std::vector<Happened>& happened, FaultKind kind) {

@@ -26,6 +26,12 @@ struct Happened {
 
 // Fills in how long each held the job up: the longest pause between commits around it, less a usual
 // step. Two pauses are looked at, because the commit under way may still succeed after the fault.
+//
+// A worker that was stopped holds the others up until its lease is over, much longer than any other
+// fault. That pause belongs to the stop alone: whatever else falls beside it has to do with what is
+// left, and one that falls while everybody waits for the lease anyway costs them nothing more. Of
+// faults other than stops that share a pause, each is said to have caused it.
+//
 // Returns the usual step in seconds, the median; 0 if there were too few.
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened);
 

@@ -47,6 +47,40 @@ TEST(Pauses, WithoutStepsNothingIsKnown) {
   EXPECT_EQ(happened[0].held_up, -1);
 }
 
+std::vector<double> held_up(std::vector<Happened> happened) {
+  (void)measure_pauses(kCommits, happened);
+  std::vector<double> all;
+  for (const auto& what : happened) all.push_back(what.held_up);
+  return all;
+}
+
+TEST(Pauses, WhatFallsBesideAStopIsNotBlamedForTheLease) {
+  const auto stop = at(105.5, FaultKind::kStop);
+  EXPECT_THAT(held_up({stop, at(109)}), ElementsAre(7, 0)) << "all waited for the lease anyway";
+  EXPECT_THAT(held_up({at(105.2), stop}), ElementsAre(0, 7)) << "also if it fell before";
+  EXPECT_THAT(held_up({at(104.5), stop}), ElementsAre(0, 7));
+  EXPECT_THAT(held_up({at(104.2, FaultKind::kStop), at(104.5)}), ElementsAre(7, 0))
+      << "the stopped one had done its part of step 5";
+  EXPECT_THAT(held_up({stop, at(109, FaultKind::kStop)}), ElementsAre(7, 7)) << "two leases";
+}
+
+TEST(Pauses, AStopDoesNotHideWhatAnotherFaultCosts) {
+  // The stop costs eight seconds, and a kill in the last of them two more.
+  const CommitTimes commits = {{1, 101}, {2, 102}, {3, 103}, {4, 112},
+                               {5, 115}, {6, 116}, {7, 117}, {8, 118}};
+  std::vector<Happened> happened = {at(103.5, FaultKind::kStop), at(111.9), at(116.5)};
+  EXPECT_DOUBLE_EQ(measure_pauses(commits, happened), 1);
+  EXPECT_EQ(happened[0].held_up, 8);
+  EXPECT_EQ(happened[1].held_up, 2);
+  EXPECT_EQ(happened[2].held_up, 0) << "the stop is long over";
+}
+
+TEST(Pauses, WithNothingButTheStopsPauseBehindItNothingIsKnown) {
+  std::vector<Happened> happened = {at(101.5, FaultKind::kStop), at(102)};
+  (void)measure_pauses({{1, 101}, {2, 110}}, happened);
+  EXPECT_EQ(happened[1].held_up, -1);
+}
+
 TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
   std::vector<Happened> happened;
   for (int i = 100; i >= 1; --i) {
