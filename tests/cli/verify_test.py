@@ -47,6 +47,12 @@ class Reporting(Verify):
         self.assert_mistake(outcome, USAGE, "1 of 1 faults left")
         self.assertIn("equal, bit for bit", outcome.out)
 
+    def test_the_timeline_has_recoveries_too(self):
+        outcome = self.assert_ok(self.muster("verify", self.job, "--workers", 2, "--faults", "kill:1",
+                                             "-s", "passes=50", "-q"))
+        self.assertRegex(outcome.out, r" s  step +\d+  kill +worker (\d)\n"
+                                      r"(.*\n)* +[0-9.]+ s +going on +held up for \d+ ms by kill of \1\n")
+
 
 class Stopping(Verify):
     """Whoever is stopped leaves nothing, and advises nothing that would not work."""

@@ -3,6 +3,7 @@
 //   verify_children   what is started, and ended with us
 //   verify_disturb    the disturbed training: when a fault falls, and its consequences
 //   verify_blow       whom a fault hits
+//   verify_awaited    who of them is not in again yet
 //   verify_commits    how far the job is
 //   verify_overhear   what the disturbed training says
 //   verify_compare    what the two runs came to, and in what they differ
@@ -184,9 +185,9 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
                              plan.faults.size(), arguments.seed));
   }
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const Happened& what) {
+  MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const std::string& line) {
                if (json) return;
-               console.line(happened_text(what));
+               console.line(line);
                (void)console.flush();
              }));
   const auto outcome = read_outcome(plan.run, context.files);

@@ -37,6 +37,7 @@ class Pauses {
     usual_ = sorted[sorted.size() / 2];
   }
   double usual() const { return usual_; }
+  double end(size_t pause) const { return times_[pause]; }
   double length(size_t pause) const { return times_[pause] - times_[pause - 1]; }
 
   // The longer one of the pause that `when` falls into and the next, but for those in `without`.
@@ -55,6 +56,13 @@ class Pauses {
   double usual_ = 0;
 };
 
+// Below its fault, set in.
+std::string recovery_text(double after, const char* what, const std::string& about) {
+  return fmt::format("{:>8.2f} s  {:>13}  {:<18} {}", after, "", what, about);
+}
+
+Json known(double time) { return time < 0 ? Json() : Json(time); }
+
 }  // namespace
 
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened) {
@@ -67,7 +75,8 @@ double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happene
   for (auto& what : happened) {
     const bool stop = what.kind == FaultKind::kStop;
     const auto longest = pauses.longest_behind(what.when, stop ? std::set<size_t>() : of_stops);
-    if (longest) what.held_up = std::max(0.0, pauses.length(*longest) - pauses.usual());
+    what.held_up = longest ? std::max(0.0, pauses.length(*longest) - pauses.usual()) : -1;
+    what.went_on = longest ? pauses.end(*longest) : -1;
   }
   return pauses.usual();
 }
@@ -88,6 +97,18 @@ Spread spread_of(const std::vector<Happened>& happened, FaultKind kind) {
 std::string happened_text(const Happened& what) {
   return fmt::format("{:>8.2f} s  step {:>6}  {:<20} worker {}", what.after, what.step, what.name,
                      what.whom);
+}
+
+std::string went_on_text(const Happened& what) {
+  return recovery_text(
+      what.after + what.went_on - what.when, "going on",
+      fmt::format("held up for {:.0f} ms by {} of {}", 1000 * what.held_up, what.name, what.whom));
+}
+
+std::string in_again_text(const Happened& what, const std::string& whom, double when) {
+  return recovery_text(
+      what.after + when - what.when, what.kind == FaultKind::kJoin ? "is in" : "in again",
+      fmt::format("worker {}, {:.2f} s after {}", whom, when - what.when, what.name));
 }
 
 std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds) {
@@ -123,7 +144,9 @@ Json timeline_json(const std::vector<Happened>& happened) {
                         {"step", what.step},
                         {"fault", what.name},
                         {"worker", what.whom},
-                        {"held_up", what.held_up}});
+                        {"held_up", what.held_up},
+                        {"went_on", known(what.went_on)},
+                        {"in_again", known(what.in_again)}});
   }
   return timeline;
 }

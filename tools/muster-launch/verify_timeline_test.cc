@@ -10,7 +10,7 @@ using launch::FaultKind;
 using ::testing::ElementsAre;
 
 Happened at(double when, FaultKind kind = FaultKind::kKill) {
-  return {"kill", kind, "1", when, when, 0, -1};
+  return {"kill", kind, "1", when, when, 0, -1, -1, -1};
 }
 
 // A commit each second, but for the eight seconds before step 6.
@@ -32,6 +32,14 @@ TEST(Pauses, TheCommitUnderWayMaySucceed) {
   EXPECT_DOUBLE_EQ(held_up(104.5), 7) << "step 5 was nearly done";
   EXPECT_DOUBLE_EQ(held_up(103.5), 0) << "two steps later it was somebody else";
   EXPECT_DOUBLE_EQ(held_up(113), 0) << "and what comes after the pause did not cause it";
+}
+
+TEST(Pauses, EndWithACommit) {
+  std::vector<Happened> happened = {at(104.5), at(113.5), at(116)};
+  (void)measure_pauses(kCommits, happened);
+  EXPECT_EQ(happened[0].went_on, 113);
+  EXPECT_EQ(happened[1].went_on, 114);
+  EXPECT_EQ(happened[2].went_on, -1) << "nothing came after it";
 }
 
 TEST(Pauses, AtTheEdges) {
@@ -103,8 +111,14 @@ TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
 }
 
 TEST(Timeline, ForPeople) {
-  Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77, 0.25};
+  Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77,
+                0.25,           1000.875,          -1};
   EXPECT_EQ(happened_text(what), "   12.35 s  step     77  kill@forming         worker joiner-2");
+  EXPECT_EQ(went_on_text(what),
+            "   12.72 s                 going on           held up for 250 ms by kill@forming of "
+            "joiner-2");
+  EXPECT_EQ(in_again_text(what, "2", 1002),
+            "   13.85 s                 in again           worker 2, 1.50 s after kill@forming");
   EXPECT_THAT(pauses_text({what}, 0.0123),
               ElementsAre("the others were held up for (less a step of 12.3 ms):",
                           "  kill at a point         1 times: median    250 ms, 99 %    250 ms, "
@@ -112,9 +126,10 @@ TEST(Timeline, ForPeople) {
 }
 
 TEST(Timeline, ForPrograms) {
-  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5};
+  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5, 1001.25, -1};
   EXPECT_EQ(timeline_json({what}).dump(),
-            R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5}])");
+            R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5,)"
+            R"("went_on":1001.25,"in_again":null}])");
   EXPECT_EQ(pauses_json({what}).dump(),
             R"({"stop":{"count":1,"median":0.5,"p99":0.5,"longest":0.5}})");
   EXPECT_EQ(timeline_json({}).dump(), "[]");
