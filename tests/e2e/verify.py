@@ -43,9 +43,12 @@ def main():
     code, found = verify(muster, "--workers", "4", "--faults", FAULTS, "--seed", args.seed, "-s", "passes=12")
     for what in found["timeline"]:
         print(f"step {what['step']:>4}  {what['fault']:<20} worker {what['worker']:<10} "
-              f"held up {1000 * what['held_up']:.0f} ms")
+              f"held up {1000 * what['held_up']:.0f} ms"
+              + (f", in again after {what['in_again'] - what['time']:.2f} s" if what["in_again"] else ""))
     if code != 0 or not found["equal"] or found["faults"] < 30:
         sys.exit(f"exit code {code}, {found['faults']} faults, differences: {found['differences']}")
+    if not any(what["in_again"] for what in found["timeline"]):
+        sys.exit("none of those that were hit was seen to come in again")
     print(f"equal after {found['faults']} faults: weights {found['weights_hash']}")
 
     # The comparison can fail: sums of floats depend on who adds what to what.

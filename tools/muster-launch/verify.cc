@@ -3,7 +3,9 @@
 //   verify_children   what is started, and ended with us
 //   verify_disturb    the disturbed training: when a fault falls, and its consequences
 //   verify_blow       whom a fault hits
+//   verify_awaited    who of them is not in again yet
 //   verify_commits    how far the job is
+//   verify_overhear   what the disturbed training says
 //   verify_compare    what the two runs came to, and in what they differ
 //   verify_timeline   what happened and how long it held the others up, in words
 #include "tools/muster-launch/verify.h"
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "muster/config/load.h"
 
@@ -19,6 +22,7 @@
 #include "tools/muster-launch/verify_compare.h"
 #include "tools/muster-launch/verify_disturb.h"
 #include "tools/muster/job_sources.h"
+#include "tools/muster/ready_run.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
@@ -66,10 +70,15 @@ class Folder {
 };
 
 // Both runs get the same job; every step has its line, and no slot is ever given up.
+std::vector<std::string> settings(const VerifyArguments& arguments) {
+  auto set = arguments.set;
+  set.insert(set.end(), {"track.every=1 steps", "workers.restarts=100000"});
+  return set;
+}
+
 std::vector<std::string> job_words(const VerifyArguments& arguments) {
   std::vector<std::string> words = {arguments.job};
-  for (const auto& set : arguments.set) words.insert(words.end(), {"-s", set});
-  words.insert(words.end(), {"-s", "track.every=1 steps", "-s", "workers.restarts=100000"});
+  for (const auto& set : settings(arguments)) words.insert(words.end(), {"-s", set});
   return words;
 }
 
@@ -88,19 +97,32 @@ Result<DisturbPlan> make_plan(const VerifyArguments& arguments, Context& context
   return plan;
 }
 
-Result<RunOutcome> train_undisturbed(const DisturbPlan& plan, const std::string& run, bool quiet,
-                                     Children& children, FileSystem& files) {
-  std::vector<std::string> words = {"train"};
-  words.insert(words.end(), plan.job.begin(), plan.job.end());
-  words.insert(words.end(), {"--run-dir", run, "--worker", plan.worker});
-  if (quiet) words.emplace_back("--quiet");
-  MUSTER_TRY(const pid_t pid, children.start(plan.muster, words));
-  MUSTER_TRY(const auto ending, children.wait(pid, [] {}));
-  if (ending != launch::Ending{}) {
-    return Error(launch::kind_of(ending).value_or(ErrorKind::kInternal),
-                 "the undisturbed run failed, so there is nothing to compare with");
+// What `muster train` does with one worker, but for who keeps the door. Told to stop, the worker
+// would save, and advise to go on with a run whose folder is gone a moment later. Nobody goes on
+// with half a comparison, so it is killed: it has nothing to save, and says nothing.
+Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, Folder& folder,
+                                     Children& children, Context& context) {
+  TrainArguments train;
+  train.job = arguments.job;
+  train.set = settings(arguments);
+  train.quiet = arguments.quiet || arguments.format == Format::kJson;
+  train.run_directory = folder.undisturbed();
+  train.worker = arguments.worker;
+  MUSTER_TRY(const auto ready, make_run(train, context));
+  MUSTER_TRY(const pid_t pid, children.start(ready.worker, ready.words));
+  const auto ending = children.wait(pid, [] {});
+  if (!ending.ok()) {
+    children.kill_now(pid);
+    // The cursor stands behind its progress.
+    if (!train.quiet && context.console.width() > 0) context.console.line("");
+    return ending.error();
   }
-  return read_outcome(run, files);
+  if (*ending == launch::Ending{}) return read_outcome(folder.undisturbed(), context.files);
+  folder.keep();
+  const auto death = launch::obituary(*ending, "the worker", "");
+  return Error(launch::kind_of(*ending).value_or(ErrorKind::kInternal),
+               "the undisturbed run failed{}, so there is nothing to compare with; it is in {}",
+               death ? ": " + death->sentence : "", folder.undisturbed());
 }
 
 void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome,
@@ -122,16 +144,29 @@ void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome
 }
 
 Json report_json(const std::vector<std::string>& differ, const RunOutcome& outcome,
-                 const Disturbed& disturbed, double step_seconds) {
-  return {{"equal", differ.empty()},
-          {"differences", differ},
-          {"weights_hash", outcome.result.value("weights_hash", Json())},
-          {"faults", disturbed.happened.size()},
-          {"faults_left", disturbed.left},
-          {"faults_missed", disturbed.missed},
-          {"step_seconds", step_seconds},
-          {"held_up", pauses_json(disturbed.happened)},
-          {"timeline", timeline_json(disturbed.happened)}};
+                 const Disturbed& disturbed, double step_seconds,
+                 const std::optional<Error>& error) {
+  Json report = {{"equal", differ.empty()},
+                 {"differences", differ},
+                 {"weights_hash", outcome.result.value("weights_hash", Json())},
+                 {"faults", disturbed.happened.size()},
+                 {"faults_left", disturbed.left},
+                 {"faults_missed", disturbed.missed},
+                 {"step_seconds", step_seconds},
+                 {"held_up", pauses_json(disturbed.happened)},
+                 {"timeline", timeline_json(disturbed.happened)}};
+  if (error) {
+    report["error"] = {{"kind", error_kind_name(error->kind())}, {"message", error->message()}};
+  }
+  return report;
+}
+
+// Equal runs prove only what was done to one of them.
+std::optional<Error> too_few_faults(const Disturbed& disturbed, size_t wanted) {
+  if (disturbed.left == 0) return std::nullopt;
+  return Error(ErrorKind::kUsage,
+               "the job ended with {} of {} faults left; give it more steps, or fewer faults",
+               disturbed.left, wanted);
 }
 
 Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& folder,
@@ -140,9 +175,7 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   Console& console = context.console;
   if (!json) console.line("undisturbed, on one worker:");
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(const auto expected,
-             train_undisturbed(plan, folder.undisturbed(), json || arguments.quiet, children,
-                               context.files));
+  MUSTER_TRY(const auto expected, train_undisturbed(arguments, folder, children, context));
   plan.run = folder.disturbed();
   plan.steps = expected.result.value("steps", uint64_t{0});
   launch::schedule_faults(plan.faults, arguments.seed, plan.steps);
@@ -152,9 +185,9 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
                              plan.faults.size(), arguments.seed));
   }
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const Happened& what) {
+  MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const std::string& line) {
                if (json) return;
-               console.line(happened_text(what));
+               console.line(line);
                (void)console.flush();
              }));
   const auto outcome = read_outcome(plan.run, context.files);
@@ -166,8 +199,9 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   }
   const double step_seconds = measure_pauses(disturbed.commits, disturbed.happened);
   const auto differ = differences(expected, *outcome);
+  const auto error = differ.empty() ? too_few_faults(disturbed, plan.faults.size()) : std::nullopt;
   if (json) {
-    console.line(report_json(differ, *outcome, disturbed, step_seconds).dump());
+    console.line(report_json(differ, *outcome, disturbed, step_seconds, error).dump());
   } else {
     tell_text(differ, *outcome, disturbed, step_seconds, console);
   }
@@ -176,12 +210,10 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
     if (!json) console.line(fmt::format("NOT equal; both runs are in {}", folder.path()));
     return kDiffers;
   }
-  if (disturbed.left > 0) {
-    return Error(ErrorKind::kUsage,
-                 "the job ended with {} of {} faults left; give it more steps, or fewer faults",
-                 disturbed.left, plan.faults.size());
-  }
-  return 0;
+  if (!error) return 0;
+  // Not returned: whoever prints it for programs would print a second document.
+  console.error(error->message());
+  return static_cast<int>(error->kind());
 }
 
 }  // namespace

@@ -68,6 +68,11 @@ std::optional<Blow> choose_blow(const Fault& fault, std::vector<Target> free, in
   return std::nullopt;
 }
 
+bool comes_in(FaultKind kind, const Target& target) {
+  if (kind == FaultKind::kStop || kind == FaultKind::kJoin) return true;
+  return kind != FaultKind::kLeave && !is_joiner(target);
+}
+
 Duration delay_of(const Fault& fault) { return std::chrono::microseconds(fault.draw % 5000); }
 
 double stop_seconds(const Fault& fault, double lease) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ namespace muster::cli {
 struct Target {
   std::string id;
   pid_t process = 0;
+  uint64_t incarnation = 0;  // another one each time it asks in (roster/types.h)
   bool operator==(const Target&) const = default;
 };
 
@@ -33,6 +35,10 @@ struct Blow {
 // Nothing: not now, there are too few (or, for a joiner, too many) of them. `free` are the members
 // to which nothing is happening yet, by rank; `lanes` is how many workers the job can have.
 std::optional<Blow> choose_blow(const launch::Fault& fault, std::vector<Target> free, int lanes);
+
+// Whether this one will be in again, or be in, by itself: a slot of the launcher is started anew, a
+// stopped worker goes on, one that joins comes. Who left, and a joiner that was killed, are gone.
+bool comes_in(launch::FaultKind kind, const Target& target);
 
 // How long to wait until it falls, so that it is not always right behind a commit.
 Duration delay_of(const launch::Fault& fault);

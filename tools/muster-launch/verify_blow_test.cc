@@ -14,10 +14,10 @@ using std::chrono::microseconds;
 using ::testing::ElementsAre;
 
 constexpr int kLanes = 8;
-const Target kA{"0", 100};
-const Target kB{"1", 101};
-const Target kC{"2", 102};
-const Target kJoined{"joiner-1", 103};
+const Target kA{"0", 100, 7};
+const Target kB{"1", 101, 7};
+const Target kC{"2", 102, 7};
+const Target kJoined{"joiner-1", 103, 7};
 
 Fault fault(FaultKind kind, uint64_t whom = 0, FaultPoint point = FaultPoint::kNone) {
   return {kind, point, 10, whom << 16};
@@ -108,6 +108,15 @@ TEST(Blow, FallsWithinFiveMillisecondsAndAStopOutlastsTheLease) {
 TEST(Blow, JoinersAreKnownByTheirNames) {
   EXPECT_TRUE(is_joiner({joiner_id(7), 1}));
   EXPECT_FALSE(is_joiner(kA));
+}
+
+TEST(Blow, WhoComesIn) {
+  EXPECT_TRUE(comes_in(FaultKind::kKill, kA));
+  EXPECT_TRUE(comes_in(FaultKind::kMost, kA));
+  EXPECT_FALSE(comes_in(FaultKind::kKill, kJoined)) << "nobody starts it again";
+  EXPECT_TRUE(comes_in(FaultKind::kStop, kJoined)) << "it only slept";
+  EXPECT_TRUE(comes_in(FaultKind::kJoin, kJoined));
+  EXPECT_FALSE(comes_in(FaultKind::kLeave, kA));
 }
 
 }  // namespace

@@ -32,14 +32,20 @@ Children::~Children() {
   }
 }
 
-Result<pid_t> Children::start(const std::string& program,
-                              const std::vector<std::string>& arguments) {
+Result<pid_t> Children::start(const std::string& program, const std::vector<std::string>& arguments,
+                              int errors) {
   launch::Streams streams;
+  streams.err = errors;
   streams.read_nothing = true;
   MUSTER_TRY(const pid_t pid, launch::spawn(program, arguments, held_, streams));
   running_.insert(pid);
   endings_.erase(pid);  // of somebody who had this number before
   return pid;
+}
+
+void Children::kill_now(pid_t pid) {
+  if (running_.contains(pid)) kill(-pid, SIGKILL);
+  while (!ended(pid)) pause_a_bit();
 }
 
 std::optional<launch::Ending> Children::ended(pid_t pid) {

@@ -24,7 +24,11 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
-  Result<pid_t> start(const std::string& program, const std::vector<std::string>& arguments);
+  // `errors` is a descriptor for its standard error; -1: ours.
+  Result<pid_t> start(const std::string& program, const std::vector<std::string>& arguments,
+                      int errors = -1);
+  // Kills it and waits for its end: it says nothing more. For one without children of its own.
+  void kill_now(pid_t pid);
   // How it ended, if it has.
   std::optional<launch::Ending> ended(pid_t pid);
   // Waits for its end, calling `meanwhile` again and again. kInterrupted if somebody wants us to

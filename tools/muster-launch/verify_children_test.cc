@@ -35,6 +35,15 @@ TEST(Children, ASignalEndsTheWait) {
   EXPECT_EQ(children.stopped_by(), SIGTERM);
 }
 
+TEST(Children, OneThatIsKilledSaysNothingMore) {
+  const launch::HeldSignals held;
+  Children children(held);
+  const pid_t pid = children.start("/bin/sleep", {"600"}).value();
+  children.kill_now(pid);
+  EXPECT_EQ(children.ended(pid), (launch::Ending{0, SIGKILL}));
+  children.kill_now(pid);  // gone already
+}
+
 TEST(Children, AreToldToStopFirstThenKilledAlsoIfStopped) {
   const launch::HeldSignals held;
   const std::string notes = testing::TempDir() + "/verify_children_test.notes";

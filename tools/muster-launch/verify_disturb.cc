@@ -4,12 +4,16 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "muster/roster/coordinator.h"
 
+#include "tools/muster-launch/verify_awaited.h"
 #include "tools/muster-launch/verify_blow.h"
+#include "tools/muster-launch/verify_overhear.h"
 
 namespace muster::cli {
 namespace {
@@ -22,11 +26,14 @@ constexpr auto kAnswerTakes = 500ms;      // of the coordinator
 constexpr uint64_t kCalmSteps = 20;       // between two faults of a calm run
 constexpr double kCalmSeconds = 1;        // the same
 constexpr double kBetweenStandIns = 0.1;  // seconds
+constexpr double kAskEvery = 0.05;        // seconds, who is in again
+// Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
+constexpr uint32_t kCommitsBehind = 2;
 
 class Disturbance {
  public:
   Disturbance(const DisturbPlan& plan, Children& children, const Clock& clock,
-              const std::function<void(const Happened&)>& tell)
+              const std::function<void(const std::string&)>& tell)
       : plan_(plan),
         children_(children),
         clock_(clock),
@@ -44,16 +51,23 @@ class Disturbance {
     words.insert(words.end(),
                  {"--run-dir", plan_.run, "--workers", fmt::format("{}", plan_.workers), "--quiet",
                   "--worker", plan_.worker});
-    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words));
+    MUSTER_TRY(auto said, Overheard::open(plan_.run + ".err"));
+    errors_ = said.descriptor();
+    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words, errors_));
     began_ = now();
     MUSTER_TRY(const auto ending, children_.wait(trainer, [&] {
+      pass_on(said);
       commits_.look();
       continue_stopped(false);
       note_aimed();
+      tell_who_goes_on(kCommitsBehind);
+      if (!awaited_.nobody() && !at_the_end() && now() >= asked_ + kAskEvery) (void)members();
       hit_one();
       replace_who_left();
     }));
+    pass_on(said);
     commits_.look();
+    tell_who_goes_on(1);
     return Disturbed{ending.signal != 0 ? 128 + ending.signal : ending.exit_code,
                      std::move(happened_), commits_.times(), waiting_.size(),
                      missed_ + aimed_.size()};
@@ -68,6 +82,11 @@ class Disturbance {
     Fault fault;
     Target target;
   };
+
+  static void pass_on(Overheard& said) {
+    const std::string news = said.news();
+    std::fwrite(news.data(), 1, news.size(), stderr);
+  }
 
   double now() const { return seconds(clock_.wall().time_since_epoch()); }
 
@@ -88,17 +107,41 @@ class Disturbance {
     return !address_.empty();
   }
 
-  // The members, by rank; none while the coordinator does not answer.
+  // The members, by rank; none while the coordinator does not answer. Tells who is in again.
   std::vector<Target> members() {
     if (!find_coordinator()) return {};
+    asked_ = now();
     const auto report = roster::fetch_status(address_, kAnswerTakes);
     if (!report.ok()) return {};
     std::vector<Target> in;
     for (const auto& worker : report->workers) {
       if (worker.process <= 0 || worker.standing != "member") continue;
-      in.push_back({worker.member.key.id, static_cast<pid_t>(worker.process)});
+      const auto& key = worker.member.key;
+      in.push_back({key.id, static_cast<pid_t>(worker.process), key.incarnation});
+    }
+    const double when = now();
+    for (const auto& back : awaited_.seen(in)) {
+      auto& what = happened_[back.fault];
+      if (back.last) what.in_again = when;
+      tell_(in_again_text(what, back.id, when));
     }
     return in;
+  }
+
+  // Each fault whose pause is over: that many commits are behind it.
+  void tell_who_goes_on(uint32_t behind) {
+    if (pausing_.empty()) return;
+    const auto& times = commits_.times();
+    if (times.size() < behind) return;
+    const double newest = std::prev(times.end(), behind)->second;
+    const auto over = [&](size_t fault) { return newest > happened_[fault].when; };
+    if (std::ranges::none_of(pausing_, over)) return;
+    measure_pauses(times, happened_);
+    std::erase_if(pausing_, [&](size_t fault) {
+      if (!over(fault)) return false;
+      if (happened_[fault].went_on >= 0) tell_(went_on_text(happened_[fault]));
+      return true;
+    });
   }
 
   // Those to whom nothing is happening yet: one thing at a time for each.
@@ -159,13 +202,12 @@ class Disturbance {
 
   bool strike(const Fault& fault, const std::vector<Target>& victims, int signal) {
     const double when = now();
-    std::string whom;
+    std::vector<Target> hit;
     for (const auto& victim : victims) {
-      if (::kill(victim.process, signal) != 0) continue;
-      whom += fmt::format("{}{}", whom.empty() ? "" : ", ", victim.id);
+      if (::kill(victim.process, signal) == 0) hit.push_back(victim);
     }
-    if (!whom.empty()) note(fault, whom, when);
-    return !whom.empty();
+    if (!hit.empty()) note(fault, hit, when);
+    return !hit.empty();
   }
 
   bool aim(const Fault& fault, const Blow& blow) {
@@ -182,7 +224,7 @@ class Disturbance {
       if (at_the_end()) {
         ++missed_;  // it may just have finished
       } else {
-        note(aimed.fault, aimed.target.id, now());
+        note(aimed.fault, {aimed.target}, now());
       }
       return true;
     });
@@ -191,7 +233,7 @@ class Disturbance {
   bool join(const Fault& fault) {
     const double when = now();
     const auto id = start_joiner();
-    if (id.ok()) note(fault, *id, when);
+    if (id.ok()) note(fault, {Target{*id, 0, 0}}, when);
     return id.ok();
   }
 
@@ -209,7 +251,8 @@ class Disturbance {
     MUSTER_TRY(const pid_t pid,
                children_.start(plan_.worker,
                                {"train", "--run", plan_.run, "--display", "quiet", "--coordinator",
-                                address_, "--id", id, "--job-name", job_name_}));
+                                address_, "--id", id, "--job-name", job_name_},
+                               errors_));
     joiners_.push_back(pid);
     return id;
   }
@@ -222,24 +265,36 @@ class Disturbance {
     });
   }
 
-  void note(const Fault& fault, const std::string& whom, double when) {
+  void note(const Fault& fault, const std::vector<Target>& hit, double when) {
+    const size_t number = happened_.size();
+    std::string whom;
+    for (const auto& target : hit) {
+      whom += fmt::format("{}{}", whom.empty() ? "" : ", ", target.id);
+      if (comes_in(fault.kind, target)) awaited_.add(number, target);
+    }
     happened_.push_back(
-        {fault.name(), fault.kind, whom, when, when - began_, commits_.newest(), -1});
-    tell_(happened_.back());
+        {fault.name(), fault.kind, whom, when, when - began_, commits_.newest(), -1, -1, -1});
+    // One that joins holds nobody up yet: it has only been started.
+    if (fault.kind != FaultKind::kJoin) pausing_.push_back(number);
+    tell_(happened_text(happened_.back()));
   }
 
   const DisturbPlan& plan_;
   Children& children_;
   const Clock& clock_;
-  const std::function<void(const Happened&)>& tell_;
+  const std::function<void(const std::string&)>& tell_;
   Commits commits_;
   std::vector<Fault> waiting_;
+  int errors_ = -1;      // where all who train say what is wrong
   std::string address_;  // of the coordinator
   std::string job_name_;
   double began_ = 0;
   std::vector<Stopped> stopped_;
   std::vector<Aimed> aimed_;
   std::vector<Happened> happened_;
+  std::vector<size_t> pausing_;  // of them: whose cost is not told yet
+  Awaited awaited_;
+  double asked_ = 0;            // when, who is in
   std::vector<pid_t> joiners_;  // that are alive
   int joined_ = 0;              // how many ever were
   double last_joiner_ = 0;
@@ -250,7 +305,7 @@ class Disturbance {
 }  // namespace
 
 Result<Disturbed> disturb(const DisturbPlan& plan, Children& children, const Clock& clock,
-                          const std::function<void(const Happened&)>& tell) {
+                          const std::function<void(const std::string&)>& tell) {
   return Disturbance(plan, children, clock, tell).carry_out();
 }
 

@@ -37,8 +37,9 @@ struct Disturbed {
   size_t missed = 0;  // kill@POINT: the job ended before the worker came there
 };
 
-// Whatever happens is told at once. An error if it could not be started, or we were told to stop.
+// Whatever happens is told at once, a line for each fault, for the end of its pause, and for each
+// who is in again. An error if it could not be started, or we were told to stop.
 Result<Disturbed> disturb(const DisturbPlan& plan, Children& children, const Clock& clock,
-                          const std::function<void(const Happened&)>& tell);
+                          const std::function<void(const std::string&)>& tell);
 
 }  // namespace muster::cli

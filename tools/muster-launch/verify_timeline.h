@@ -1,5 +1,5 @@
-// What was done to a job, when, and how long that held the others up; as text and as JSON. Pure
-// functions.
+// What was done to a job, when, how long that held the others up and when all were in again; as
+// text and as JSON. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,21 @@ struct Happened {
   double when = 0;   // seconds since 1970
   double after = 0;  // seconds since the job was started
   uint64_t step = 0;
-  double held_up = -1;  // seconds that the others lost by it; -1: not known
+  // -1: not known.
+  double held_up = -1;   // seconds that the others lost by it
+  double went_on = -1;   // seconds since 1970: the commit that ended that
+  double in_again = -1;  // the same: the last of those who come in again by themselves was in
 };
 
-// Fills in how long each held the job up: the longest pause between commits around it, less a usual
-// step. Two pauses are looked at, because the commit under way may still succeed after the fault.
+// Fills in how long each held the job up, and until when: the longest pause between commits around
+// it, less a usual step. Two pauses are looked at, because the commit under way may still succeed
+// after the fault.
+//
+// A worker that was stopped holds the others up until its lease is over, much longer than any other
+// fault. That pause belongs to the stop alone: whatever else falls beside it has to do with what is
+// left, and one that falls while everybody waits for the lease anyway costs them nothing more. Of
+// faults other than stops that share a pause, each is said to have caused it.
+//
 // Returns the usual step in seconds, the median; 0 if there were too few.
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened);
 
@@ -38,7 +48,11 @@ struct Spread {
 // Of the known held_up of one kind.
 Spread spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
 
+// Lines of the timeline, in columns: the fault, the end of its pause, and that one it hit (or
+// added) was in (again) at `when`.
 std::string happened_text(const Happened& what);
+std::string went_on_text(const Happened& what);
+std::string in_again_text(const Happened& what, const std::string& whom, double when);
 // A line for each kind that happened, under a heading.
 std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds);
 

@@ -10,7 +10,7 @@ using launch::FaultKind;
 using ::testing::ElementsAre;
 
 Happened at(double when, FaultKind kind = FaultKind::kKill) {
-  return {"kill", kind, "1", when, when, 0, -1};
+  return {"kill", kind, "1", when, when, 0, -1, -1, -1};
 }
 
 // A commit each second, but for the eight seconds before step 6.
@@ -34,6 +34,14 @@ TEST(Pauses, TheCommitUnderWayMaySucceed) {
   EXPECT_DOUBLE_EQ(held_up(113), 0) << "and what comes after the pause did not cause it";
 }
 
+TEST(Pauses, EndWithACommit) {
+  std::vector<Happened> happened = {at(104.5), at(113.5), at(116)};
+  (void)measure_pauses(kCommits, happened);
+  EXPECT_EQ(happened[0].went_on, 113);
+  EXPECT_EQ(happened[1].went_on, 114);
+  EXPECT_EQ(happened[2].went_on, -1) << "nothing came after it";
+}
+
 TEST(Pauses, AtTheEdges) {
   EXPECT_DOUBLE_EQ(held_up(90), 0) << "before the first commit";
   EXPECT_DOUBLE_EQ(held_up(115.5), 0);
@@ -45,6 +53,40 @@ TEST(Pauses, WithoutStepsNothingIsKnown) {
   EXPECT_EQ(measure_pauses({}, happened), 0);
   EXPECT_EQ(measure_pauses({{1, 5.0}}, happened), 0);
   EXPECT_EQ(happened[0].held_up, -1);
+}
+
+std::vector<double> held_up(std::vector<Happened> happened) {
+  (void)measure_pauses(kCommits, happened);
+  std::vector<double> all;
+  for (const auto& what : happened) all.push_back(what.held_up);
+  return all;
+}
+
+TEST(Pauses, WhatFallsBesideAStopIsNotBlamedForTheLease) {
+  const auto stop = at(105.5, FaultKind::kStop);
+  EXPECT_THAT(held_up({stop, at(109)}), ElementsAre(7, 0)) << "all waited for the lease anyway";
+  EXPECT_THAT(held_up({at(105.2), stop}), ElementsAre(0, 7)) << "also if it fell before";
+  EXPECT_THAT(held_up({at(104.5), stop}), ElementsAre(0, 7));
+  EXPECT_THAT(held_up({at(104.2, FaultKind::kStop), at(104.5)}), ElementsAre(7, 0))
+      << "the stopped one had done its part of step 5";
+  EXPECT_THAT(held_up({stop, at(109, FaultKind::kStop)}), ElementsAre(7, 7)) << "two leases";
+}
+
+TEST(Pauses, AStopDoesNotHideWhatAnotherFaultCosts) {
+  // The stop costs eight seconds, and a kill in the last of them two more.
+  const CommitTimes commits = {{1, 101}, {2, 102}, {3, 103}, {4, 112},
+                               {5, 115}, {6, 116}, {7, 117}, {8, 118}};
+  std::vector<Happened> happened = {at(103.5, FaultKind::kStop), at(111.9), at(116.5)};
+  EXPECT_DOUBLE_EQ(measure_pauses(commits, happened), 1);
+  EXPECT_EQ(happened[0].held_up, 8);
+  EXPECT_EQ(happened[1].held_up, 2);
+  EXPECT_EQ(happened[2].held_up, 0) << "the stop is long over";
+}
+
+TEST(Pauses, WithNothingButTheStopsPauseBehindItNothingIsKnown) {
+  std::vector<Happened> happened = {at(101.5, FaultKind::kStop), at(102)};
+  (void)measure_pauses({{1, 101}, {2, 110}}, happened);
+  EXPECT_EQ(happened[1].held_up, -1);
 }
 
 TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
@@ -69,8 +111,14 @@ TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
 }
 
 TEST(Timeline, ForPeople) {
-  Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77, 0.25};
+  Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77,
+                0.25,           1000.875,          -1};
   EXPECT_EQ(happened_text(what), "   12.35 s  step     77  kill@forming         worker joiner-2");
+  EXPECT_EQ(went_on_text(what),
+            "   12.72 s                 going on           held up for 250 ms by kill@forming of "
+            "joiner-2");
+  EXPECT_EQ(in_again_text(what, "2", 1002),
+            "   13.85 s                 in again           worker 2, 1.50 s after kill@forming");
   EXPECT_THAT(pauses_text({what}, 0.0123),
               ElementsAre("the others were held up for (less a step of 12.3 ms):",
                           "  kill at a point         1 times: median    250 ms, 99 %    250 ms, "
@@ -78,9 +126,10 @@ TEST(Timeline, ForPeople) {
 }
 
 TEST(Timeline, ForPrograms) {
-  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5};
+  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5, 1001.25, -1};
   EXPECT_EQ(timeline_json({what}).dump(),
-            R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5}])");
+            R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5,)"
+            R"("went_on":1001.25,"in_again":null}])");
   EXPECT_EQ(pauses_json({what}).dump(),
             R"({"stop":{"count":1,"median":0.5,"p99":0.5,"longest":0.5}})");
   EXPECT_EQ(timeline_json({}).dump(), "[]");

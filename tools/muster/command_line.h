@@ -1,5 +1,9 @@
 // The command line: its tree of commands and options, its help, and what is wrong with a line that
-// does not fit it. The only place that knows the library that parses it (CLI11).
+// does not fit it. Behind this header nobody knows the library that parses it (CLI11):
+//
+//   command_tree.*   the tree
+//   value_checks.*   what values may be
+//   help.*           the words of the help pages
 //
 // Pure functions of their arguments, but for MUSTER_RUNS. Used by one thread.
 #pragma once
