@@ -86,7 +86,11 @@ Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& 
     // A process outside the terminal's foreground that reads from it is stopped: give it nothing.
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   }
-  if (streams.out >= 0) posix_spawn_file_actions_adddup2(&files, streams.out, STDOUT_FILENO);
+  if (streams.out >= 0) {
+    posix_spawn_file_actions_adddup2(&files, streams.out, STDOUT_FILENO);
+  } else if (streams.write_nothing) {
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  }
   if (streams.err >= 0) posix_spawn_file_actions_adddup2(&files, streams.err, STDERR_FILENO);
 
   std::vector<std::string> words = {program};

@@ -45,6 +45,7 @@ struct Streams {
   int out = -1;
   int err = -1;
   bool read_nothing = false;
+  bool write_nothing = false;  // to standard output
 };
 
 // Returns once the program runs. It has the signals that were held before `held`.

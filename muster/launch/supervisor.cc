@@ -15,6 +15,9 @@ namespace muster::launch {
 namespace {
 
 constexpr int kLastWords = 20;
+// Signals within this time are one: wrappers (timeout, make, a shell's trap) pass on what the
+// terminal has already sent to everybody.
+constexpr auto kOneSignal = std::chrono::milliseconds(500);
 
 struct Slot {
   std::string id;
@@ -114,11 +117,13 @@ class Supervisor::Loop {
       case SIGINT:
       case SIGTERM:
       case SIGHUP:
+        if (asked_ && clock_.now() - *asked_ < kOneSignal) break;
         if (stopping_ && number == SIGINT && (asked_ || end_.finished)) {
           say("SIGINT while stopping: whoever is left is killed");
+          end_.hurried = true;
           kill_rest();
         }
-        asked_ = true;
+        asked_ = clock_.now();
         if (stopping_) break;
         end_.stopped_by = number;
         say(fmt::format("{}: the job is being stopped", signal_name(number)));
@@ -291,7 +296,7 @@ class Supervisor::Loop {
   int signals_ = -1;
   std::vector<Slot> slots_;
   bool stopping_ = false;             // nobody is started any more
-  bool asked_ = false;                // a person or a scheduler said so
+  std::optional<Moment> asked_;       // when a person or a scheduler said so, the last time
   std::optional<Moment> kill_at_;     // with stopping_, until it was done
   std::optional<Moment> abandon_at_;  // after that
   JobEnd end_;

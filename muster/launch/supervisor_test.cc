@@ -184,12 +184,17 @@ TEST_F(SupervisorTest, ASecondInterruptKillsAtOnceButNotASecondHangup) {
     kill(getpid(), SIGHUP);
     kill(getpid(), SIGHUP);  // as the kernel and the shell both do when a terminal closes
     while (!std::filesystem::exists(path("heard"))) std::this_thread::sleep_for(1ms);
+    kill(getpid(), SIGINT);  // within half a second: still the same, passed on by somebody
+    std::this_thread::sleep_for(600ms);
+    std::ofstream(path("second"));
     kill(getpid(), SIGINT);
   });
   const auto end = run("trap 'touch heard' INT; touch up; while :; do sleep 0.01; done");
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(end->stopped_by, SIGHUP);
   EXPECT_THAT(end->killed, ElementsAre("0"));
+  EXPECT_TRUE(end->hurried);
+  EXPECT_TRUE(std::filesystem::exists(path("second")));
 }
 
 TEST_F(SupervisorTest, AStopThroughAWorkerStopsTheJob) {

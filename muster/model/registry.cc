@@ -41,8 +41,11 @@ Result<std::shared_ptr<Net>> make_net(const Registry& registry, const config::Mo
   const NetFactory* factory = registry.find_model(name);
   if (factory == nullptr) {
     const auto names = registry.model_names();
-    return Error(ErrorKind::kJob, "model.{}: there is no model '{}'{}; there are {}",
-                 from_zoo ? "zoo" : "use", name, did_you_mean(name, names), join_words(names));
+    return Error(ErrorKind::kJob, "model.{}: there is no model '{}'{}; there are {}{}",
+                 from_zoo ? "zoo" : "use", name, did_you_mean(name, names), join_words(names),
+                 from_zoo ? ""
+                          : "; for one of your own name the program that it is registered in: "
+                            "--worker PROGRAM");
   }
   return (*factory)(options.args, schema, lane);
 }

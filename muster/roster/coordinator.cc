@@ -42,7 +42,8 @@ class Coordinator::Server final : public wire::Desk {
       queue_->Shutdown();
       drain();
       return Error(ErrorKind::kIo,
-                   "cannot listen on {}: another program may have that port; choose another, or 0",
+                   "cannot listen on {}: another program has that port (0 takes a free one), or it "
+                   "is no address of this machine (0.0.0.0 is all of them)",
                    options_.address);
     }
     address_ = options_.address.substr(0, colon + 1) + std::to_string(port);

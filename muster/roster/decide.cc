@@ -1,6 +1,7 @@
 #include "muster/roster/decide.h"
 
 #include <algorithm>
+#include <map>
 
 #include "muster/base/text.h"
 #include "muster/roster/conflicts.h"
@@ -65,6 +66,8 @@ class Deciding {
       by_rank_.push_back(found);
       if (!found) continue;
       members_.push_back(found);
+      Moment& got_on = got_on_[found->beat.group];
+      got_on = std::max(got_on, found->progressed);
       if (found->beat.activity == Activity::kForming) ++forming_;
       if (found->beat.activity == Activity::kWaiting && in_current_group(*found)) ++waiting_;
     }
@@ -108,7 +111,11 @@ class Deciding {
     const bool forming = worker.beat.activity == Activity::kForming;
     const bool waited_for = inside || (forming_ > 0 && !forming);
     const Duration patience = waited_for ? options_.hang_timeout : 3 * options_.hang_timeout;
-    const Moment since = inside ? worker.progressed : std::max(worker.progressed, state_.issued);
+    Moment since = worker.progressed;
+    if (!inside) since = std::max(since, state_.issued);
+    // Still in the group before: a change by plan waits for a step boundary. What holds it up there
+    // may be a peer that gets on, say with a long evaluation or with the last checkpoint.
+    if (!inside && worker.beat.group != 0) since = std::max(since, got_on_.at(worker.beat.group));
     if (!reached(since + patience)) return std::nullopt;
     return fmt::format("it hangs: no progress for {} after step {}",
                        human_seconds(seconds(patience)), worker.beat.step);
@@ -360,6 +367,7 @@ class Deciding {
   std::vector<std::string> why_;
   std::vector<const WorkerState*> by_rank_;  // members of the present roster; null: not known
   std::vector<const WorkerState*> members_;  // those that are known; sorted
+  std::map<RosterNumber, Moment> got_on_;    // by the group they are in: when anyone last did
   int forming_ = 0;                          // how many of them say so
   int waiting_ = 0;                          // how many wait inside the present group
   bool settled_ = false;                     // every member is in the group of the present roster

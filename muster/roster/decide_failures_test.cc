@@ -227,6 +227,29 @@ TEST_F(DecideTest, ARosterOfAnotherCoordinatorThatComesLateIsOverruled) {
   EXPECT_THAT(in(), ElementsAre("0", "1"));
 }
 
+// 0 writes a large checkpoint at a boundary where 1 waits for it; meanwhile 2 has joined.
+TEST_F(DecideTest, OneThatWaitsInTheOldGroupForAPeerThatGetsOnDoesNotHang) {
+  options_.hang_timeout = 10s;
+  running(2);
+  join("2");
+  ASSERT_TRUE(decided().roster);
+  at("2").beat.activity = Activity::kForming;
+  for (int i = 0; i < 60; ++i) {
+    pass(1s);
+    beat();
+    at("0").progressed = at("2").progressed = now_;
+    ASSERT_FALSE(decided().roster) << i;
+  }
+  for (int i = 0; i < 9; ++i) {
+    pass(1s);
+    beat();
+    ASSERT_FALSE(decided().roster) << i;
+  }
+  pass(1s);
+  beat();
+  EXPECT_THAT(decided().reason, HasSubstr("worker 0 is out: it hangs"));
+}
+
 TEST_F(DecideTest, OneThatHangsWhileFormingAGroupIsOut) {
   options_.hang_timeout = 10s;
   running(1);

@@ -4,7 +4,8 @@
 //               evaluations scroll above it
 //   no terminal plain lines: the first step, then one every ten seconds, and each evaluation
 //   json        JSON lines: {"event":"step",...}, {"event":"eval",...}, and the result at the end
-//   quiet       nothing
+//   quiet       the result, in one line
+//   none        nothing
 //
 // step() is called after every step and stays off the critical path: until the next line is due it
 // reads the clock and adds up, no more. Output that cannot be written is dropped: a run does not
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,14 +26,15 @@
 
 namespace muster::track {
 
-enum class ProgressMode { kNormal, kQuiet, kJson };
+enum class ProgressMode { kNormal, kQuiet, kNone, kJson };
 
 struct ProgressOptions {
   ProgressMode mode = ProgressMode::kNormal;
-  int64_t first_step = 0;   // where a resumed run goes on
-  int64_t total_steps = 0;  // 0: not known
-  double total_passes = 0;  // 0: not known
-  Duration time_limit{0};   // 0: none
+  int64_t first_step = 0;       // where a resumed run goes on
+  int64_t total_steps = 0;      // 0: not known
+  double total_passes = 0;      // 0: not known
+  Duration time_limit{0};       // 0: none
+  std::optional<Moment> began;  // when the first step did; default: now
   // The least time between two redraws, plain lines, JSON step events (0: every step).
   Duration redraw_every = std::chrono::milliseconds(100);
   Duration line_every = std::chrono::seconds(10);
@@ -59,7 +62,7 @@ struct EvalReport {
 
 class Progress {
  public:
-  // `sink` and `clock` must outlive it. The time limit counts from here.
+  // `sink` and `clock` must outlive it. The time limit counts from `began`.
   Progress(Sink& sink, const Clock& clock, const ProgressOptions& options);
   // Leaves the terminal with the cursor on a line of its own.
   ~Progress();
@@ -83,6 +86,10 @@ class Progress {
   double seconds_left() const;
 
  private:
+  bool silent() const {
+    return finished_ || options_.mode == ProgressMode::kQuiet ||
+           options_.mode == ProgressMode::kNone;
+  }
   bool on_terminal() const { return options_.mode == ProgressMode::kNormal && terminal_; }
   Duration interval() const;
   void measure(Moment now);
@@ -91,6 +98,7 @@ class Progress {
   void print_line(std::string_view text);
   std::string progress_line(size_t width) const;
   std::string bar() const;
+  static std::string result_line(const nlohmann::json& result);
 
   Sink& sink_;
   const Clock& clock_;

@@ -202,7 +202,7 @@ TEST(Progress, JsonCanHaveEveryStep) {
   }
 }
 
-TEST(Progress, QuietIsQuiet) {
+TEST(Progress, QuietSaysTheResultAndNothingElse) {
   Screen screen(true);
   FakeClock clock;
   {
@@ -211,9 +211,13 @@ TEST(Progress, QuietIsQuiet) {
     progress.busy("evaluating");
     progress.eval({100, 1, {}, true});
     progress.message("hello");
-    progress.finish({});
+    EXPECT_THAT(screen.raw(), IsEmpty());
+    progress.finish({{"steps", 1500},
+                     {"weights_hash", "ab"},
+                     {"run_dir", "runs/x"},
+                     {"test", {{"accuracy", 0.75}, {"loss", nullptr}}}});
   }
-  EXPECT_THAT(screen.raw(), IsEmpty());
+  EXPECT_EQ(screen.raw(), "1,500 steps, accuracy 0.7500, weights ab in runs/x\n");
 }
 
 TEST(Progress, TheSpeedFollowsAChangeSmoothly) {

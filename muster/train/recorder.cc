@@ -68,6 +68,10 @@ Status Recorder::open(int64_t step) {
   track::ProgressOptions options;
   options.mode = parts_.display;
   options.first_step = step;
+  if (first_step_ >= 0) {
+    options.first_step = first_step_;
+    options.began = began_;
+  }
   options.total_steps = session_.total_steps();
   options.total_passes = job.passes;
   options.time_limit = std::chrono::nanoseconds(static_cast<int64_t>(job.time * 1e9));
@@ -129,9 +133,14 @@ double Recorder::pass() const {
 }
 
 Status Recorder::step(const StepTimes& times) {
+  const auto& counters = session_.arena().counters();
+  if (first_step_ < 0) {
+    first_step_ = counters.step - 1;
+    began_ = parts_.clock->now() -
+             std::chrono::duration_cast<Duration>(std::chrono::duration<double>(times.seconds));
+  }
   if (!on()) return {};
   const auto report = session_.last_step();
-  const auto& counters = session_.arena().counters();
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) parts_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));

@@ -102,6 +102,9 @@ class Recorder {
   // The newest steps of which the metrics tell, 0: none.
   int64_t told_step_ = 0;
   int64_t told_test_ = 0;
+  // Where this process began to train, also while another one recorded; -1: not yet.
+  int64_t first_step_ = -1;
+  Moment began_;
   uint64_t roster_ = 0;
   bool finished_ = false;
   int64_t saved_step_ = -1;

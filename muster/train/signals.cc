@@ -1,7 +1,10 @@
 #include "muster/train/signals.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <cstdint>
 
 #include "muster/base/check.h"
 
@@ -12,15 +15,27 @@ namespace {
 std::atomic<int> received_signal{0};
 std::atomic<bool> in_use{false};
 
+std::atomic<int64_t> received_at{0};
+
+int64_t milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 void on_signal(int number) {
   int none = 0;
-  if (received_signal.compare_exchange_strong(none, number)) return;
+  if (received_signal.compare_exchange_strong(none, number)) {
+    received_at = milliseconds();
+    return;
+  }
+  if (milliseconds() - received_at < kOneSignal.count()) return;
   _exit(128 + number);
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(bool hangups) {
   MUSTER_CHECK(!in_use.exchange(true), "one StopSignals at a time");
   received_signal = 0;
   struct sigaction action{};
@@ -28,11 +43,17 @@ StopSignals::StopSignals() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // Under nohup it is ignored, and stays so.
+  struct sigaction before{};
+  sigaction(SIGHUP, nullptr, &before);
+  hears_hangups_ = hangups && before.sa_handler != SIG_IGN;
+  if (hears_hangups_) sigaction(SIGHUP, &action, nullptr);
 }
 
 StopSignals::~StopSignals() {
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
+  if (hears_hangups_) signal(SIGHUP, SIG_DFL);
   in_use = false;
 }
 

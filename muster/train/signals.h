@@ -1,22 +1,32 @@
-// How a person or a scheduler stops a worker: Ctrl-C (SIGINT) and SIGTERM ask it to save and leave;
-// a second one means now.
+// How a person or a scheduler stops a worker: Ctrl-C (SIGINT), SIGTERM and, for one that
+// is alone, a terminal that is closed (SIGHUP) ask it to save and leave; a second one means now.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 
 namespace muster::train {
 
-// While it lives, SIGINT and SIGTERM are noted here instead of ending the process; the second
+// Signals within this time are one: wrappers (timeout, make, a shell's trap) pass on what the
+// terminal has already sent to everybody.
+constexpr std::chrono::milliseconds kOneSignal{500};
+
+// While it lives, these signals are noted here instead of ending the process; the second
 // signal ends it at once. At most one may exist: signals belong to the process.
 class StopSignals {
  public:
-  StopSignals();
+  // `hangups`: SIGHUP too. One of several workers shall not stop the job because a line to its
+  // machine was closed.
+  explicit StopSignals(bool hangups);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
   // The signal that came, or 0.
   int received() const;
+
+ private:
+  bool hears_hangups_ = false;
 };
 
 }  // namespace muster::train

@@ -237,7 +237,11 @@ void Trainer::announce_roster() {
   const bool first = announced_.empty();
   if (members == announced_) return;
   announced_ = std::move(members);
-  if (first) return;
+  if (first) {
+    recorder_.message(fmt::format("{} worker{}, {} lanes", crew_->size(),
+                                  crew_->size() == 1 ? "" : "s", session_.job().lanes));
+    return;
+  }
   recorder_.message(fmt::format("roster {}: {}; {} worker{}", roster::sequence_of(roster.number),
                                 roster.reason, crew_->size(), crew_->size() == 1 ? "" : "s"));
 }

@@ -68,13 +68,14 @@ Result<config::Job> load_job(FileSystem& files, const std::string& path,
 track::ProgressMode display_mode(const std::string& name) {
   if (name == "json") return track::ProgressMode::kJson;
   if (name == "quiet") return track::ProgressMode::kQuiet;
+  if (name == "none") return track::ProgressMode::kNone;
   return track::ProgressMode::kNormal;
 }
 
 // One training run in a directory that `muster` has made. Returns the exit code.
 Result<int> train_in(const Arguments& args, const Registries& registries, track::RunDirectory& run,
                      FileSystem& files, const Clock& clock, Log& log) {
-  StopSignals signals;
+  StopSignals signals(/*hangups=*/args.coordinators.empty());
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 
@@ -246,7 +247,8 @@ void add_commands(CLI::App& app, Arguments& args) {
   train->add_option("--host", args.host, "where other workers reach this machine");
   train->add_option("--job-name", args.name, "as the coordinator knows the job");
   train->add_option("--written", args.written, "the job file that the run's was resolved from");
-  train->add_option("--display", args.display)->check(CLI::IsMember({"normal", "quiet", "json"}));
+  train->add_option("--display", args.display)
+      ->check(CLI::IsMember({"normal", "quiet", "none", "json"}));
   const auto trained = [&](CLI::App* command) {
     command->add_option("--run", args.run)->required();
     command->add_option("--checkpoint", args.checkpoint);

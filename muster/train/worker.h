@@ -1,6 +1,6 @@
 // The worker's command line. `muster` starts it; people rarely do.
 //
-//   muster-worker train   --run DIR [--display normal|quiet|json]
+//   muster-worker train   --run DIR [--display normal|quiet|none|json]
 //                         [--coordinator ADDRESS,... --id SLOT [--host HOST] [--job-name NAME]]
 //   muster-worker eval    --run DIR [--checkpoint newest|best|STEP] [-s KEY=VALUE] [-o table|json]
 //   muster-worker predict --run DIR [--checkpoint ...] [--samples 0-9] [--prompt TEXT ...]

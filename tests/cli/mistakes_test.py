@@ -106,8 +106,9 @@ class WorkerMistakes(CommandTest):
     def test_3_missing_data_file(self):
         (self.folder / "train-images").unlink()
         outcome = self.train()
-        self.assertIn(outcome.code, (IO, DATA), outcome)
-        self.assert_mistake(outcome, outcome.code, "train-images", "No such file")
+        self.assert_mistake(outcome, IO, "muster: job.yaml:", "data.train.images", "train-images", "there is no file",
+                            "relative to the job file")
+        self.assertFalse((self.folder / "runs").exists(), "it is said before anything is made")
 
     def test_4_label_out_of_range(self):
         self.write_images(wrong_label=9)

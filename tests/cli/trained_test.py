@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -117,7 +118,7 @@ class Trained(CommandTest):
         self.assertEqual(process.wait(), 0)
         self.assertTrue((self.folder / "unheard/result.json").exists())
 
-    def interrupted(self, number):
+    def interrupted(self, number, times=1):
         """Starts a long run, sends the signal once it has stepped, returns its exit code."""
         process = Program([MUSTER, "train", "job.yaml", "--json", "-s", "passes=100000",
                            "-s", "track.every=1 step", "--run-dir", number.name],
@@ -128,12 +129,40 @@ class Trained(CommandTest):
             if metrics.exists() and metrics.stat().st_size > 0:
                 break
             time.sleep(0.01)
-        process.send_signal(number)
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(0.05)
         process.communicate()
         return process.returncode
 
+    def test_what_a_wrapper_passes_on_once_more_is_no_second_signal(self):
+        self.assertEqual(self.interrupted(signal.SIGINT, times=3), INTERRUPTED)
+        shown = self.assert_ok(self.muster("runs", "show", "SIGINT/", "-o", "json")).json
+        self.assertEqual(shown["state"], "interrupted")
+        self.assertTrue(shown["checkpoints"], "it saved before it left")
+
+    def test_quiet_says_the_result_in_one_line(self):
+        said = self.assert_ok(self.muster("train", "job.yaml", "--quiet", "--run-dir", "hushed")).out
+        result = json.loads((self.folder / "hushed/result.json").read_text())
+        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertIn(f"{result['steps']} steps", said)
+        self.assertIn(result["weights_hash"], said)
+
+    def test_resuming_what_has_no_checkpoint_says_so(self):
+        self.train("--run-dir", "bare", "-s", "checkpoint.every=0")
+        shutil.rmtree(self.folder / "bare/checkpoints", ignore_errors=True)
+        (self.folder / "bare/status.json").unlink()
+        outcome = self.assert_ok(self.muster("resume", "bare/", "--quiet"))
+        self.assertIn("no checkpoint yet: it begins anew", outcome.err)
+
+    def test_only_another_length_moves_the_schedule(self):
+        self.train("--run-dir", "cosine", "-s", "optimizer.schedule.kind=cosine")
+        told = "follows the job's length"
+        self.assertNotIn(told, self.assert_ok(self.muster("resume", "cosine/", "--quiet", "-s", "threads=2")).err)
+        self.assertIn(told, self.assert_ok(self.muster("resume", "cosine/", "--quiet", "-s", "passes=3")).err)
+
     def test_signals_save_and_leave_with_their_own_code(self):
-        for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)):
+        for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED), (signal.SIGHUP, 129)):
             with self.subTest(signal=number.name):
                 self.assertEqual(self.interrupted(number), code)
                 shown = self.assert_ok(self.muster("runs", "show", f"{number.name}/", "-o", "json")).json

@@ -10,6 +10,7 @@
 #include "muster/roster/job_options.h"
 
 #include "tools/muster-launch/launch_commands.h"
+#include "tools/muster-launch/report.h"
 #include "tools/muster-launch/signpost.h"
 #include "tools/muster-launch/slots.h"
 #include "tools/muster/find_run.h"
@@ -58,6 +59,9 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   const launch::HeldSignals held;  // before there are threads
   MUSTER_TRY(const auto lock, run.lock());
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
+  if (run.read_status().state != track::RunState::kFinished) {
+    MUSTER_RETURN_IF_ERROR(say_running(run, context.clock));
+  }
   roster::CoordinatorOptions options;
   options.roster = roster::options_of(made.job, job_name(run), 0);
   options.roster.term = roster::term_from_clock(context.clock);

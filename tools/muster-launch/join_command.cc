@@ -63,10 +63,14 @@ Outcome join(const JoinArguments& arguments, Context& context) {
   const std::string id =
       arguments.id.empty() ? fmt::format("{}-{}", machine_name(), getpid()) : arguments.id;
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
+  // All others may have been stopped before.
+  if (run.read_status().state == track::RunState::kInterrupted) {
+    MUSTER_RETURN_IF_ERROR(say_running(run, context.clock));
+  }
 
   launch::LocalOptions local{
       worker,
-      {"train", "--run", run.path(), "--display", arguments.quiet ? "quiet" : "normal",
+      {"train", "--run", run.path(), "--display", arguments.quiet ? "none" : "normal",
        "--coordinator", address, "--job-name", status.job, "--host", host},
       run.worker_logs()};
   launch::LocalStarter starter(std::move(local), held);

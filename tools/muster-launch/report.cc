@@ -4,6 +4,8 @@
 
 #include "muster/base/text.h"
 
+#include "tools/muster/run_facts.h"
+
 namespace muster::cli {
 namespace {
 
@@ -31,17 +33,20 @@ int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const s
   const std::string name = launch::signal_name(end.stopped_by);
   std::string sentence;
   if (!end.killed.empty()) {
-    sentence = fmt::format("worker{} {} did not leave in time and {} killed",
-                           end.killed.size() > 1 ? "s" : "", join_words(end.killed),
-                           end.killed.size() > 1 ? "were" : "was");
+    const bool many = end.killed.size() > 1;
+    sentence = fmt::format("worker{} {} {}{} killed{}", many ? "s" : "", join_words(end.killed),
+                           end.hurried ? "" : "did not leave in time and ", many ? "were" : "was",
+                           end.hurried ? " at the second SIGINT" : "");
   } else if (end.failure) {
     sentence = fmt::format("worker {} could not leave as it should: {}", end.failure->id,
                            own_sentence(end.failure->last_words));
   }
   // A worker that left in order has said so itself.
   if (!sentence.empty()) {
-    sentence = fmt::format("stopped by {}; {}; `{}` goes on from the newest checkpoint", name,
-                           sentence, again);
+    sentence = fmt::format("stopped by {}; {}; `{}` {}", name, sentence, again,
+                           has_checkpoint(run, context.files)
+                               ? "goes on from the newest checkpoint"
+                               : "begins anew, for there is no checkpoint yet (checkpoint.every)");
     context.console.error(ErrorKind::kInterrupted, sentence, json);
   }
   if (run.read_status().state == track::RunState::kRunning) {
@@ -63,6 +68,10 @@ Told tell_failure(const launch::Failure& failure, const std::string& advice, boo
   }
   context.console.error(told.kind, told.sentence, json);
   return told;
+}
+
+Status say_running(const track::RunDirectory& run, const Clock& clock) {
+  return run.write_status(track::RunState::kRunning, "", run.read_status().step, clock);
 }
 
 int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,

@@ -19,6 +19,9 @@ struct Told {
 Told tell_failure(const launch::Failure& failure, const std::string& advice, bool json,
                   Context& context);
 
+// Whoever starts workers says that the job runs; workers do not (train/recorder.h).
+Status say_running(const track::RunDirectory& run, const Clock& clock);
+
 // Prints what there is to say, brings the run's status up to date if no worker did, and returns the
 // exit code: 0 if the job is finished, 128 + signal if it was stopped, else that of the worker that
 // failed first. `again`: the command line that goes on with the run.

@@ -93,8 +93,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
   // What was finished may go on (-s passes=...): from here on only a worker says that it is.
-  MUSTER_RETURN_IF_ERROR(
-      run.write_status(track::RunState::kRunning, "", run.read_status().step, context.clock));
+  MUSTER_RETURN_IF_ERROR(say_running(run, context.clock));
 
   const auto& ids = slots.ids;
   roster::CoordinatorOptions how;

@@ -35,8 +35,12 @@ Result<std::string> read_signpost(FileSystem& files, const track::RunDirectory& 
   };
   const std::string path = run.coordinator_file();
   if (!files.exists(path)) {
-    return none(track::RunLock::is_held(run.lock_file()) ? "it is trained by one worker alone"
-                                                         : "nobody trains it");
+    if (track::RunLock::is_held(run.lock_file())) return none("it is trained by one worker alone");
+    // Workers whose coordinator has ended hold no lock, and go on.
+    const auto state = run.read_status().state;
+    return none(state == track::RunState::kRunning || state == track::RunState::kDied
+                    ? "if workers are left of it, they go on by themselves"
+                    : fmt::format("it is {}", run_state_name(state)));
   }
   // One that was killed takes nothing down. On another machine the lock may not be seen: then the
   // address is tried.

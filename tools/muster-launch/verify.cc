@@ -109,7 +109,9 @@ Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, Folder& f
   train.run_directory = folder.undisturbed();
   train.worker = arguments.worker;
   MUSTER_TRY(const auto ready, make_run(train, context));
-  MUSTER_TRY(const pid_t pid, children.start(ready.worker, ready.words));
+  launch::Streams streams;
+  streams.write_nothing = train.quiet;
+  MUSTER_TRY(const pid_t pid, children.start(ready.worker, ready.words, streams));
   const auto ending = children.wait(pid, [] {});
   if (!ending.ok()) {
     children.kill_now(pid);
@@ -181,8 +183,9 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   launch::schedule_faults(plan.faults, arguments.seed, plan.steps);
 
   if (!json) {
-    console.line(fmt::format("\ndisturbed, on {} workers, {} faults, seed {}:", plan.workers,
-                             plan.faults.size(), arguments.seed));
+    console.line(fmt::format("\ndisturbed, on {} worker{}, {} fault{}, seed {}:", plan.workers,
+                             plan.workers == 1 ? "" : "s", plan.faults.size(),
+                             plan.faults.size() == 1 ? "" : "s", arguments.seed));
   }
   MUSTER_RETURN_IF_ERROR(console.flush());
   MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const std::string& line) {

@@ -33,9 +33,7 @@ Children::~Children() {
 }
 
 Result<pid_t> Children::start(const std::string& program, const std::vector<std::string>& arguments,
-                              int errors) {
-  launch::Streams streams;
-  streams.err = errors;
+                              launch::Streams streams) {
   streams.read_nothing = true;
   MUSTER_TRY(const pid_t pid, launch::spawn(program, arguments, held_, streams));
   running_.insert(pid);

@@ -24,9 +24,9 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
-  // `errors` is a descriptor for its standard error; -1: ours.
+  // It reads nothing, whatever `streams` says.
   Result<pid_t> start(const std::string& program, const std::vector<std::string>& arguments,
-                      int errors = -1);
+                      launch::Streams streams = {});
   // Kills it and waits for its end: it says nothing more. For one without children of its own.
   void kill_now(pid_t pid);
   // How it ended, if it has.

@@ -53,7 +53,7 @@ class Disturbance {
                   "--worker", plan_.worker});
     MUSTER_TRY(auto said, Overheard::open(plan_.run + ".err"));
     errors_ = said.descriptor();
-    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words, errors_));
+    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words, streams()));
     began_ = now();
     MUSTER_TRY(const auto ending, children_.wait(trainer, [&] {
       pass_on(said);
@@ -245,14 +245,22 @@ class Disturbance {
     if (std::ssize(joiners_) < launched_that_left_) (void)start_joiner();
   }
 
+  // What comes of the training is told at the end, by us.
+  launch::Streams streams() const {
+    launch::Streams streams;
+    streams.write_nothing = true;
+    streams.err = errors_;
+    return streams;
+  }
+
   Result<std::string> start_joiner() {
     const auto id = joiner_id(++joined_);
     last_joiner_ = now();
     MUSTER_TRY(const pid_t pid,
                children_.start(plan_.worker,
-                               {"train", "--run", plan_.run, "--display", "quiet", "--coordinator",
+                               {"train", "--run", plan_.run, "--display", "none", "--coordinator",
                                 address_, "--id", id, "--job-name", job_name_},
-                               errors_));
+                               streams()));
     joiners_.push_back(pid);
     return id;
   }

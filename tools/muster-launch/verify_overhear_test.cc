@@ -17,7 +17,7 @@ TEST(Overheard, IsWhatChildrenSayInTheOrderTheySayIt) {
   EXPECT_EQ(said.news(), "");
   for (const char* const word : {"one", "two"}) {
     const std::string script = fmt::format("echo {} >&2", word);
-    const pid_t pid = children.start("/bin/sh", {"-c", script}, said.descriptor()).value();
+    const pid_t pid = children.start("/bin/sh", {"-c", script}, {.err = said.descriptor()}).value();
     ASSERT_TRUE(children.wait(pid, [] {}).ok());
     EXPECT_EQ(said.news(), fmt::format("{}\n", word)) << "only what is new";
   }

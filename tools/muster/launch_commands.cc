@@ -1,8 +1,11 @@
 // train and resume: make or choose the run directory, then stand at the door while the worker
 // works.
+#include <errno.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -66,6 +69,38 @@ void tell_finished(const track::RunDirectory& run, bool json, Context& context) 
   context.console.note(fmt::format("to train longer: {} -s passes=...", resume_command(run)));
 }
 
+bool changes_length(const std::vector<std::string>& sets) {
+  return std::ranges::any_of(sets, [](const std::string& set) {
+    return set.starts_with("passes=") || set.starts_with("steps=") || set.starts_with("time=");
+  });
+}
+
+// Those that the job names, for the formats that come with Muster. Told now, nothing has been made
+// on the disk yet; the worker that opens them says what is wrong inside.
+Status check_files(const config::LoadedJob& loaded) {
+  const auto check = [&](const std::string& key, const std::string& path) -> Status {
+    if (path.empty() || access(path.c_str(), F_OK) == 0 || errno != ENOENT) return {};
+    const auto mark = loaded.places.find(key);
+    return Error(ErrorKind::kIo,
+                 "{}{}: there is no file '{}'; paths are relative to the job file. The examples' "
+                 "data is fetched by scripts/fetch_data.sh",
+                 mark == loaded.places.end() ? "" : mark->second.text() + ": ", key, path);
+  };
+  for (const auto& [key, source] : {std::pair("data.train", &loaded.job.data.train),
+                                    std::pair("data.test", &loaded.job.data.test)}) {
+    MUSTER_RETURN_IF_ERROR(check(fmt::format("{}.images", key), source->images));
+    MUSTER_RETURN_IF_ERROR(check(fmt::format("{}.labels", key), source->labels));
+    MUSTER_RETURN_IF_ERROR(check(fmt::format("{}.path", key), source->path));
+  }
+  return {};
+}
+
+void note_spares(const config::Job& job, const SeveralArguments& several, Console& console) {
+  if (several.workers <= job.lanes) return;
+  console.note(fmt::format("{} workers for {} lanes: {} will stand by, to take over if one is lost",
+                           several.workers, job.lanes, several.workers - job.lanes));
+}
+
 Status check_count(const config::Job& job, const SeveralArguments& several) {
   const bool alone = several.listen.empty();
   if (!several.any() || several.workers >= job.workers.min || !alone) return {};
@@ -104,6 +139,9 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   // Before anything is made on the disk.
   MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
   MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
+  // Hosts may have files that this machine has not.
+  if (arguments.several.hosts.empty()) MUSTER_RETURN_IF_ERROR(check_files(loaded));
+  note_spares(loaded.job, arguments.several, context.console);
 
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
   auto words = train_words(run, arguments.quiet, arguments.json);
@@ -129,7 +167,8 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     MUSTER_TRY(const auto lock, run.lock());
     MUSTER_RETURN_IF_ERROR(run.write_job(config::resolved_yaml(job)));
     const auto& schedule = job.optimizer.schedule;
-    if ((schedule.kind == "cosine" || schedule.kind == "linear") && schedule.steps == 0) {
+    if ((schedule.kind == "cosine" || schedule.kind == "linear") && schedule.steps == 0 &&
+        changes_length(arguments.set)) {
       context.console.note(fmt::format(
           "the {} schedule follows the job's length: the learning rate goes on as if the new "
           "length had been there from the start",
@@ -138,6 +177,9 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
   } else if (track::RunLock::is_held(run.lock_file())) {
     return Error(ErrorKind::kUsage, "'{}' is being trained right now by another process",
                  run.path());
+  }
+  if (!has_checkpoint(run, context.files)) {
+    context.console.note(fmt::format("{} has no checkpoint yet: it begins anew", run_name(run)));
   }
   auto words = train_words(run, arguments.quiet, arguments.json);
   return std::optional(

@@ -84,6 +84,11 @@ void add_newest_checkpoint(const track::RunDirectory& run, FileSystem& files, Ru
 
 }  // namespace
 
+bool has_checkpoint(const track::RunDirectory& run, FileSystem& files) {
+  const auto snapshots = ckpt::SnapshotStore(files, run.checkpoints(), 1, false).list();
+  return snapshots.ok() && !snapshots->empty();
+}
+
 RunFacts gather_facts(const track::RunDirectory& run, FileSystem& files) {
   RunFacts facts;
   facts.name = run_name(run);

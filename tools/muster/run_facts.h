@@ -27,6 +27,9 @@ struct RunFacts {
   std::string weights_hash;        // of the result, else of the newest checkpoint; empty: not known
 };
 
+// Whether there is something to go on from.
+bool has_checkpoint(const track::RunDirectory& run, FileSystem& files);
+
 RunFacts gather_facts(const track::RunDirectory& run, FileSystem& files);
 
 // "accuracy 0.9912, loss 0.0287"

@@ -16,7 +16,9 @@ void set_deadline(grpc::ClientContext& context, Duration timeout) {
 }
 
 Error no_answer(const std::string& address, const grpc::Status& status) {
-  return Error(ErrorKind::kIo, "no coordinator answers at {}: {}", address, status.error_message());
+  const bool nobody = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  return Error(ErrorKind::kIo, "no coordinator answers at {}: {}", address,
+               nobody ? "nobody listens there, or it cannot be reached" : status.error_message());
 }
 
 }  // namespace
