@@ -103,7 +103,6 @@ def verify(args, faults, steps, folder):
     say(" ".join(command))
     with open(folder + ".err", "w") as errors:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
-    # With faults left over an error follows the report.
     report = next((r for r in map(json.loads, done.stdout.splitlines()) if "equal" in r), None)
     if report is None:
         sys.exit(f"recovery: muster verify failed: {processes.last_words(folder + '.err')}")

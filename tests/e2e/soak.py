@@ -297,7 +297,7 @@ def seconds_per_pass(muster, folder, *words):
     """Of a short run, from its metrics, without its start."""
     run = os.path.join(folder, "short")
     subprocess.run([muster, "train", JOB, "--quiet", "--run-dir", run, "-s", "passes=4", "-s", "track.every=1 steps",
-                    *words], check=True)
+                    *words], check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "metrics.jsonl")) as file:
         times = [record["time"] for record in map(json.loads, file) if "time" in record]
     shutil.rmtree(run)

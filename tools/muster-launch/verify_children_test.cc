@@ -48,7 +48,8 @@ TEST(Children, AreToldToStopFirstThenKilledAlsoIfStopped) {
   const launch::HeldSignals held;
   const std::string notes = testing::TempDir() + "/verify_children_test.notes";
   std::filesystem::remove(notes);
-  const auto written = [&] { return std::filesystem::exists(notes); };
+  const std::string deaf = notes + ".deaf";
+  std::filesystem::remove(deaf);
   pid_t gentle = 0;
   pid_t stubborn = 0;
   pid_t stopped = 0;
@@ -57,8 +58,13 @@ TEST(Children, AreToldToStopFirstThenKilledAlsoIfStopped) {
     const auto script = fmt::format(
         "trap 'echo told >>{0}; exit' TERM; echo up >>{0}; while :; do sleep 0.01; done", notes);
     gentle = children.start(kShell, {"-c", script}).value();
-    while (!written()) (void)children.ended(gentle);
-    stubborn = children.start(kShell, {"-c", "trap '' TERM; while :; do sleep 1; done"}).value();
+    while (!std::filesystem::exists(notes)) (void)children.ended(gentle);
+    stubborn = children
+                   .start(kShell, {"-c", fmt::format("trap '' TERM; : >{}; while :; do sleep 1; "
+                                                     "done",
+                                                     deaf)})
+                   .value();
+    while (!std::filesystem::exists(deaf)) (void)children.ended(stubborn);
     stopped = children.start("/bin/sleep", {"600"}).value();
     kill(stopped, SIGSTOP);
   }
