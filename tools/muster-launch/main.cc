@@ -2,7 +2,7 @@
 #include <variant>
 
 #include "tools/muster-launch/launch_commands.h"
-#include "tools/muster-launch/verify.h"
+#include "tools/muster-launch/verify/verify.h"
 #include "tools/muster/program.h"
 
 namespace {

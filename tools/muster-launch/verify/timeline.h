@@ -10,7 +10,7 @@
 
 #include "muster/launch/fault_plan.h"
 
-#include "tools/muster-launch/verify_commits.h"
+#include "tools/muster-launch/verify/commits.h"
 
 namespace muster::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_blow.h"
+#include "tools/muster-launch/verify/blow.h"
 
 #include <signal.h>
 

@@ -1,14 +1,14 @@
 // verify: trains a job twice, undisturbed on one worker and with faults on several, and compares.
 //
-//   verify_children   what is started, and ended with us
-//   verify_disturb    the disturbed training: when a fault falls, and its consequences
-//   verify_blow       whom a fault hits
-//   verify_awaited    who of them is not in again yet
-//   verify_commits    how far the job is
-//   verify_overhear   what the disturbed training says
-//   verify_compare    what the two runs came to, and in what they differ
-//   verify_timeline   what happened and how long it held the others up, in words
-#include "tools/muster-launch/verify.h"
+//   children   what is started, and ended with us
+//   disturb    the disturbed training: when a fault falls, and its consequences
+//   blow       whom a fault hits
+//   awaited    who of them is not in again yet
+//   commits    how far the job is
+//   overhear   what the disturbed training says
+//   compare    what the two runs came to, and in what they differ
+//   timeline   what happened and how long it held the others up, in words
+#include "tools/muster-launch/verify/verify.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 
 #include "muster/config/load.h"
 
-#include "tools/muster-launch/verify_children.h"
-#include "tools/muster-launch/verify_compare.h"
-#include "tools/muster-launch/verify_disturb.h"
+#include "tools/muster-launch/verify/children.h"
+#include "tools/muster-launch/verify/compare.h"
+#include "tools/muster-launch/verify/disturb.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/ready_run.h"
 #include "tools/muster/worker_process.h"

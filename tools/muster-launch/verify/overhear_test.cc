@@ -1,10 +1,10 @@
-#include "tools/muster-launch/verify_overhear.h"
+#include "tools/muster-launch/verify/overhear.h"
 
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
-#include "tools/muster-launch/verify_children.h"
+#include "tools/muster-launch/verify/children.h"
 
 namespace muster::cli {
 namespace {

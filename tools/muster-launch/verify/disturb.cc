@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_disturb.h"
+#include "tools/muster-launch/verify/disturb.h"
 
 #include <signal.h>
 #include <time.h>
@@ -11,9 +11,9 @@
 
 #include "muster/roster/coordinator.h"
 
-#include "tools/muster-launch/verify_awaited.h"
-#include "tools/muster-launch/verify_blow.h"
-#include "tools/muster-launch/verify_overhear.h"
+#include "tools/muster-launch/verify/awaited.h"
+#include "tools/muster-launch/verify/blow.h"
+#include "tools/muster-launch/verify/overhear.h"
 
 namespace muster::cli {
 namespace {

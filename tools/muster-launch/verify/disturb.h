@@ -10,9 +10,9 @@
 
 #include "muster/base/clock.h"
 
-#include "tools/muster-launch/verify_children.h"
-#include "tools/muster-launch/verify_commits.h"
-#include "tools/muster-launch/verify_timeline.h"
+#include "tools/muster-launch/verify/children.h"
+#include "tools/muster-launch/verify/commits.h"
+#include "tools/muster-launch/verify/timeline.h"
 
 namespace muster::cli {
 

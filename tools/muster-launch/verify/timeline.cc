@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_timeline.h"
+#include "tools/muster-launch/verify/timeline.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_commits.h"
+#include "tools/muster-launch/verify/commits.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/muster-launch/verify_blow.h"
+#include "tools/muster-launch/verify/blow.h"
 
 namespace muster::cli {
 

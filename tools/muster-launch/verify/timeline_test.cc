@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_timeline.h"
+#include "tools/muster-launch/verify/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

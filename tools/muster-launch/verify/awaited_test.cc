@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_awaited.h"
+#include "tools/muster-launch/verify/awaited.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_overhear.h"
+#include "tools/muster-launch/verify/overhear.h"
 
 #include <errno.h>
 #include <fcntl.h>

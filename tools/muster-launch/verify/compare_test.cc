@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_compare.h"
+#include "tools/muster-launch/verify/compare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tools/muster-launch/verify_children.h"
+#include "tools/muster-launch/verify/children.h"
 
 #include <signal.h>
 #include <time.h>
