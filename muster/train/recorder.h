@@ -43,6 +43,7 @@ struct RecorderParts {
   track::Sink* screen;
   track::ProgressMode display = track::ProgressMode::kNormal;
   // Called while a checkpoint gets on, from the thread that writes it: others may be waiting.
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::function<void()> saving = {};
 };
 
