@@ -6,7 +6,8 @@
 
 Each worker has a share of a core (cpu_share.py says how, and what is fair about it); all shares together must leave the
 machine some room, so that nothing but the shares limits them. First each worker trains a job of its own, alone, then all
-of them one job together; "reached" is samples per second together, divided by the sum of the four alone. The four jobs
+of them one job together, then each alone again; "reached" is samples per second together, divided by the sum of the four
+alone, before and after in the mean. The four jobs
 of one worker run at the same time, because cores of one machine slow each other down and machines do not (--one-by-one:
 they do not, one of each kind). Only settled time counts: the first seconds are left out, while lanes follow the speeds.
 
@@ -163,20 +164,25 @@ def measure(kind, args, teams, settle, folder):
         limits.close()
 
 
-def contest(kind, args, shares, folder):
+def measure_alone(kind, args, shares, folder):
     if args.one_by_one:
         own = {s: measure(kind, args, [[s]], args.settle / 4, folder)[0] for s in sorted(set(shares))}
-        alone = [own[share] for share in shares]
-    else:
-        alone = measure(kind, args, [[share] for share in shares], args.settle / 4, folder)
+        return [own[share] for share in shares]
+    return measure(kind, args, [[share] for share in shares], args.settle / 4, folder)
+
+
+def contest(kind, args, shares, folder):
+    # Before and after: the machine's own speed drifts by a tenth within minutes.
+    before = measure_alone(kind, args, shares, folder)
     together = measure(kind, args, [shares], args.settle, folder)[0]
+    alone = before + measure_alone(kind, args, shares, folder)
     for run in alone[1:] + [together]:
         if any(a != b for a, b in zip(alone[0].get("losses", []), run.get("losses", []))):
             sys.exit("unequal: the losses depend on who computed them")
     for run in alone + [together]:
         run.pop("losses", None)
-    total = sum(run["rate"] for run in alone)
-    busy = sum(together["used"]) / sum(run["used"][0] for run in alone)
+    total = sum(run["rate"] for run in alone) / 2
+    busy = sum(together["used"]) / (sum(run["used"][0] for run in alone) / 2)
     return dict(who=kind.name, limit=cpu_share.make(args.weight, args.limit).name, alone=alone, together=together,
                 sum=total, reached=together["rate"] / total, busy=busy, work=together["rate"] / total / busy)
 
