@@ -11,13 +11,12 @@
 #include <chrono>
 #include <utility>
 
+#include "muster/base/one_signal.h"
+
 namespace muster::launch {
 namespace {
 
 constexpr int kLastWords = 20;
-// Signals within this time are one: wrappers (timeout, make, a shell's trap) pass on what the
-// terminal has already sent to everybody.
-constexpr auto kOneSignal = std::chrono::milliseconds(500);
 
 struct Slot {
   std::string id;

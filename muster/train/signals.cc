@@ -4,18 +4,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "muster/base/check.h"
+#include "muster/base/one_signal.h"
 
 namespace muster::train {
 namespace {
 
 // A signal handler can reach nothing but objects of static storage.
 std::atomic<int> received_signal{0};
+std::atomic<int64_t> received_at{0};  // milliseconds; 0: nothing came yet
 std::atomic<bool> in_use{false};
-
-std::atomic<int64_t> received_at{0};
 
 int64_t milliseconds() {
   timespec now{};
@@ -23,14 +24,15 @@ int64_t milliseconds() {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+// May run in several threads at once: whoever sets the time was the first.
 void on_signal(int number) {
-  int none = 0;
-  if (received_signal.compare_exchange_strong(none, number)) {
-    received_at = milliseconds();
-    return;
+  const int64_t now = milliseconds();
+  int64_t first = 0;
+  if (received_at.compare_exchange_strong(first, now)) {
+    received_signal = number;
+  } else if (now - first >= kOneSignal.count()) {
+    _exit(128 + number);
   }
-  if (milliseconds() - received_at < kOneSignal.count()) return;
-  _exit(128 + number);
 }
 
 }  // namespace
@@ -38,6 +40,7 @@ void on_signal(int number) {
 StopSignals::StopSignals(bool hangups) {
   MUSTER_CHECK(!in_use.exchange(true), "one StopSignals at a time");
   received_signal = 0;
+  received_at = 0;
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;

@@ -1,18 +1,11 @@
-// How a person or a scheduler stops a worker: Ctrl-C (SIGINT), SIGTERM and, for one that
-// is alone, a terminal that is closed (SIGHUP) ask it to save and leave; a second one means now.
+// How a person or a scheduler stops a worker: Ctrl-C (SIGINT), SIGTERM and, for one that is alone,
+// a terminal that is closed (SIGHUP) ask it to save and leave; a second one means now.
 #pragma once
-
-#include <atomic>
-#include <chrono>
 
 namespace muster::train {
 
-// Signals within this time are one: wrappers (timeout, make, a shell's trap) pass on what the
-// terminal has already sent to everybody.
-constexpr std::chrono::milliseconds kOneSignal{500};
-
-// While it lives, these signals are noted here instead of ending the process; the second
-// signal ends it at once. At most one may exist: signals belong to the process.
+// While it lives, these signals are noted here instead of ending the process; the second signal
+// (base/one_signal.h) ends it at once. At most one may exist: signals belong to the process.
 class StopSignals {
  public:
   // `hangups`: SIGHUP too. One of several workers shall not stop the job because a line to its
