@@ -138,7 +138,7 @@ TEST_F(CoordinatorProcessTest, AProcessThatIsToldToGoLeavesInGoodOrder) {
   processes_["a"]->signal(SIGTERM);
   EXPECT_EQ(processes_["a"]->wait(), 0);
   ASSERT_TRUE(eventually([&] { return training() == 2 && last_gone(); }));
-  EXPECT_TRUE(last_gone()->by_plan) << last_gone()->reason;
+  EXPECT_EQ(last_gone()->cause, RemovalCause::kLeft) << last_gone()->reason;
 }
 
 TEST_F(CoordinatorProcessTest, AProcessThatIsToldToGoEndsWithoutACoordinatorToo) {

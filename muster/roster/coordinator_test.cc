@@ -227,7 +227,7 @@ TEST_F(CoordinatorTest, WhoLeavesIsNotADeath) {
   followers_["b"]->leave();
   ASSERT_TRUE(train_together({"a"}));
   ASSERT_TRUE(eventually([&] { return gone().size() == 1; }));
-  EXPECT_TRUE(gone()[0].by_plan);
+  EXPECT_EQ(gone()[0].cause, RemovalCause::kLeft);
 }
 
 TEST_F(CoordinatorTest, ARestartOfTheCoordinatorDisturbsNobody) {

@@ -79,22 +79,24 @@ class Deciding {
 
   void find_gone() {
     for (const auto& [id, worker] : state_.workers) {
-      if (auto reason = why_gone(worker)) {
-        result_.out.push_back({.who = worker.key(), .reason = std::move(*reason), .barred = false});
-      }
+      find_gone(worker);
     }
   }
 
-  std::optional<std::string> why_gone(const WorkerState& worker) {
-    if (!worker.exited.empty()) return worker.exited;
-    if (worker.disconnected && reached(*worker.disconnected + options_.linger)) {
-      return "its connection broke";
+  void find_gone(const WorkerState& worker) {
+    const auto remove = [&](RemovalCause cause, std::string reason) {
+      result_.out.push_back({.who = worker.key(), .reason = std::move(reason), .cause = cause});
+    };
+    if (!worker.exited.empty()) {
+      remove(RemovalCause::kExited, worker.exited);
+    } else if (worker.disconnected && reached(*worker.disconnected + options_.linger)) {
+      remove(RemovalCause::kDisconnected, "its connection broke");
+    } else if (reached(worker.heard + options_.lease)) {
+      remove(RemovalCause::kLeaseExpired, fmt::format("nothing was heard from it for {}",
+                                                      human_seconds(seconds(options_.lease))));
+    } else if (auto reason = why_overdue(worker)) {
+      remove(RemovalCause::kHung, std::move(*reason));
     }
-    if (reached(worker.heard + options_.lease)) {
-      return fmt::format("nothing was heard from it for {}",
-                         human_seconds(seconds(options_.lease)));
-    }
-    return why_overdue(worker);
   }
 
   // Alive, but its own work does not get on.
@@ -235,7 +237,8 @@ class Deciding {
         "it could not work with others in {} rosters; it may ask again in {}", options_.tries,
         human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
     say(fmt::format("worker {} is put out: {}", victim->key.id, reason));
-    result_.out.push_back({.who = victim->key, .reason = reason, .barred = true});
+    result_.out.push_back(
+        {.who = victim->key, .reason = reason, .cause = RemovalCause::kQuarantined});
     std::erase_if(stay_,
                   [&, key = victim->key](const Member& member) { return member.key == key; });
   }
@@ -391,7 +394,7 @@ void carry_out(Moment now, const Decision& decision, State& state, const Options
   for (const Removal& removal : decision.out) {
     const auto found = state.workers.find(removal.who.id);
     if (found == state.workers.end() || found->second.key() != removal.who) continue;
-    if (removal.barred) {
+    if (removal.cause == RemovalCause::kQuarantined) {
       const Duration time = Deciding::bar_time(state, removal.who.id, options);
       Bar& bar = state.bars[removal.who.id];
       bar.until = now + time;

@@ -64,7 +64,7 @@ struct State {
 struct Removal {
   WorkerKey who;
   std::string reason;
-  bool barred = false;
+  RemovalCause cause = RemovalCause::kExited;
 };
 
 struct Decision {

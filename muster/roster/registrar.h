@@ -61,7 +61,7 @@ struct Gone {
   WorkerKey key;
   int64_t process = 0;
   std::string reason;
-  bool by_plan = false;  // it asked to leave, and has
+  RemovalCause cause = RemovalCause::kExited;
 };
 
 class Registrar {

@@ -301,7 +301,7 @@ TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
   EXPECT_EQ(current().number, number) << "nobody is disturbed by its going";
   const auto gone = registrar_->take_gone();
   ASSERT_THAT(gone, SizeIs(1));
-  EXPECT_TRUE(gone[0].by_plan);
+  EXPECT_EQ(gone[0].cause, RemovalCause::kLeft);
 }
 
 TEST_F(RegistrarTest, ANewCoordinatorTakesOverWhatTheWorkersHold) {

@@ -170,6 +170,24 @@ std::string_view activity_name(Activity activity) {
   return "unknown";
 }
 
+std::string_view removal_cause_name(RemovalCause cause) {
+  switch (cause) {
+    case RemovalCause::kLeft:
+      return "left";
+    case RemovalCause::kExited:
+      return "exited";
+    case RemovalCause::kDisconnected:
+      return "disconnected";
+    case RemovalCause::kLeaseExpired:
+      return "lease expired";
+    case RemovalCause::kHung:
+      return "hung";
+    case RemovalCause::kQuarantined:
+      return "quarantined";
+  }
+  return "unknown";
+}
+
 namespace {
 
 // Little-endian whatever the machine: a report crosses machines.

@@ -154,6 +154,17 @@ struct JoinRequest {
   bool operator==(const JoinRequest&) const = default;
 };
 
+// Why a worker is no longer a member.
+enum class RemovalCause : uint8_t {
+  kLeft,          // it asked to leave, and has
+  kExited,        // its launcher saw its process exit, or its id was started again
+  kDisconnected,  // its connection to the coordinator broke
+  kLeaseExpired,  // no heartbeat for Options::lease: suspended, its machine or its link is down
+  kHung,          // its heartbeats go on but its work makes no progress; its launcher kills it
+  kQuarantined,   // repeatedly could not communicate with another member
+};
+std::string_view removal_cause_name(RemovalCause cause);
+
 // What each member tells the others right after the group of a roster is formed (allgather).
 struct Report {
   bool has_state = false;  // a joiner has none; neither has one whose transfer was cut short
