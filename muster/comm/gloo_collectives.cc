@@ -35,6 +35,26 @@ class GlooMember::Presence {
   const SigpipeGuard guard_;
 };
 
+// While one lives, this member sends to or receives from a peer.
+class GlooMember::TransferPresence {
+ public:
+  TransferPresence(GlooMember& member, const Operation& op) : member_(member) {
+    const std::lock_guard lock(member_.transfers_mutex_);
+    place_ = member_.transfers_.insert(member_.transfers_.end(), {op.kind, op.peer, op.tag});
+  }
+  ~TransferPresence() {
+    const std::lock_guard lock(member_.transfers_mutex_);
+    member_.transfers_.erase(place_);
+  }
+  TransferPresence(const TransferPresence&) = delete;
+  TransferPresence& operator=(const TransferPresence&) = delete;
+
+ private:
+  GlooMember& member_;
+  std::list<Transfer>::iterator place_;
+  const SigpipeGuard guard_;
+};
+
 void GlooMember::waits_for(int peer, const Operation& op) {
   if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) return;
   places_[op.tag].waits_for.store(peer, std::memory_order_relaxed);
@@ -50,32 +70,22 @@ bool GlooMember::post_recv(Endpoint& end, int peer, uint64_t slot, void* data, s
   return end.recv(peer, slot, data, bytes) || broken(peer, op, end.error());
 }
 
+bool GlooMember::ended(Endpoint::Outcome outcome, const Endpoint& end, int peer,
+                       const Operation& op) {
+  if (outcome == Endpoint::Outcome::kDone) return true;
+  // At the deadline of the forming everything is closed as well.
+  const bool out_of_time = std::chrono::steady_clock::now() >= op.deadline && !failed();
+  return out_of_time ? late(peer, op) : broken(peer, op, end.error());
+}
+
 bool GlooMember::await_send(Endpoint& end, int peer, const Operation& op) {
   waits_for(peer, op);
-  switch (end.wait_send(op.deadline)) {
-    case Endpoint::Outcome::kDone:
-      return true;
-    case Endpoint::Outcome::kLate:
-      return late(peer, op);
-    case Endpoint::Outcome::kClosed:
-    case Endpoint::Outcome::kBroken:
-      return broken(peer, op, end.error());
-  }
-  return false;
+  return ended(end.wait_send(op.deadline), end, peer, op);
 }
 
 bool GlooMember::await_recv(Endpoint& end, int peer, const Operation& op) {
   waits_for(peer, op);
-  switch (end.wait_recv(op.deadline)) {
-    case Endpoint::Outcome::kDone:
-      return true;
-    case Endpoint::Outcome::kLate:
-      return late(peer, op);
-    case Endpoint::Outcome::kClosed:
-    case Endpoint::Outcome::kBroken:
-      return broken(peer, op, end.error());
-  }
-  return false;
+  return ended(end.wait_recv(op.deadline), end, peer, op);
 }
 
 bool GlooMember::expect_opening(Line& line, int peer, const Operation& op) {
@@ -309,7 +319,7 @@ bool GlooMember::run_barrier(const Operation& op) {
 // A letter says how long the message is and carries its beginning; the body is the rest. Made anew
 // for each call, as there may be many at once.
 bool GlooMember::run_send(const Operation& op, const std::byte* data) {
-  const SigpipeGuard guard;
+  const TransferPresence presence(*this, op);
   Line line(*wire_, inline_bytes_);
   const size_t inlined = std::min(op.bytes(), inline_bytes_);
   const size_t rest = op.bytes() - inlined;
@@ -327,7 +337,7 @@ bool GlooMember::run_send(const Operation& op, const std::byte* data) {
 }
 
 bool GlooMember::run_recv(const Operation& op, std::byte* data) {
-  const SigpipeGuard guard;
+  const TransferPresence presence(*this, op);
   Line line(*wire_, inline_bytes_);
   const size_t inlined = std::min(op.bytes(), inline_bytes_);
   const size_t rest = op.bytes() - inlined;

@@ -8,10 +8,11 @@
 // What is ours: the meeting of members (one round trip, rendezvous.h), who lives (peer_watch.h),
 // and the algorithms (gloo_collectives.cc), so that every wait can be woken, names a peer, and
 // costs few messages. Files: gloo_device (the thread that moves bytes), gloo_wire (one group's
-// connections), gloo_member (forming and failing), gloo_collectives.
+// connections), gloo_forming, gloo_member (failing), gloo_collectives, gloo_exchange.
 //
 // Threads: one per device, which is Gloo's and does the reading and most of the writing, and one
-// per group (muster-watch). Descriptors: for each group 3 per peer and 2 more; mind `ulimit -n`.
+// per group (muster-watch); while a group forms, some more (muster-connect). Descriptors: for each
+// group 2 per peer and 2 more, and while it forms a few more; mind `ulimit -n`.
 #pragma once
 
 #include <memory>
@@ -43,9 +44,14 @@ struct GlooGroupOptions {
   std::stop_token stop = {};
 };
 
-// Returns once this member is connected to all others. An error names whom it failed with: a peer
-// that died since it gave its address is noticed within milliseconds, one that hangs at the
-// deadline. A group of one needs neither device nor rendezvous.
-Result<std::unique_ptr<Group>> make_gloo_group(const GlooGroupOptions& options);
+// Returns once this member is connected to all others. A peer that died since it gave its address
+// is noticed within milliseconds, one that cannot be reached after PeerWatch::kDialTime, one that
+// hangs at the deadline. If it fails, the error is a sentence and `*failure` says the same to
+// programs. Its suspect is the first peer, by rank, with which no connection stood, else the first
+// that was connected and silent; kNobody if the rendezvous failed, if this process was short of
+// descriptors, or if another member reported the failure before this one had tried for long enough
+// to know. A group of one needs neither device nor rendezvous.
+Result<std::unique_ptr<Group>> make_gloo_group(const GlooGroupOptions& options,
+                                               GroupFailure* failure = nullptr);
 
 }  // namespace muster::comm

@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "muster/comm/local_group.h"
-
 namespace muster::comm {
 namespace {
 
@@ -21,14 +19,22 @@ size_t inline_bytes_for(int size) { return size <= 16 ? 16 << 10 : 2 << 10; }
 constexpr auto kVerdict = std::chrono::milliseconds(500);
 constexpr auto kVerdictSlice = std::chrono::milliseconds(5);
 
-// How long a living process may take to answer. Ten times what a loaded machine needs.
-constexpr auto kAnswer = std::chrono::milliseconds(200);
+// How long a living process may take to answer: more than it waits for a processor where dozens of
+// workers share two.
+constexpr auto kAnswer = std::chrono::seconds(1);
 
-// A question is a tag; an answer is this.
-struct Whereabouts {
-  uint64_t number = 0;
-  int32_t waits_for = kNobody;
+// "Where are you, while I wait for you in this operation?"
+struct Question {
+  uint32_t tag = 0;
+  uint32_t kind = 0;  // an OpKind; kAnyKind: whatever you are doing
+  int32_t asker = 0;  // of a transfer, the other side
   uint32_t unused = 0;
+  uint64_t number = 0;  // of a collective
+};
+constexpr uint32_t kAnyKind = 255;
+struct Answer {
+  int32_t waits_for = kNobody;  // kNobody: it computes, or is outside the group
+  uint32_t here = 0;            // it is in this very operation
 };
 
 template <typename T>
@@ -45,15 +51,6 @@ std::optional<T> from_bytes(std::string_view bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> make_gloo_group(const GlooGroupOptions& options) {
-  if (options.names.size() == 1) return solo_group(options.names[0]);
-  MUSTER_CHECK(options.device != nullptr && options.rendezvous != nullptr,
-               "a group needs a device and a rendezvous");
-  MUSTER_TRY(auto member, GlooMember::create(options));
-  MUSTER_RETURN_IF_ERROR(member->form(options));
-  return std::unique_ptr<Group>(std::move(member));
-}
-
 GlooMember::Line::Line(GlooWire& wire, size_t inline_bytes)
     : opening(wire),
       parts(wire),
@@ -67,6 +64,7 @@ GlooMember::GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire
       inline_bytes_(inline_bytes_for(size())),
       wire_(std::move(wire)),
       plane_(std::move(plane)),
+      wired_(options.names.size()),
       watch_(std::move(watch)) {}
 
 GlooMember::~GlooMember() { retire(); }
@@ -87,97 +85,7 @@ Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& o
   }
 }
 
-Error GlooMember::forming_error() const {
-  const auto what = failure();
-  return Error(ErrorKind::kIo, "{} cannot form a group of {}: {}", describe(rank()), size(),
-               what ? what->message : "nobody knows why");
-}
-
-Status GlooMember::form(const GlooGroupOptions& options) {
-  const Moment deadline = std::chrono::steady_clock::now() + options.timeout;
-  const SigpipeGuard guard;
-  const std::stop_callback stop(options.stop, [this] { abort("told to stop while it formed"); });
-
-  auto addresses =
-      options.rendezvous->exchange(rank(), size(), watch_->address(), deadline, options.stop);
-  if (!addresses.ok()) {
-    if (failed()) return forming_error();
-    return std::move(addresses).error().context("{} cannot form a group of {}", describe(rank()),
-                                                size());
-  }
-  std::vector<std::string> greetings(static_cast<size_t>(size()));
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    greetings[static_cast<size_t>(r)] =
-        (plane_ != nullptr ? plane_->address() : "") + '\n' + wire_->address_for(r);
-  }
-  MUSTER_RETURN_IF_ERROR(watch_->start(*addresses, std::move(greetings), handlers()));
-  watch_->set_alarm(deadline);
-  if (!connect_all() || !agree_on_memory(deadline)) return forming_error();
-  watch_->set_alarm(std::nullopt);
-  if (failed()) return forming_error();
-  return {};
-}
-
-PeerWatch::Handlers GlooMember::handlers() {
-  PeerWatch::Handlers handlers;
-  handlers.lost = [this](int peer, const std::string& how) {
-    fail({.kind = FailureKind::kPeerLost,
-          .culprit = peer,
-          .message = fmt::format("{} {}", describe(peer), how)});
-  };
-  handlers.failed = [this](int /*peer*/, Failure failure) { fail(std::move(failure)); };
-  handlers.alarm = [this] {
-    const std::vector<int> silent = watch_->unheard();
-    const int culprit = silent.empty() ? connecting_to_.load() : silent[0];
-    fail({.kind = FailureKind::kDeadline,
-          .culprit = culprit,
-          .message =
-              culprit == kNobody
-                  ? std::string("connecting took too long")
-                  : fmt::format("{} gave an address but did not connect in time{}",
-                                describe(culprit), silent.size() > 1 ? " (nor did others)" : "")});
-  };
-  handlers.asked = [this](std::string_view question) { return answer(question); };
-  return handlers;
-}
-
-bool GlooMember::connect_all() {
-  // The alarm goes off at the deadline and ends this.
-  if (!watch_->wait_all(Moment::max())) return false;
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    connecting_to_ = r;
-    try {
-      const std::string greeting = watch_->greeting(r);
-      wire_->connect(r, greeting.substr(greeting.find('\n') + 1));
-    } catch (const std::exception& e) {
-      return broken(r, Operation{.kind = OpKind::kBarrier, .deadline = {}}, e.what());
-    }
-  }
-  return !failed();
-}
-
-// Shared memory is used if everyone can see everyone's: one that cannot speaks for all.
-bool GlooMember::agree_on_memory(Moment deadline) {
-  bool usable = plane_ != nullptr;
-  for (int r = 0; usable && r < size(); ++r) {
-    if (r == rank()) continue;
-    const std::string greeting = watch_->greeting(r);
-    usable = plane_->open(r, greeting.substr(0, greeting.find('\n')));
-  }
-  auto cannot = static_cast<std::byte>(usable ? 0 : 1);
-  const Operation vote{.kind = OpKind::kAllreduce,
-                       .reduction = Reduction::kMaxUint8,
-                       .number = ~uint64_t{0},  // before all others
-                       .count = 1,
-                       .deadline = deadline};
-  if (!run_allreduce(vote, &cannot)) return false;
-  use_plane_ = cannot == std::byte{0};
-  return true;
-}
-
-void GlooMember::shut(const Failure* failure) {
+void GlooMember::shut(const GroupFailure* failure) {
   watch_->say(failure);
   watch_->give_up();
   if (plane_ != nullptr) {
@@ -199,56 +107,86 @@ GlooMember::Channel& GlooMember::channel(uint32_t tag) {
   return *slot;
 }
 
-std::string GlooMember::answer(std::string_view question) const {
-  Whereabouts here;
-  const auto tag = from_bytes<uint32_t>(question);
-  if (tag && *tag < kCollectiveTags) {
-    here.number = places_[*tag].number.load();
-    here.waits_for = places_[*tag].waits_for.load();
+int GlooMember::waits_for_anything() const {
+  {
+    const std::lock_guard lock(transfers_mutex_);
+    if (!transfers_.empty()) return transfers_.front().peer;
   }
-  return to_bytes(here);
+  for (const Place& place : places_) {
+    if (const int peer = place.waits_for.load(); peer != kNobody) return peer;
+  }
+  return forming_ ? unconnected() : kNobody;
 }
 
-// We wait for a peer, which may itself wait for another. Everyone is asked; whoever answers passes
-// the question on to the one it waits for, and at the end of the chain is one that is silent or
-// that waits for nobody.
-std::pair<int, std::string> GlooMember::find_culprit(int peer, const Operation& op) {
-  const bool transfer = op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
-  const uint32_t tag = transfer ? kCollectiveTags : op.tag;
-  const auto answers = watch_->ask(to_bytes(tag), kAnswer);
+std::string GlooMember::answer(std::string_view question) const {
+  const auto asked = from_bytes<Question>(question);
+  if (!asked) return to_bytes(Answer{});
+  const auto kind = static_cast<OpKind>(asked->kind);
+  if (kind == OpKind::kSend || kind == OpKind::kRecv) {
+    const OpKind ours = kind == OpKind::kSend ? OpKind::kRecv : OpKind::kSend;
+    const std::lock_guard lock(transfers_mutex_);
+    for (const Transfer& t : transfers_) {
+      if (t.kind == ours && t.peer == asked->asker && t.tag == asked->tag) {
+        return to_bytes(Answer{.waits_for = t.peer, .here = 1});
+      }
+    }
+  } else if (asked->tag < kCollectiveTags && asked->kind != kAnyKind) {
+    const Place& place = places_[asked->tag];
+    const int peer = place.waits_for.load();
+    if (peer != kNobody && place.number.load() == asked->number) {
+      return to_bytes(Answer{.waits_for = peer, .here = 1});
+    }
+  }
+  return to_bytes(Answer{.waits_for = waits_for_anything()});
+}
+
+// We wait for a peer, which may itself wait for another, in the same operation or in another one.
+// The chain is followed until a member that is silent, that waits for nobody, or that has been met
+// before.
+GlooMember::Verdict GlooMember::find_origin(int peer, const Operation& op) {
+  Question question{
+      .tag = op.tag, .kind = static_cast<uint32_t>(op.kind), .asker = rank(), .number = op.number};
   std::vector<bool> seen(static_cast<size_t>(size()));
   seen[static_cast<size_t>(rank())] = true;
-  int suspect = peer;
-  while (true) {
-    const auto i = static_cast<size_t>(suspect);
-    seen[i] = true;
-    const auto there = from_bytes<Whereabouts>(answers[i].value_or(""));
-    if (!there) return {suspect, "is silent: it is stopped, hung or cut off"};
-    const bool elsewhere = there->waits_for == kNobody || there->number != op.number;
-    if (elsewhere) return {suspect, "lives, but did not come"};
-    const int next = there->waits_for;
-    if (next < 0 || next >= size() || seen[static_cast<size_t>(next)]) {
-      return {suspect, "lives and takes part, but too slowly"};
+  bool transfer = op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
+  for (int at = peer;;) {
+    seen[static_cast<size_t>(at)] = true;
+    const auto there =
+        from_bytes<Answer>(watch_->ask(at, to_bytes(question), kAnswer).value_or(""));
+    if (!there) {
+      return {.origin = at, .silent = true, .how = "is silent: it is stopped, hung or cut off"};
     }
-    suspect = next;
+    const int next = there->waits_for;
+    if (next < 0 || next >= size()) return {.origin = at, .how = "lives, but did not come"};
+    if (seen[static_cast<size_t>(next)]) {
+      return {.origin = at,
+              .waits_for_us = next == rank(),
+              .how = "lives and takes part, but too slowly"};
+    }
+    // Only the peer itself can be in our transfer.
+    if (std::exchange(transfer, false)) question.kind = kAnyKind;
+    at = next;
   }
 }
 
 bool GlooMember::late(int peer, const Operation& op) {
-  const auto [culprit, how] = find_culprit(peer, op);
-  // Silent, because it has said its last words already? Then they count: if this process was
-  // stopped for a while, they blame it, and rightly.
-  if (watch_->is_over(culprit)) wait_failed(kVerdict);
-  return fail(
-      {.kind = FailureKind::kDeadline,
-       .culprit = culprit,
-       .message = fmt::format("{} {} ({} waited for it in {} until the deadline)",
-                              describe(culprit), how, describe(rank()), comm::describe(op))});
+  const Verdict verdict = find_origin(peer, op);
+  // Silent, because it has sent its final message already? Then that counts: if this process was
+  // stopped for a while, it names this process, and rightly.
+  if (watch_->has_left(verdict.origin)) return left(verdict.origin, op);
+  const bool over = watch_->is_over(verdict.origin);
+  if (over) wait_failed(kVerdict);
+  return fail({.kind = FailureKind::kDeadline,
+               .origin = verdict.origin,
+               .suspect = verdict.silent && !over ? verdict.origin : kNobody,
+               .message = fmt::format("{} {} ({} waited for it in {} until the deadline)",
+                                      describe(verdict.origin), verdict.how, describe(rank()),
+                                      comm::describe(op))});
 }
 
 bool GlooMember::left(int peer, const Operation& op) {
   return fail({.kind = FailureKind::kPeerLost,
-               .culprit = peer,
+               .origin = peer,
                .message = fmt::format("{} left the group while {} waited for it in {}",
                                       describe(peer), describe(rank()), comm::describe(op))});
 }
@@ -262,14 +200,14 @@ bool GlooMember::broken(int peer, const Operation& op, const std::string& error)
   }
   if (watch_->has_left(peer)) return left(peer, op);
   return fail({.kind = FailureKind::kPeerLost,
-               .culprit = peer,
+               .origin = peer,
                .message = fmt::format("the connection to {} broke: {}", describe(peer), error)});
 }
 
 bool GlooMember::disagree(int peer, const Operation& op, const Call& theirs) {
   const bool readable = theirs.magic == Call::kMagic;
   return fail({.kind = FailureKind::kDisagreement,
-               .culprit = peer,
+               .origin = peer,
                .message = fmt::format(
                    "{} called {} where {} called {}", describe(peer),
                    readable ? comm::describe(operation_of(theirs, op.tag)) : "something unreadable",

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,7 +29,7 @@ class GlooMember final : public Group {
 
   std::string_view transport() const override { return use_plane_ ? "shared memory" : "tcp"; }
 
-  // Meets the others and connects.
+  // Meets the others and connects. If it fails, so has the group: see failure().
   Status form(const GlooGroupOptions& options);
 
  private:
@@ -61,17 +62,37 @@ class GlooMember final : public Group {
     std::atomic<int> waits_for{kNobody};  // kNobody: not in a collective of this tag
   };
   class Presence;
+  // The sends and receives of this member that are under way, for peers that ask.
+  struct Transfer {
+    OpKind kind;
+    int peer;
+    uint32_t tag;
+  };
+  class TransferPresence;
 
-  // Forming and failing: gloo_member.cc.
+  // Forming: gloo_forming.cc.
   Error forming_error() const;
   PeerWatch::Handlers handlers();
-  bool connect_all();
+  bool connect_watch(Moment deadline);
+  bool connect_wire(Moment deadline);
+  int unconnected() const;
+  int unreached_for_long() const;
   bool agree_on_memory(Moment deadline);
-  void shut(const Failure* failure) override;
+
+  // Failing: gloo_member.cc.
+  void shut(const GroupFailure* failure) override;
   Channel& channel(uint32_t tag);
   std::string answer(std::string_view question) const;
-  // Who holds everyone up, and in words, if we wait for `peer`.
-  std::pair<int, std::string> find_culprit(int peer, const Operation& op);
+  // What this member waits for, in whatever it is doing.
+  int waits_for_anything() const;
+  // The member that holds everyone up while we wait for `peer`.
+  struct Verdict {
+    int origin = kNobody;
+    bool silent = false;        // when asked
+    bool waits_for_us = false;  // while we wait for it
+    std::string how;            // completes "rank 3 (name) ..."
+  };
+  Verdict find_origin(int peer, const Operation& op);
   // The ends of an operation that cannot go on; all return false.
   bool late(int peer, const Operation& op);
   bool left(int peer, const Operation& op);
@@ -83,6 +104,7 @@ class GlooMember final : public Group {
                  const Operation& op);
   bool post_recv(Endpoint& end, int peer, uint64_t slot, void* data, size_t bytes,
                  const Operation& op);
+  bool ended(Endpoint::Outcome outcome, const Endpoint& end, int peer, const Operation& op);
   bool await_send(Endpoint& end, int peer, const Operation& op);
   bool await_recv(Endpoint& end, int peer, const Operation& op);
   void waits_for(int peer, const Operation& op);
@@ -113,7 +135,11 @@ class GlooMember final : public Group {
   std::mutex channels_mutex_;
   std::array<std::unique_ptr<Channel>, kCollectiveTags> channels_;  // guarded by channels_mutex_
   std::array<Place, kCollectiveTags> places_;
-  std::atomic<int> connecting_to_{kNobody};
+  mutable std::mutex transfers_mutex_;
+  std::list<Transfer> transfers_;  // guarded by transfers_mutex_; the oldest first
+  std::atomic<bool> forming_{true};
+  std::atomic<Moment> connecting_since_{Moment::max()};
+  std::vector<std::atomic<bool>> wired_;  // by rank: the data connection stands
   // Last, so that its thread is gone before the rest: it calls fail().
   std::unique_ptr<PeerWatch> watch_;
 };

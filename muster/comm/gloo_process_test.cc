@@ -43,7 +43,8 @@ class FatalRendezvous final : public Rendezvous {
 };
 
 Result<std::unique_ptr<Group>> join(const MeetingFolder& folder, int rank, int size,
-                                    bool shared_memory, Duration timeout = kPatience) {
+                                    bool shared_memory, Duration timeout = kPatience,
+                                    GroupFailure* failure = nullptr) {
   MUSTER_TRY(auto device, GlooDevice::open("127.0.0.1"));
   FileRendezvous rendezvous(folder.path());
   return make_gloo_group({.device = device,
@@ -51,7 +52,8 @@ Result<std::unique_ptr<Group>> join(const MeetingFolder& folder, int rank, int s
                           .rank = rank,
                           .names = test_names(size),
                           .timeout = timeout,
-                          .shared_memory = shared_memory});
+                          .shared_memory = shared_memory},
+                         failure);
 }
 
 struct Case {
@@ -104,7 +106,7 @@ TEST_P(GlooProcessTest, AKilledPeerIsNoticedByAllAtOnce) {
       ASSERT_TRUE(p.wait_done(r)) << r;
       EXPECT_LT(since(p.report(r), killed), kSoon) << r;
       EXPECT_EQ(p.report(r).kind, FailureKind::kPeerLost) << r << p.report(r).message;
-      EXPECT_EQ(p.report(r).culprit, victim) << r << p.report(r).message;
+      EXPECT_EQ(p.report(r).origin, victim) << r << p.report(r).message;
       EXPECT_THAT(p.report(r).message,
                   AllOf(HasSubstr("allreduce #"), HasSubstr(test_names(size)[size_t(victim)])));
       EXPECT_TRUE(Processes::eventually([&] { return p.report(r).progress == 1'000'000; }));
@@ -122,20 +124,23 @@ TEST_P(GlooProcessTest, AStoppedPeerIsNamedAtTheDeadline) {
   });
   ASSERT_TRUE(p.wait_progress(victim, 3));
   p.signal(victim, SIGSTOP);
+  bool named = false;
   for (int r = 0; r < size; ++r) {
     if (r == victim) continue;
     ASSERT_TRUE(p.wait_done(r)) << r;
     EXPECT_EQ(p.report(r).kind, FailureKind::kDeadline) << r << p.report(r).message;
-    EXPECT_EQ(p.report(r).culprit, victim) << r << p.report(r).message;
+    EXPECT_EQ(p.report(r).origin, victim) << r << p.report(r).message;
+    named |= p.report(r).suspect == victim;
     EXPECT_THAT(p.report(r).message, HasSubstr("(worker-b) is silent")) << r;
     EXPECT_TRUE(Processes::eventually([&] { return p.report(r).progress == 1'000'000; }));
     EXPECT_EQ(p.reap(r, false), 0) << r;
   }
+  EXPECT_TRUE(named) << "the first to find out suspects it";
   // It wakes up in a world that has gone on, and says so.
   p.signal(victim, SIGCONT);
   ASSERT_TRUE(p.wait_done(victim));
   EXPECT_THAT(p.report(victim).message, HasSubstr("(worker-b) is silent"));
-  EXPECT_EQ(p.report(victim).culprit, victim);
+  EXPECT_EQ(p.report(victim).origin, victim);
   EXPECT_EQ(p.reap(victim, false), 0);
 }
 
@@ -173,7 +178,7 @@ TEST_P(GlooProcessTest, AbortEndsAnAllreduceWithAStoppedPeer) {
     ASSERT_TRUE(p.wait_done(r)) << r;
     EXPECT_LT(since(p.report(r), aborted), kSoon) << r;
     EXPECT_EQ(p.report(r).kind, FailureKind::kAborted) << r << p.report(r).message;
-    EXPECT_EQ(p.report(r).culprit, 0) << r;
+    EXPECT_EQ(p.report(r).origin, 0) << r;
     EXPECT_THAT(p.report(r).message, HasSubstr("there is a new roster"));
   }
 }
@@ -233,7 +238,7 @@ TEST_P(MiddleOfAMessageTest, TheReceiverIsWoken) {
     }
     ASSERT_TRUE(p.wait_done(0));
     EXPECT_LT(since(p.report(0), began), kSoon);
-    EXPECT_EQ(p.report(0).culprit, kill ? 1 : 0) << p.report(0).message;
+    EXPECT_EQ(p.report(0).origin, kill ? 1 : 0) << p.report(0).message;
     EXPECT_EQ(p.report(0).kind, kill ? FailureKind::kPeerLost : FailureKind::kAborted);
   }
   ::munmap(memory, kBytes);
@@ -258,7 +263,7 @@ TEST(GlooProcessTest, OneThatDoesNotComeIsToldFromOneThatWaitsForIt) {
   for (int r = 0; r < 3; ++r) {
     ASSERT_TRUE(p.wait_done(r));
     // A barrier goes by way of others: some wait for a member that waits itself.
-    EXPECT_EQ(p.report(r).culprit, 3) << r << p.report(r).message;
+    EXPECT_EQ(p.report(r).origin, 3) << r << p.report(r).message;
     EXPECT_THAT(p.report(r).message, HasSubstr("rank 3 (worker-d) lives, but did not come"));
   }
 }
@@ -296,7 +301,9 @@ TEST_P(GlooFormingTest, APeerThatDiesBeforeItConnectsFailsTheOthersAtOnce) {
                                .timeout = kPatience});
         return;
       }
-      auto group = join(folder, rank, size, true);
+      GroupFailure failure;
+      auto group = join(folder, rank, size, true, kPatience, &failure);
+      report.set(failure);
       report.finish(group.ok() ? "good" : group.error().message());
     });
     const int64_t began = now_ns();
@@ -306,6 +313,7 @@ TEST_P(GlooFormingTest, APeerThatDiesBeforeItConnectsFailsTheOthersAtOnce) {
       ASSERT_TRUE(p.wait_done(r)) << r;
       EXPECT_LT(since(p.report(r), began), kSoon) << r;
       EXPECT_THAT(std::string(p.report(r).message), HasSubstr("cannot form a group")) << r;
+      EXPECT_EQ(p.report(r).suspect, kNobody) << r;  // it died, and its machine said so
       if (first < 0 || p.report(r).ended_ns < p.report(first).ended_ns) first = r;
     }
     // Whoever notices it first leaves, so later ones may meet a gap in its place instead.
@@ -318,17 +326,21 @@ TEST_P(GlooFormingTest, APeerThatDiesBeforeItConnectsFailsTheOthersAtOnce) {
 TEST_P(GlooFormingTest, APeerThatStopsBeforeItConnectsIsNamedAtTheDeadline) {
   const int size = GetParam();
   const int victim = size - 1;
+  bool named = false;
   const MeetingFolder folder;
   Processes p(size, [&](int rank, Report& report) {
     FatalRendezvous fatal(folder.path(), SIGSTOP);
     FileRendezvous sound(folder.path());
     auto device = *GlooDevice::open("127.0.0.1");
     Rendezvous* rendezvous = rank == victim ? static_cast<Rendezvous*>(&fatal) : &sound;
+    GroupFailure failure;
     auto group = make_gloo_group({.device = device,
                                   .rendezvous = rendezvous,
                                   .rank = rank,
                                   .names = test_names(size),
-                                  .timeout = seconds(2)});
+                                  .timeout = seconds(2)},
+                                 &failure);
+    report.set(failure);
     report.finish(group.ok() ? "good" : group.error().message());
   });
   for (int r = 0; r < size; ++r) {
@@ -337,7 +349,10 @@ TEST_P(GlooFormingTest, APeerThatStopsBeforeItConnectsIsNamedAtTheDeadline) {
     EXPECT_THAT(p.report(r).message,
                 AllOf(HasSubstr("rank " + std::to_string(victim) + " (worker-"),
                       HasSubstr("did not connect in time")));
+    EXPECT_EQ(p.report(r).origin, victim) << r;
+    named |= p.report(r).suspect == victim;
   }
+  EXPECT_TRUE(named) << "the first to find out suspects it";
   p.signal(victim, SIGCONT);
   ASSERT_TRUE(p.wait_done(victim));
   EXPECT_THAT(p.report(victim).message, HasSubstr("cannot form a group"));

@@ -193,16 +193,16 @@ Error Group::error_of(const Operation& op) const {
 
 void Group::abort(const std::string& reason) {
   fail({.kind = FailureKind::kAborted,
-        .culprit = rank_,
+        .origin = rank_,
         .message = fmt::format("{} aborted the group: {}", describe(rank_), reason)});
 }
 
-std::optional<Failure> Group::failure() const {
+std::optional<GroupFailure> Group::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-bool Group::shut_once(std::optional<Failure> failure) {
+bool Group::shut_once(std::optional<GroupFailure> failure) {
   std::unique_lock lock(mutex_);
   if (shutting_) {
     changed_.wait(lock, [&] { return shut_; });
@@ -222,11 +222,11 @@ bool Group::shut_once(std::optional<Failure> failure) {
   return false;
 }
 
-bool Group::fail(Failure failure) { return shut_once(std::move(failure)); }
+bool Group::fail(GroupFailure failure) { return shut_once(std::move(failure)); }
 
 void Group::retire() { shut_once(std::nullopt); }
 
-void Group::record(const Failure& failure) {
+void Group::record(const GroupFailure& failure) {
   const std::lock_guard lock(mutex_);
   if (shutting_) return;
   shutting_ = shut_ = true;

@@ -65,17 +65,25 @@ struct OpOptions {
 enum class FailureKind : uint8_t {
   kAborted,       // somebody called abort()
   kDeadline,      // somebody did not come in time: hung, stopped, cut off, or just slow
-  kPeerLost,      // a peer's process ended, its machine refused the connection, or it left
+  kPeerLost,      // a peer's process ended or left, or its machine could not be reached
   kDisagreement,  // members called different operations
   kInternal,      // the library below failed in a way that blames no peer
 };
 std::string_view failure_kind_name(FailureKind kind);
 
-struct Failure {
+// How a group failed, or why it could not be formed.
+struct GroupFailure {
   FailureKind kind = FailureKind::kInternal;
-  // The member the failure began with, as far as this member knows: the one that died, hung or
-  // called abort(), which need not be one that this member was talking to. kNobody if unknown.
-  int culprit = kNobody;
+  // The member that the failure began with, as far as this member knows: the one that died, hung,
+  // did not enter the operation, or called abort(). It need not be one that this member was
+  // talking to, and it may be this member. For messages to people. kNobody if unknown.
+  int origin = kNobody;
+  // The failure detector's verdict: a peer that this member itself could not connect to, or that
+  // was silent when this member asked it at the deadline, so that its process must be stopped, hung
+  // or cut off. kNobody in all other cases: a peer that closed, left, aborted, or died (its
+  // connection closed), one that disagreed, one that is alive but late, one that another member
+  // reported. Never this member.
+  int suspect = kNobody;
   std::string message;  // a sentence, with names
 };
 
@@ -172,7 +180,7 @@ class Group {
   void abort(const std::string& reason);
 
   // The first failure, once there is one.
-  std::optional<Failure> failure() const;
+  std::optional<GroupFailure> failure() const;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
  protected:
@@ -189,15 +197,15 @@ class Group {
   virtual bool run_recv(const Operation& op, std::byte* data) = 0;
   // Called once, by the first fail() or by retire(), on its thread: wakes every operation of this
   // member for good and tells the peers. Null: this member leaves in good order.
-  virtual void shut(const Failure* failure) = 0;
+  virtual void shut(const GroupFailure* failure) = 0;
 
   // Records the first failure and shuts the group; returns (always false) when that is done,
   // whoever did it. So afterwards nothing writes to the memory of an operation.
-  bool fail(Failure failure);
+  bool fail(GroupFailure failure);
   // For the destructor of a backend: leaves the group in good order, if it has not failed.
   void retire();
   // Like fail(), where the backend has already done what shut() would do.
-  void record(const Failure& failure);
+  void record(const GroupFailure& failure);
   // Waits for another thread to record a failure. True if there is one.
   bool wait_failed(Duration at_most);
 
@@ -213,7 +221,7 @@ class Group {
   Status reduce(OpKind kind, Reduction reduction, void* data, size_t count,
                 const OpOptions& options);
   Error error_of(const Operation& op) const;
-  bool shut_once(std::optional<Failure> failure);
+  bool shut_once(std::optional<GroupFailure> failure);
 
   struct Tag {
     std::atomic<bool> busy{false};
@@ -227,9 +235,9 @@ class Group {
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Failure> failure_;  // guarded by mutex_
-  bool shutting_ = false;           // guarded by mutex_: shut() has been called
-  bool shut_ = false;               // guarded by mutex_: and has returned
+  std::optional<GroupFailure> failure_;  // guarded by mutex_
+  bool shutting_ = false;                // guarded by mutex_: shut() has been called
+  bool shut_ = false;                    // guarded by mutex_: and has returned
 };
 
 }  // namespace muster::comm

@@ -68,7 +68,7 @@ TEST_P(GroupFailureTest, AbortWakesABlockedOperationAndTellsTheOthers) {
       Group& g = *groups[static_cast<size_t>(r)];
       ASSERT_TRUE(eventually([&] { return g.failed(); })) << r;
       EXPECT_EQ(g.failure()->kind, FailureKind::kAborted);
-      EXPECT_EQ(g.failure()->culprit, 0);
+      EXPECT_EQ(g.failure()->origin, 0);
       EXPECT_FALSE(g.barrier(kPatient).ok());
     }
   }
@@ -93,7 +93,7 @@ TEST_P(GroupFailureTest, AbortAtAnyMomentEndsEverythingOnEverybody) {
       }
     });
     killer.join();
-    for (auto& g : groups) EXPECT_EQ(g->failure()->culprit, who);
+    for (auto& g : groups) EXPECT_EQ(g->failure()->origin, who);
   }
 }
 
@@ -120,7 +120,7 @@ TEST_P(GroupFailureTest, AMissingMemberIsNamedAtTheDeadline) {
     EXPECT_LT(steady_clock::now() - before, kSoon) << words;
     EXPECT_THAT(message(status), AllOf(HasSubstr(words), HasSubstr("rank 1 (worker-b)"))) << words;
     EXPECT_EQ(groups[0]->failure()->kind, FailureKind::kDeadline) << words;
-    EXPECT_EQ(groups[0]->failure()->culprit, 1) << words;
+    EXPECT_EQ(groups[0]->failure()->origin, 1) << words;
   }
 }
 
@@ -164,7 +164,7 @@ TEST_P(GroupFailureTest, WhoeverWaitsForOneThatHasLeftIsTold) {
   EXPECT_LT(steady_clock::now() - before, kSoon);
   EXPECT_THAT(message(status), HasSubstr("rank 1 (worker-b) left the group"));
   EXPECT_EQ(groups[0]->failure()->kind, FailureKind::kPeerLost);
-  EXPECT_EQ(groups[0]->failure()->culprit, 1);
+  EXPECT_EQ(groups[0]->failure()->origin, 1);
 }
 
 // Whoever is done first leaves first; that must not spoil the last operation for the others.

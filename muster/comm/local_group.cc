@@ -47,7 +47,7 @@ struct LocalHub::State {
   // All below guarded by mutex.
   std::vector<Member*> members;  // null before join and after leaving
   std::vector<bool> taken;
-  std::optional<Failure> failure;
+  std::optional<GroupFailure> failure;
   // Members that are reading others' memory. An operation that fails waits for them before it
   // returns, because its caller may then free the memory; none of them blocks in there.
   int reading = 0;
@@ -76,13 +76,13 @@ class LocalHub::Member final : public Group {
  private:
   // A failure that somebody has put into the hub becomes this member's own.
   bool adopt(Lock& lock) {
-    Failure failure = *state_.failure;
+    GroupFailure failure = *state_.failure;
     lock.unlock();
     fail(std::move(failure));
     wait_for_readers();
     return false;
   }
-  bool give_up(Failure failure) {
+  bool give_up(GroupFailure failure) {
     fail(std::move(failure));
     wait_for_readers();
     return false;
@@ -109,16 +109,16 @@ class LocalHub::Member final : public Group {
     }
     return kNobody;
   }
-  Failure left_failure(int r, const Operation& op) const {
+  GroupFailure left_failure(int r, const Operation& op) const {
     return {.kind = FailureKind::kPeerLost,
-            .culprit = r,
+            .origin = r,
             .message = fmt::format("{} left the group while {} waited for it in {}", describe(r),
                                    describe(rank()), comm::describe(op))};
   }
-  Failure late_failure(int r, const Operation& op) const {
+  GroupFailure late_failure(int r, const Operation& op) const {
     return {
         .kind = FailureKind::kDeadline,
-        .culprit = r,
+        .origin = r,
         .message = fmt::format("{} did not come to {} in time", describe(r), comm::describe(op))};
   }
 
@@ -131,9 +131,9 @@ class LocalHub::Member final : public Group {
       tag.call = op;
       tag.first = rank();
     } else if (!same_call(tag.call, op)) {
-      Failure failure{
+      GroupFailure failure{
           .kind = FailureKind::kDisagreement,
-          .culprit = tag.first,
+          .origin = tag.first,
           .message = fmt::format("{} called {} where {} called {}", describe(tag.first),
                                  comm::describe(tag.call), describe(rank()), comm::describe(op))};
       lock.unlock();
@@ -261,9 +261,9 @@ class LocalHub::Member final : public Group {
     if (state_.failure || !here()) return undelivered(op, lock, woken);
     State::Letter* letter = state_.letters.at(key);
     if (letter->bytes != op.bytes()) {
-      Failure failure{
+      GroupFailure failure{
           .kind = FailureKind::kDisagreement,
-          .culprit = op.peer,
+          .origin = op.peer,
           .message = fmt::format("{} sent {} bytes where {} called {}", describe(op.peer),
                                  letter->bytes, describe(rank()), comm::describe(op))};
       lock.unlock();
@@ -287,7 +287,7 @@ class LocalHub::Member final : public Group {
   }
 
   // This member's failure becomes everybody's.
-  void shut(const Failure* failure) override {
+  void shut(const GroupFailure* failure) override {
     const Lock lock(state_.mutex);
     if (failure != nullptr && !state_.failure) {
       state_.failure = *failure;

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <random>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -18,67 +18,16 @@
 namespace muster::comm {
 namespace {
 
-// As they travel, in the byte order of the machine: a group is of one kind of machine anyway.
-struct HelloHeader {
-  static constexpr uint32_t kMagic = 0x6f6c6c48;
-  uint32_t magic = kMagic;
-  int32_t rank = 0;
-  uint64_t token = 0;  // of the one who is called
-  uint32_t length = 0;
-  uint32_t unused = 0;
-};
-// All that follows the hello.
-enum class FrameType : uint8_t { kLeaving = 1, kFailed = 2, kQuestion = 3, kAnswer = 4 };
-struct FrameHeader {
-  static constexpr uint16_t kMagic = 0x4d46;
-  uint16_t magic = kMagic;
-  FrameType type = FrameType::kLeaving;
-  uint8_t kind = 0;     // kFailed: the FailureKind
-  int32_t culprit = 0;  // kFailed
-  uint32_t number = 0;  // of a question, and in its answer
-  uint32_t length = 0;  // of what follows: the message, question or answer
-};
-constexpr size_t kLongestGreeting = 64 << 10;
-constexpr size_t kLongestText = 4096;
+using std::chrono::steady_clock;
 
-template <typename Header>
-std::string encode(const Header& header, std::string_view rest) {
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-  bytes.append(rest);
-  return bytes;
-}
-
-template <typename Header>
-bool decode(const std::string& bytes, Header& header) {
-  if (bytes.size() < sizeof(header)) return false;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return true;
-}
+// How long to wait for a descriptor, a port or a route before dialling again.
+constexpr Duration kRedial = std::chrono::milliseconds(100);
+// What is read of a peer at a time, so that none can hold the thread.
+constexpr size_t kReadAtATime = 64 << 10;
 
 uint64_t random_token() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
-}
-
-// Appends what there is to read. False: the other side has closed, or the connection broke.
-bool read_some(const Fd& fd, std::string& into) {
-  char buffer[4096];
-  while (true) {
-    // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): MSG_DONTWAIT, it does not block
-    const ssize_t n = ::recv(fd.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (n > 0) {
-      into.append(buffer, static_cast<size_t>(n));
-      continue;
-    }
-    if (n == 0) return false;
-    if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == EWOULDBLOCK;
-  }
-}
-
-// Few bytes into an empty send buffer: they go at once or not at all.
-void write_all(const Fd& fd, const std::string& bytes) {
-  (void)::send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 struct Where {
@@ -102,20 +51,32 @@ Result<Where> parse_where(const std::string& text) {
   return where;
 }
 
+// Errors that are this process's own, and may pass.
+bool short_of_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
+         error == EADDRNOTAVAIL;
+}
+
 }  // namespace
+
+bool dials(int from, int to, int size) {
+  const int distance = (to - from + size) % size;
+  return 2 * distance < size || (2 * distance == size && from < to);
+}
 
 Result<std::unique_ptr<PeerWatch>> PeerWatch::listen(SocketAddress at, int rank, int size) {
   at.set_port(0);
   MUSTER_TRY(Listener listener, listen_at(at, std::max(size, 16)));
-  return std::unique_ptr<PeerWatch>(new PeerWatch(std::move(listener), rank, size));
+  return std::unique_ptr<PeerWatch>(new PeerWatch(std::move(listener), random_token(), rank, size));
 }
 
-PeerWatch::PeerWatch(Listener listener, int rank, int size)
+PeerWatch::PeerWatch(Listener listener, uint64_t token, int rank, int size)
     : rank_(rank),
       size_(size),
-      token_(random_token()),
-      listener_(std::move(listener)),
+      token_(token),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      listener_(std::move(listener), token, rank, size,
+                {.strangers = static_cast<size_t>(size) + 16}),
       peers_(static_cast<size_t>(size)) {
   MUSTER_CHECK(bool(wake_), "eventfd failed: too many open files (see `ulimit -n`)");
 }
@@ -130,45 +91,53 @@ PeerWatch::~PeerWatch() {
 }
 
 std::string PeerWatch::address() const {
-  return fmt::format("{} {} {:x}", listener_.address.ip(), listener_.address.port(), token_);
+  return fmt::format("{} {} {:x}", listener_.address().ip(), listener_.address().port(), token_);
+}
+
+std::string PeerWatch::hello_for(uint64_t token, bool probe, std::string_view greeting) const {
+  return encode(HelloHeader{.rank = rank_,
+                            .token = token,
+                            .length = static_cast<uint32_t>(greeting.size()),
+                            .probe = probe ? 1u : 0u},
+                greeting);
 }
 
 Status PeerWatch::start(const std::vector<std::string>& addresses,
                         std::vector<std::string> greetings, Handlers handlers) {
   handlers_ = std::move(handlers);
-  std::vector<std::pair<int, int>> unreachable;  // and why (errno)
   {
     const std::lock_guard lock(mutex_);
-    for (int r = 0; r < size_; ++r) {
-      Peer& peer = peers_[static_cast<size_t>(r)];
-      if (r == rank_) {
-        peer.over = true;
-        continue;
-      }
+    const Moment now = steady_clock::now();
+    peer(rank_).over = true;
+    for (int k = 1; k < size_; ++k) {
+      const int r = (rank_ + k) % size_;
+      Peer& p = peer(r);
       MUSTER_TRY(const Where where, parse_where(addresses.at(static_cast<size_t>(r))));
+      p.address = where.address;
+      p.token = where.token;
       const std::string& greeting = greetings.at(static_cast<size_t>(r));
       MUSTER_CHECK(greeting.size() <= kLongestGreeting, "a greeting is too long");
-      peer.hello = encode(HelloHeader{.rank = rank_,
-                                      .token = where.token,
-                                      .length = static_cast<uint32_t>(greeting.size())},
-                          greeting);
-      const int error = start_connect(where.address, peer.out);
-      if (error != 0) unreachable.emplace_back(r, error);
+      const bool dialling = dials(rank_, r, size_);
+      p.hello = hello_for(dialling ? p.token : token_, false, greeting);
+      if (dialling) p.dial_due = now;
+      if (!dialling && size_ - k <= kProbes) probe(p);
     }
   }
-  thread_ = Thread("muster-watch", [this, unreachable] { run(unreachable); });
+  thread_ = Thread("muster-watch", [this] { run(); });
   return {};
 }
 
+bool PeerWatch::all_greeted() const {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && !peer(r).greeting) return false;
+  }
+  return true;
+}
+
 bool PeerWatch::wait_all(Moment deadline) {
-  std::unique_lock lock(mutex_);
-  const auto all = [&] {
-    return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
-      return &p == &peers_[static_cast<size_t>(rank_)] || (p.greeting && p.connected);
-    });
-  };
-  changed_.wait_until(lock, deadline, [&] { return gave_up_ || all(); });
-  return !gave_up_ && all();
+  Lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return gave_up_ || all_greeted(); });
+  return !gave_up_ && all_greeted();
 }
 
 void PeerWatch::give_up() {
@@ -177,28 +146,35 @@ void PeerWatch::give_up() {
   changed_.notify_all();
 }
 
-std::vector<int> PeerWatch::unheard() const {
+PeerWatch::Missing PeerWatch::missing() const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
+  Missing missing;
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_ && !peers_[static_cast<size_t>(r)].greeting) ranks.push_back(r);
+    const Peer& p = peer(r);
+    if (r == rank_ || p.greeting) continue;
+    (p.connected || p.probe_connected ? missing.silent : missing.unreached).push_back(r);
   }
-  return ranks;
+  return missing;
+}
+
+std::string PeerWatch::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_.empty() ? listener_.trouble() : trouble_;
 }
 
 std::string PeerWatch::greeting(int rank) const {
   const std::lock_guard lock(mutex_);
-  return peers_[static_cast<size_t>(rank)].greeting.value();
+  return peer(rank).greeting.value();
 }
 
 bool PeerWatch::has_left(int rank) const {
   const std::lock_guard lock(mutex_);
-  return peers_[static_cast<size_t>(rank)].left;
+  return peer(rank).left;
 }
 
 bool PeerWatch::is_over(int rank) const {
   const std::lock_guard lock(mutex_);
-  return peers_[static_cast<size_t>(rank)].over;
+  return peer(rank).over;
 }
 
 void PeerWatch::set_alarm(std::optional<Moment> moment) {
@@ -209,44 +185,36 @@ void PeerWatch::set_alarm(std::optional<Moment> moment) {
   wake();
 }
 
-void PeerWatch::say(const Failure* failure) {
+void PeerWatch::say(const GroupFailure* failure) {
   FrameHeader header;
   std::string_view message;
   if (failure != nullptr) {
     message = std::string_view(failure->message).substr(0, kLongestText);
     header.type = FrameType::kFailed;
     header.kind = static_cast<uint8_t>(failure->kind);
-    header.culprit = failure->culprit;
+    header.origin = failure->origin;
     header.length = static_cast<uint32_t>(message.size());
   }
   const std::string words = encode(header, message);
   const std::lock_guard lock(mutex_);
-  for (Peer& peer : peers_) {
-    if (peer.out && peer.connected) write_all(peer.out, words);
+  for (const Peer& p : peers_) {
+    if (p.fd && p.connected) write_now(p.fd, words);
   }
 }
 
-std::vector<std::optional<std::string>> PeerWatch::ask(std::string_view question,
-                                                       Duration at_most) {
+std::optional<std::string> PeerWatch::ask(int rank, std::string_view question, Duration at_most) {
   MUSTER_CHECK(question.size() <= kLongestText, "a question is too long");
   const std::lock_guard asking(asking_);
-  std::unique_lock lock(mutex_);
-  const std::string frame = encode(FrameHeader{.type = FrameType::kQuestion,
-                                               .number = ++question_,
-                                               .length = static_cast<uint32_t>(question.size())},
-                                   question);
-  for (Peer& peer : peers_) {
-    peer.answer.reset();
-    if (!peer.over && peer.out && peer.connected) write_all(peer.out, frame);
-  }
-  changed_.wait_for(lock, at_most, [&] {
-    return std::all_of(peers_.begin(), peers_.end(),
-                       [](const Peer& p) { return p.over || p.answer.has_value(); });
-  });
-  std::vector<std::optional<std::string>> answers;
-  answers.reserve(peers_.size());
-  for (Peer& peer : peers_) answers.push_back(std::exchange(peer.answer, std::nullopt));
-  return answers;
+  Lock lock(mutex_);
+  Peer& p = peer(rank);
+  if (p.over || !p.fd || !p.connected) return std::nullopt;
+  p.answer.reset();
+  write_now(p.fd, encode(FrameHeader{.type = FrameType::kQuestion,
+                                     .number = ++question_,
+                                     .length = static_cast<uint32_t>(question.size())},
+                         question));
+  changed_.wait_for(lock, at_most, [&] { return p.over || p.answer.has_value(); });
+  return std::exchange(p.answer, std::nullopt);
 }
 
 void PeerWatch::wake() {
@@ -254,209 +222,294 @@ void PeerWatch::wake() {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-// Which descriptors, and in which order, run() relies on: wake, listener, strangers, then for each
-// peer out and in (-1 where there is nothing to wait for).
-std::vector<pollfd> PeerWatch::poll_set() const {
+// The order that handle() relies on: wake, two for each peer (-1 where there is nothing to wait
+// for), the listener's.
+std::vector<pollfd> PeerWatch::poll_set(Moment now) const {
   std::vector<pollfd> set;
   set.push_back({wake_.get(), POLLIN, 0});
-  set.push_back({listener_.fd.get(), POLLIN, 0});
-  for (const Stranger& s : strangers_) set.push_back({s.fd.get(), POLLIN, 0});
   for (const Peer& p : peers_) {
-    // Once the peer has connected to us, that connection tells more: its last words come before
-    // its end. Until then a refusal or an end here is all there is.
-    const bool out = !p.over && (!p.connected || !p.in);
-    set.push_back({out ? p.out.get() : -1, static_cast<short>(p.connected ? 0 : POLLOUT), 0});
-    set.push_back({!p.over && p.in ? p.in.get() : -1, POLLIN, 0});
+    const short wanted = p.connected ? POLLIN : POLLOUT;
+    set.push_back({!p.over && p.fd ? p.fd.get() : -1, wanted, 0});
+    const short sought = p.probe_connected ? POLLIN : POLLOUT;
+    set.push_back({!p.over && p.probe ? p.probe.get() : -1, sought, 0});
   }
+  listener_.add_to(set, now);
   return set;
 }
 
-void PeerWatch::run(const std::vector<std::pair<int, int>>& unreachable) {
-  for (const auto& [rank, error] : unreachable) lose(rank, error);
+std::optional<Moment> PeerWatch::next_due() const {
+  std::optional<Moment> first = listener_.due();
+  const auto consider = [&](const std::optional<Moment>& moment) {
+    if (moment && (!first || *moment < *first)) first = moment;
+  };
+  consider(alarm_);
+  for (const Peer& p : peers_) {
+    if (p.over) continue;
+    consider(p.dial_due);
+    consider(p.give_up);
+  }
+  return first;
+}
+
+void PeerWatch::run() {
   while (true) {
     std::vector<pollfd> set;
-    size_t strangers = 0;
     int timeout = -1;
+    dial_due(steady_clock::now());
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      set = poll_set();
-      strangers = strangers_.size();
-      if (alarm_) {
-        const auto left = *alarm_ - std::chrono::steady_clock::now();
-        const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+      const Moment now = steady_clock::now();
+      set = poll_set(now);
+      if (const auto due = next_due()) {
+        const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*due - now).count();
         timeout = static_cast<int>(std::clamp<int64_t>(ms, 0, 1'000'000));
       }
     }
     const int ready = ::poll(set.data(), set.size(), timeout);
     MUSTER_CHECK(ready >= 0 || errno == EINTR, "poll failed");
-    if (ready > 0) handle(set, strangers);
+    handle(set);
     ring_if_due();
   }
 }
 
-// New connections first, then what is heard, then what broke: so that last words are read before
-// the end of the connection that came with them.
-void PeerWatch::handle(const std::vector<pollfd>& set, size_t strangers) {
+// Guests first, then what peers sent, then what broke: so that a final message is read before the
+// end of the connection that it came with.
+void PeerWatch::handle(const std::vector<pollfd>& set) {
   if (set[0].revents != 0) {
     uint64_t count = 0;
     (void)!::read(wake_.get(), &count, sizeof(count));
   }
-  if (set[1].revents != 0) accept_strangers();
-  // Last words may have come along with the hello; poll() would not tell of them again.
-  for (const int rank : hear_strangers(set, strangers)) on_in(rank);
+  admit(std::span(set).subspan(1 + 2 * static_cast<size_t>(size_)));
   for (int r = 0; r < size_; ++r) {
-    const size_t at = 2 + strangers + 2 * static_cast<size_t>(r);
-    if (set[at + 1].revents != 0) on_in(r);
-    if (set[at].revents != 0) on_out(r, set[at].revents);
+    const size_t at = 1 + 2 * static_cast<size_t>(r);
+    if (set[at].revents != 0) {
+      if ((set[at].events & POLLOUT) != 0) {
+        on_dialling(r, set[at].revents);
+      } else {
+        on_readable(r);
+      }
+    }
+    if (set[at + 1].revents != 0) on_probe(r, set[at + 1].revents);
   }
 }
 
 void PeerWatch::ring_if_due() {
   {
     const std::lock_guard lock(mutex_);
-    if (!alarm_ || std::chrono::steady_clock::now() < *alarm_) return;
+    if (!alarm_ || steady_clock::now() < *alarm_) return;
     alarm_.reset();
   }
   handlers_.alarm();
 }
 
-void PeerWatch::accept_strangers() {
-  const std::lock_guard lock(mutex_);
-  while (true) {
-    Fd fd(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return;
-    // Only members have business here; anything beyond is a port scan or a bug.
-    if (strangers_.size() > static_cast<size_t>(2 * size_) + 16) return;
-    strangers_.push_back({std::move(fd), {}});
-  }
-}
-
-std::vector<int> PeerWatch::hear_strangers(const std::vector<pollfd>& set, size_t count) {
-  const std::lock_guard lock(mutex_);
-  std::vector<int> recognised;
-  for (size_t i = count; i-- > 0;) {
-    if (set[2 + i].revents != 0 && understand_hello(strangers_[i], recognised)) {
-      strangers_.erase(strangers_.begin() + static_cast<ptrdiff_t>(i));
+void PeerWatch::dial_due(Moment now) {
+  std::vector<std::pair<int, int>> failed;  // rank and errno
+  {
+    const std::lock_guard lock(mutex_);
+    for (int r = 0; r < size_; ++r) {
+      Peer& p = peer(r);
+      if (p.over) continue;
+      if (p.give_up && now >= *p.give_up) failed.emplace_back(r, p.dial_error);
+      if (!p.dial_due || now < *p.dial_due) continue;
+      p.dial_due.reset();
+      if (!p.give_up) p.give_up = now + kDialTime;
+      const int error = start_connect(p.address, p.fd);
+      if (error != 0 && !redial(p, error, now)) failed.emplace_back(r, error);
     }
   }
-  return recognised;
+  for (const auto& [rank, error] : failed) lose(rank, error);
 }
 
-// True when nothing more is to be expected of this stranger as such. mutex_ is held.
-bool PeerWatch::understand_hello(Stranger& stranger, std::vector<int>& recognised) {
-  const bool open = read_some(stranger.fd, stranger.heard);
-  HelloHeader hello;
-  if (!decode(stranger.heard, hello)) return !open;
-  if (hello.magic != HelloHeader::kMagic || hello.token != token_ || hello.rank < 0 ||
-      hello.rank >= size_ || hello.rank == rank_ || hello.length > kLongestGreeting) {
-    return true;
+bool PeerWatch::redial(Peer& p, int error, Moment now) {
+  if (error == ECONNREFUSED || error == ECONNRESET) return false;  // its machine has answered
+  p.fd.reset();
+  p.dial_due = now + kRedial;
+  if (short_of_resources(error)) {
+    // Not a word against the peer: until the deadline, however long that is.
+    p.give_up.reset();
+    trouble_ = fmt::format("this process could not make a connection: {} (see `ulimit -n`)",
+                           std::generic_category().message(error));
+  } else {
+    p.dial_error = error;
   }
-  const size_t end = sizeof(hello) + hello.length;
-  if (stranger.heard.size() < end) return !open;
-  Peer& peer = peers_[static_cast<size_t>(hello.rank)];
-  if (peer.in) return true;
-  peer.greeting = stranger.heard.substr(sizeof(hello), hello.length);
-  peer.heard = stranger.heard.substr(end);
-  peer.in = std::move(stranger.fd);
-  recognised.push_back(hello.rank);
-  changed_.notify_all();
   return true;
 }
 
-void PeerWatch::on_out(int rank, short events) {
-  std::unique_lock lock(mutex_);
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (peer.over) return;
-  const int error = pending_error(peer.out);
-  if (error == 0 && !peer.connected && (events & POLLOUT) != 0 && (events & POLLHUP) == 0) {
-    peer.connected = true;
-    write_all(peer.out, peer.hello);
-    changed_.notify_all();
+void PeerWatch::probe(Peer& p) {
+  if (start_connect(p.address, p.probe) != 0) p.probe.reset();
+}
+
+void PeerWatch::admit(std::span<const pollfd> polled) {
+  const std::lock_guard lock(mutex_);
+  for (auto& guest : listener_.handle(polled, steady_clock::now())) {
+    if (guest.probe) {
+      probes_of_others_.push_back(std::move(guest.fd));
+      continue;
+    }
+    Peer& p = peer(guest.rank);
+    // One connection for each pair, and only from the side that is to dial.
+    if (p.over || p.fd || !dials(guest.rank, rank_, size_)) continue;
+    p.fd = std::move(guest.fd);
+    p.connected = true;
+    write_now(p.fd, p.hello);
+    greeted(p, std::move(guest.greeting));
+  }
+}
+
+// mutex_ is held.
+void PeerWatch::greeted(Peer& p, std::string greeting) {
+  p.greeting = std::move(greeting);
+  p.probe.reset();
+  if (all_greeted()) {
+    // Nobody has to be let in any more.
+    listener_.close();
+    probes_of_others_.clear();
+  }
+  changed_.notify_all();
+}
+
+void PeerWatch::on_dialling(int rank, short events) {
+  Lock lock(mutex_);
+  Peer& p = peer(rank);
+  if (p.over || p.connected) return;
+  const int error = pending_error(p.fd);
+  if (error == 0 && (events & POLLOUT) != 0 && (events & POLLHUP) == 0) {
+    p.connected = true;
+    p.give_up.reset();
+    trouble_.clear();
+    write_now(p.fd, p.hello);
     return;
   }
   if (error == 0 && (events & (POLLERR | POLLHUP)) == 0) return;
-  if (peer.in) return;  // which will tell
+  if (error != 0 && redial(p, error, steady_clock::now())) return;
   lock.unlock();
   lose(rank, error);
 }
 
-void PeerWatch::on_in(int rank) {
-  std::unique_lock lock(mutex_);
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (peer.over) return;
-  const bool open = read_some(peer.in, peer.heard);
-  while (!peer.over && take_frame(rank, lock)) {
+// A probe tells of a peer that has died before it dialled. Whether this member can reach that peer
+// does not matter as long as the peer can reach this member.
+void PeerWatch::on_probe(int rank, short events) {
+  Lock lock(mutex_);
+  Peer& p = peer(rank);
+  if (p.over || p.fd || !p.probe) return;
+  const int error = pending_error(p.probe);
+  if (!p.probe_connected && error == 0 && (events & POLLHUP) == 0) {
+    p.probe_connected = true;
+    write_now(p.probe, hello_for(p.token, true, {}));
+    return;
   }
-  if (open || peer.over) return;
+  const bool reached = p.probe_connected || error == ECONNREFUSED || error == ECONNRESET;
+  p.probe_connected = false;
+  p.probe.reset();
   lock.unlock();
-  lose(rank, "has died: its connection closed without a word");
+  if (reached) lose(rank, error);
+}
+
+void PeerWatch::on_readable(int rank) {
+  Lock lock(mutex_);
+  Peer& p = peer(rank);
+  if (p.over || !p.fd) return;
+  if (!p.greeting && !read_reply(rank, lock)) return;
+  const bool open = read_up_to(p.fd, p.heard, kReadAtATime);
+  while (!p.over && take_frame(rank, lock)) {
+  }
+  if (open || p.over) return;
+  lock.unlock();
+  lose(rank, Loss::kClosed, "has died: its connection closed without a message");
+}
+
+// The hello with which a peer that was dialled answers. False: there is nothing more to read.
+bool PeerWatch::read_reply(int rank, Lock& lock) {
+  Peer& p = peer(rank);
+  HelloHeader hello;
+  const auto valid = [&](const HelloHeader& h) { return h.rank == rank && h.token == p.token; };
+  switch (read_hello(p.fd, p.heard, hello, valid)) {
+    case HelloState::kIncomplete:
+      return false;
+    case HelloState::kComplete:
+      greeted(p, p.heard.substr(sizeof(hello)));
+      p.heard.clear();
+      return true;
+    case HelloState::kInvalid:
+      break;
+  }
+  lock.unlock();
+  lose(rank, 0);
+  lock.lock();
+  return false;
 }
 
 // Understands one frame of what was heard, if it is complete; the lock is given up for handlers.
-bool PeerWatch::take_frame(int rank, std::unique_lock<std::mutex>& lock) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
+bool PeerWatch::take_frame(int rank, Lock& lock) {
+  Peer& p = peer(rank);
   FrameHeader header;
-  if (!decode(peer.heard, header)) return false;
+  if (!decode(p.heard, header)) return false;
   const bool strange = header.magic != FrameHeader::kMagic || header.length > kLongestText;
-  if (!strange && peer.heard.size() < sizeof(header) + header.length) return false;
-  const std::string text = strange ? "" : peer.heard.substr(sizeof(header), header.length);
-  peer.heard.erase(0, strange ? peer.heard.size() : sizeof(header) + header.length);
+  if (!strange && p.heard.size() < sizeof(header) + header.length) return false;
+  const std::string text = strange ? "" : p.heard.substr(sizeof(header), header.length);
+  p.heard.erase(0, strange ? p.heard.size() : sizeof(header) + header.length);
   switch (strange ? FrameType{} : header.type) {
     case FrameType::kLeaving:
-      peer.over = peer.left = true;
+      p.over = p.left = true;
       changed_.notify_all();
       return true;
     case FrameType::kFailed: {
-      peer.over = true;
+      p.over = true;
       changed_.notify_all();
       const auto last = static_cast<uint8_t>(FailureKind::kInternal);
-      const bool known = header.culprit >= 0 && header.culprit < size_;
-      Failure failure{.kind = static_cast<FailureKind>(std::min(header.kind, last)),
-                      .culprit = known ? header.culprit : kNobody,
-                      .message = text};
+      const bool known = header.origin >= 0 && header.origin < size_;
+      GroupFailure failure{.kind = static_cast<FailureKind>(std::min(header.kind, last)),
+                           .origin = known ? header.origin : kNobody,
+                           .message = text};
       lock.unlock();
       handlers_.failed(rank, std::move(failure));
       lock.lock();
       return true;
     }
     case FrameType::kQuestion: {
+      lock.unlock();
       const std::string answer = handlers_.asked(text).substr(0, kLongestText);
-      if (!peer.connected) return true;
-      write_all(peer.out, encode(FrameHeader{.type = FrameType::kAnswer,
-                                             .number = header.number,
-                                             .length = static_cast<uint32_t>(answer.size())},
-                                 answer));
+      lock.lock();
+      write_now(p.fd, encode(FrameHeader{.type = FrameType::kAnswer,
+                                         .number = header.number,
+                                         .length = static_cast<uint32_t>(answer.size())},
+                             answer));
       return true;
     }
     case FrameType::kAnswer:
-      if (header.number == question_) peer.answer = text;
+      if (header.number == question_) p.answer = text;
       changed_.notify_all();
       return true;
   }
-  // Not one of ours, or of another version: what it says means nothing.
-  peer.over = true;
   lock.unlock();
-  lose(rank, "does not speak our language: are all workers of the same version?");
+  lose(rank, Loss::kClosed,
+       "sent a message that this worker cannot read: are all workers of the same version?");
   lock.lock();
   return true;
 }
 
-void PeerWatch::lose(int rank, const std::string& how) {
+void PeerWatch::lose(int rank, Loss loss, const std::string& how) {
   {
     const std::lock_guard lock(mutex_);
-    peers_[static_cast<size_t>(rank)].over = true;
+    Peer& p = peer(rank);
+    if (p.over) return;
+    p.over = true;
     changed_.notify_all();
   }
-  handlers_.lost(rank, how);
+  handlers_.lost(rank, loss, how);
 }
 
 void PeerWatch::lose(int rank, int error) {
-  if (error == ECONNREFUSED) return lose(rank, "is gone: its machine refused the connection");
-  if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    return lose(rank, "is gone: it closed the connection before the group was formed");
+  if (error == ECONNREFUSED) {
+    return lose(rank, Loss::kClosed, "is gone: its machine refused the connection");
   }
-  lose(rank, fmt::format("cannot be reached: {}", std::generic_category().message(error)));
+  if (error == 0 || error == ECONNRESET || error == EPIPE) {
+    return lose(rank, Loss::kClosed,
+                "is gone: it closed the connection before the group was formed");
+  }
+  lose(rank, Loss::kUnreachable,
+       fmt::format("cannot be reached: {}", std::generic_category().message(error)));
 }
 
 }  // namespace muster::comm

@@ -1,17 +1,22 @@
-// Who of a group's members lives: a socket to and from each peer that carries almost nothing.
+// Failure detector between the members of a group: one connection for each pair of members, which
+// carries almost nothing.
 //
-// Why beside the connections that carry the data. A library such as Gloo tells of a lost peer only
+// Why beside the connections that carry the data. A library such as Gloo reports a lost peer only
 // through operations that wait for that peer, and this Gloo not even always then: if the connection
-// breaks in the middle of a message, the operation is not woken. And a listening side that waits
-// for a peer to connect cannot know that the peer has died since it gave its address. Here every
-// member connects to every other; the kernel answers for a process that is busy, and closes for one
-// that has died, within a millisecond. A process that is stopped (SIGSTOP, a hung machine, a cut
-// cable) is not noticed here: that is what deadlines and the coordinator's lease are for.
+// breaks in the middle of a message, the operation is not woken. Here the kernel answers for a
+// process that is busy, and closes the connections of one that has died, within a millisecond. A
+// process that is stopped (SIGSTOP, a hung machine, a cut cable) is not noticed here: that is what
+// deadlines and the coordinator's lease are for.
 //
-// A member says hello when it connects (with a few bytes for that peer), and has last words: that
-// it leaves in good order, or what failed and who began it. So everyone learns who failed first,
-// not only those who were talking to it. And it answers questions at once, whatever its other
-// threads do: who is asked and silent is stopped, hung or cut off.
+// Each pair has one connection: the member that dials() says dials, the other one accepts; both
+// begin with a hello that carries a greeting (a few bytes for that peer). The accepting member
+// cannot know by itself that its peer died before it dialled. So it probes: it connects to the
+// peer as well, for as long as it waits. It does so for kProbes peers at most; in larger groups a
+// death that it cannot see reaches it through the members that dial the dead one.
+//
+// A member that fails sends its final message to all peers: that it leaves in good order, or its
+// GroupFailure. And it answers questions at once, whatever its other threads do: a member that is
+// asked and silent is stopped, hung or cut off.
 //
 // Threads: one of its own (muster-watch), which calls the handlers; all other calls from any
 // thread.
@@ -19,32 +24,51 @@
 
 #include <poll.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
 #include "muster/base/thread.h"
 #include "muster/comm/group.h"
+#include "muster/comm/hello_listener.h"
 #include "muster/comm/socket.h"
+#include "muster/comm/watch_frames.h"
 
 namespace muster::comm {
 
+// Whether `from` dials `to`, in a group of `size`: each dials the half that follows it in the order
+// of ranks, so that in a group of three or more everyone is dialled by someone.
+bool dials(int from, int to, int size);
+
 class PeerWatch {
  public:
+  // Peers that a member probes at most while it waits to be dialled.
+  static constexpr int kProbes = 4;
+  // How long attempts to connect may remain unanswered, or be refused by a route: the kernel of the
+  // peer's machine answers for a process that is busy or stopped. Linux repeats an unanswered
+  // attempt after 1 s and 3 s. Long enough for all others to connect meanwhile, so that they learn
+  // the reason.
+  static constexpr Duration kDialTime = std::chrono::seconds(4);
+
+  enum class Loss {
+    kClosed,       // its process died or closed: the connection ended, or its machine refused it
+    kUnreachable,  // no connection could be made
+  };
   // Called on the watch's thread, each at most once per peer. They may call say().
   struct Handlers {
-    // The peer is gone without a word; `how` completes "rank 3 (name) ...".
-    std::function<void(int rank, const std::string& how)> lost;
-    // The peer failed, and this is what it knew.
-    std::function<void(int rank, Failure failure)> failed;
+    // The peer is gone without a final message; `how` completes "rank 3 (name) ...".
+    std::function<void(int rank, Loss loss, const std::string& how)> lost;
+    // The peer failed, and this is what it reported. `suspect` is not set.
+    std::function<void(int rank, GroupFailure failure)> failed;
     // The moment given to set_alarm() has come.
     std::function<void()> alarm;
     // A peer asks; returns the answer. Must not wait for anything.
@@ -53,7 +77,7 @@ class PeerWatch {
 
   // Begins to listen at `at` (the port is ignored).
   static Result<std::unique_ptr<PeerWatch>> listen(SocketAddress at, int rank, int size);
-  // Silent: whoever wants to be understood calls say() first.
+  // Sends nothing: a member that wants to be understood calls say() first.
   ~PeerWatch();
 
   // What the others need to find this member: text without line ends.
@@ -63,10 +87,17 @@ class PeerWatch {
   // greeting for a peer is what its greeting(rank) returns. An error: an address makes no sense.
   Status start(const std::vector<std::string>& addresses, std::vector<std::string> greetings,
                Handlers handlers);
-  // Waits until all peers have said hello; false at the deadline or after give_up().
+  // Waits until all peers have sent a hello; false at the deadline or after give_up().
   bool wait_all(Moment deadline);
   void give_up();
-  std::vector<int> unheard() const;
+  // Peers that have not sent a hello: with which no connection stands, and with which one does.
+  struct Missing {
+    std::vector<int> unreached;
+    std::vector<int> silent;
+  };
+  Missing missing() const;
+  // Why this process could not make or accept connections, if it could not: completes a sentence.
+  std::string trouble() const;
   // After wait_all().
   std::string greeting(int rank) const;
   // The peer has left in good order: expect no more of it.
@@ -76,60 +107,74 @@ class PeerWatch {
 
   void set_alarm(std::optional<Moment> moment);
 
-  // Puts a question to all peers and waits for the answers, until all that can be reached have
-  // answered or `at_most` has passed. By rank; none where there was silence. Not from a handler.
-  std::vector<std::optional<std::string>> ask(std::string_view question, Duration at_most);
+  // Puts a question to a peer and waits for the answer: none if it is silent for `at_most`, or if
+  // it is over. Not from a handler.
+  std::optional<std::string> ask(int rank, std::string_view question, Duration at_most);
 
-  // Last words to all peers that can be reached, without waiting. Null: leaving in good order.
-  void say(const Failure* failure);
+  // The final message to all peers that can be reached, without waiting. Null: leaving in good
+  // order.
+  void say(const GroupFailure* failure);
 
  private:
   struct Peer {
-    Fd out;                  // ours to it; hello and last words go here
-    bool connected = false;  // and hello said
-    Fd in;                   // its to us
-    std::string heard;       // bytes of it not yet understood
-    std::string hello;       // to say once connected
+    SocketAddress address;
+    Fd fd;                           // the connection, dialled or accepted
+    bool connected = false;          // and our hello sent
+    std::string hello;               // ours
+    uint64_t token = 0;              // its
+    std::string heard;               // bytes of it not yet understood
+    std::optional<Moment> dial_due;  // when to dial; none: not now
+    std::optional<Moment> give_up;   // when dialling has failed
+    int dial_error = ETIMEDOUT;      // with which
+    Fd probe;
+    bool probe_connected = false;
     std::optional<std::string> greeting;
     std::optional<std::string> answer;  // to the question that is being asked
     bool left = false;
     bool over = false;  // nothing more is to be learnt of it
   };
-  // Accepted, but has not said yet who it is.
-  struct Stranger {
-    Fd fd;
-    std::string heard;
-  };
+  using Lock = std::unique_lock<std::mutex>;
 
-  PeerWatch(Listener listener, int rank, int size);
-  void run(const std::vector<std::pair<int, int>>& unreachable);
-  void handle(const std::vector<pollfd>& set, size_t strangers);
-  std::vector<pollfd> poll_set() const;
+  PeerWatch(Listener listener, uint64_t token, int rank, int size);
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
+  std::string hello_for(uint64_t token, bool probe, std::string_view greeting) const;
+  bool all_greeted() const;
   void wake();
-  void accept_strangers();
-  // Reads hellos; returns the peers that have just been recognised.
-  std::vector<int> hear_strangers(const std::vector<pollfd>& set, size_t count);
-  bool understand_hello(Stranger& stranger, std::vector<int>& recognised);
-  void on_out(int rank, short events);
-  void on_in(int rank);
-  bool take_frame(int rank, std::unique_lock<std::mutex>& lock);
-  void lose(int rank, const std::string& how);
-  void lose(int rank, int error);
+
+  void run();
+  std::vector<pollfd> poll_set(Moment now) const;
+  std::optional<Moment> next_due() const;
+  void handle(const std::vector<pollfd>& set);
+  void dial_due(Moment now);
+  // Whether dialling is to be tried again after this error.
+  bool redial(Peer& p, int error, Moment now);
+  void probe(Peer& p);
+  void admit(std::span<const pollfd> polled);
+  void greeted(Peer& p, std::string greeting);
+  void on_dialling(int rank, short events);
+  void on_probe(int rank, short events);
+  void on_readable(int rank);
+  bool read_reply(int rank, Lock& lock);
+  bool take_frame(int rank, Lock& lock);
   void ring_if_due();
+  void lose(int rank, Loss loss, const std::string& how);
+  void lose(int rank, int error);
 
   const int rank_;
   const int size_;
   const uint64_t token_;  // tells our callers from those of a group that had this port before
-  Listener listener_;
   Fd wake_;
   Handlers handlers_;
 
-  std::mutex asking_;  // held by the one who asks, before mutex_
+  std::mutex asking_;  // held by the thread that asks, before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // All below guarded by mutex_; sockets are closed by the thread only.
+  // All below guarded by mutex_; sockets are closed by the watch's thread only.
+  HelloListener listener_;
   std::vector<Peer> peers_;
-  std::vector<Stranger> strangers_;
+  std::vector<Fd> probes_of_others_;  // held until all are connected
+  std::string trouble_;               // of dialling
   std::optional<Moment> alarm_;
   uint32_t question_ = 0;  // the number of the last one asked
   bool gave_up_ = false;

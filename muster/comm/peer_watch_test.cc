@@ -41,16 +41,16 @@ class First {
 // One member: its watch, and what its handlers were told.
 struct Member {
   First<std::string> lost;
-  First<Failure> failed;
+  First<GroupFailure> failed;
   First<bool> alarm;
   std::unique_ptr<PeerWatch> watch;  // last: its thread uses the others
 
   void start(const std::vector<std::string>& addresses, std::vector<std::string> greetings) {
     const Status status = watch->start(
         addresses, std::move(greetings),
-        {.lost = [this](int rank,
+        {.lost = [this](int rank, PeerWatch::Loss,
                         const std::string& how) { lost.set(std::to_string(rank) + " " + how); },
-         .failed = [this](int, Failure failure) { failed.set(std::move(failure)); },
+         .failed = [this](int, GroupFailure failure) { failed.set(std::move(failure)); },
          .alarm = [this] { alarm.set(true); },
          .asked = [](std::string_view question) { return "re: " + std::string(question); }});
     ASSERT_TRUE(status.ok());
@@ -74,6 +74,11 @@ class PeerWatchTest : public ::testing::Test {
     }
     members_[static_cast<size_t>(rank)]->start(addresses_, greetings);
   }
+  std::vector<int> unheard(int rank) {
+    auto missing = watch(rank).missing();
+    missing.unreached.insert(missing.unreached.end(), missing.silent.begin(), missing.silent.end());
+    return missing.unreached;
+  }
   PeerWatch& watch(int rank) { return *members_[static_cast<size_t>(rank)]->watch; }
 
   std::vector<std::unique_ptr<Member>> members_;
@@ -85,7 +90,7 @@ TEST_F(PeerWatchTest, EveryoneIsGreetedByEveryone) {
   for (int r = 0; r < 3; ++r) start(r);
   for (int r = 0; r < 3; ++r) {
     ASSERT_TRUE(watch(r).wait_all(steady_clock::now() + kSoon));
-    EXPECT_THAT(watch(r).unheard(), IsEmpty());
+    EXPECT_THAT(unheard(r), IsEmpty());
     for (int other = 0; other < 3; ++other) {
       if (other == r) continue;
       EXPECT_EQ(watch(r).greeting(other), std::to_string(other) + " to " + std::to_string(r));
@@ -98,7 +103,7 @@ TEST_F(PeerWatchTest, WhoHasNotStartedIsNotHeard) {
   start(0);
   start(1);
   EXPECT_FALSE(watch(0).wait_all(steady_clock::now() + milliseconds(50)));
-  EXPECT_EQ(watch(0).unheard().back(), 2);
+  EXPECT_EQ(unheard(0), std::vector<int>{2});
   watch(0).give_up();
   EXPECT_FALSE(watch(0).wait_all(Moment::max()));
 }
@@ -122,12 +127,12 @@ TEST_F(PeerWatchTest, LastWordsAreHeardBeforeTheEnd) {
   start(0);
   start(1);
   ASSERT_TRUE(watch(1).wait_all(steady_clock::now() + kSoon));
-  const Failure failure{.kind = FailureKind::kDeadline, .culprit = 0, .message = "too slow"};
+  const GroupFailure failure{.kind = FailureKind::kDeadline, .origin = 0, .message = "too slow"};
   watch(1).say(&failure);
   members_[1]->watch.reset();
-  const Failure heard = members_[0]->failed.get();
+  const GroupFailure heard = members_[0]->failed.get();
   EXPECT_EQ(heard.kind, FailureKind::kDeadline);
-  EXPECT_EQ(heard.culprit, 0);
+  EXPECT_EQ(heard.origin, 0);
   EXPECT_EQ(heard.message, "too slow");
   EXPECT_FALSE(watch(0).has_left(1));
   EXPECT_TRUE(watch(0).is_over(1));
@@ -152,16 +157,15 @@ TEST_F(PeerWatchTest, QuestionsAreAnsweredByThoseWhoLive) {
   start(1);
   // Rank 2 is there and silent, like a process that is stopped: nobody has started its thread.
   const auto until = steady_clock::now() + kSoon;
-  while (watch(0).unheard().size() > 1 || watch(1).unheard().size() > 1) {
+  while (unheard(0).size() > 1 || unheard(1).size() > 1) {
     ASSERT_LT(steady_clock::now(), until);
     std::this_thread::sleep_for(milliseconds(1));
   }
-  const auto answers = watch(0).ask("where", milliseconds(500));
-  EXPECT_EQ(answers[1], "re: where");
-  EXPECT_EQ(answers[2], std::nullopt);
+  EXPECT_EQ(watch(0).ask(1, "where", kSoon), "re: where");
+  EXPECT_EQ(watch(0).ask(2, "where", milliseconds(100)), std::nullopt);
   // Late answers to an old question are not taken for new ones; two who ask do not mix.
-  std::thread other([&] { EXPECT_EQ(watch(0).ask("a", milliseconds(100))[1], "re: a"); });
-  EXPECT_EQ(watch(0).ask("b", milliseconds(100))[1], "re: b");
+  std::thread other([&] { EXPECT_EQ(watch(0).ask(1, "a", kSoon), "re: a"); });
+  EXPECT_EQ(watch(0).ask(1, "b", kSoon), "re: b");
   other.join();
 }
 
@@ -186,7 +190,7 @@ TEST_F(PeerWatchTest, StrangersDisturbNobody) {
   start(1);
   EXPECT_TRUE(watch(0).wait_all(steady_clock::now() + kSoon));
   strangers.clear();
-  EXPECT_EQ(watch(0).ask("still there?", seconds(5))[1], "re: still there?");
+  EXPECT_EQ(watch(0).ask(1, "still there?", kSoon), "re: still there?");
 }
 
 TEST_F(PeerWatchTest, NonsenseAddressesAreRefused) {

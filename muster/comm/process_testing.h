@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +51,8 @@ struct Report {
   std::atomic<bool> done{false};
   std::atomic<int64_t> ended_ns{0};  // on the monotonic clock, which all processes share
   FailureKind kind = FailureKind::kInternal;
-  int culprit = kNobody;
+  int origin = kNobody;
+  int suspect = kNobody;
   char message[600] = "";
 
   void finish(const std::string& text) {
@@ -59,11 +61,13 @@ struct Report {
     done = true;
   }
   void finish(const Group& group, const Status& status) {
-    if (const auto failure = group.failure()) {
-      kind = failure->kind;
-      culprit = failure->culprit;
-    }
+    if (const auto failure = group.failure()) set(*failure);
     finish(status.ok() ? "good" : status.error().message());
+  }
+  void set(const GroupFailure& failure) {
+    kind = failure.kind;
+    origin = failure.origin;
+    suspect = failure.suspect;
   }
 };
 
@@ -85,6 +89,7 @@ class Processes {
       const pid_t pid = ::fork();
       MUSTER_CHECK(pid >= 0, "fork failed");
       if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nobody behind
         body(r, reports_[r]);
         ::_exit(0);
       }

@@ -223,7 +223,7 @@ void Crew::report_broken(const std::string& trouble) {
   std::string suspect;
   if (group_) {
     const auto failure = group_->failure();
-    const int culprit = failure ? failure->culprit : comm::kNobody;
+    const int culprit = failure ? failure->suspect : comm::kNobody;
     if (culprit >= 0 && culprit != rank()) {
       suspect = roster_->members[static_cast<size_t>(culprit)].key.id;
     }
