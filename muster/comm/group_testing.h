@@ -16,7 +16,9 @@ namespace muster::comm {
 
 inline std::vector<std::string> test_names(int size) {
   std::vector<std::string> names;
-  for (int r = 0; r < size; ++r) names.push_back("worker-" + std::string(1, char('a' + r)));
+  for (int r = 0; r < size; ++r) {
+    names.push_back("worker-" + (r < 26 ? std::string(1, char('a' + r)) : std::to_string(r)));
+  }
   return names;
 }
 

@@ -1,6 +1,9 @@
 #include "muster/comm/peer_watch.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -8,6 +11,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "muster/base/check.h"
 
 namespace muster::comm {
 namespace {
@@ -191,6 +196,36 @@ TEST_F(PeerWatchTest, StrangersDisturbNobody) {
   EXPECT_TRUE(watch(0).wait_all(steady_clock::now() + kSoon));
   strangers.clear();
   EXPECT_EQ(watch(0).ask(1, "still there?", kSoon), "re: still there?");
+}
+
+// In a process of its own, because it takes all descriptors.
+TEST_F(PeerWatchTest, WithoutDescriptorsItDialsLaterAndBlamesNoPeer) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    make(2);
+    const rlimit limit{64, 64};
+    MUSTER_CHECK(::setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    std::vector<Fd> taken;
+    while (true) {
+      Fd fd(::dup(1));
+      if (!fd) break;
+      taken.push_back(std::move(fd));
+    }
+    start(0);
+    start(1);
+    MUSTER_CHECK(!watch(0).wait_all(steady_clock::now() + milliseconds(300)), "it cannot connect");
+    MUSTER_CHECK(watch(0).trouble().find("`ulimit -n`") != std::string::npos, "reported");
+    MUSTER_CHECK(!watch(0).is_over(1) && !watch(1).is_over(0), "nobody is lost");
+    taken.clear();
+    for (const int r : {0, 1}) {
+      MUSTER_CHECK(watch(r).wait_all(steady_clock::now() + kSoon), "it connects later");
+      MUSTER_CHECK(watch(r).trouble().empty(), "the trouble is over");
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(PeerWatchTest, NonsenseAddressesAreRefused) {

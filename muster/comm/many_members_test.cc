@@ -1,0 +1,130 @@
+// Groups of many members.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/comm/group_testing.h"
+#include "muster/comm/peer_watch.h"
+#include "muster/comm/process_testing.h"
+
+namespace muster::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+int open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+// Processes that all begin at the same moment, once the last one has started.
+class ManyMembersTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ManyMembersTest, SixtyFourFormAGroupAndAddUp) {
+  constexpr int kSize = 64;
+  const bool shared_memory = GetParam();
+  const MeetingFolder folder;
+  Processes p(kSize, [&](int rank, Report& report) {
+    report.progress = 1;
+    while (report.progress < 2) std::this_thread::sleep_for(milliseconds(1));
+    const auto device = *GlooDevice::open("127.0.0.1");
+    const int before = open_files();
+    FileRendezvous rendezvous(folder.path());
+    auto group = make_gloo_group({.device = device,
+                                  .rendezvous = &rendezvous,
+                                  .rank = rank,
+                                  .names = test_names(kSize),
+                                  .timeout = seconds(30),
+                                  .shared_memory = shared_memory});
+    if (!group.ok()) return report.finish(group.error().message());
+    report.ended_ns = steady_clock::now().time_since_epoch().count();
+    report.progress = 3;
+    // Two for each peer, two of the watch's, one of the shared memory's; and one is this
+    // iterator's.
+    if (open_files() - before > 2 * (kSize - 1) + 4) return report.finish("too many descriptors");
+    for (const size_t count : {size_t{1}, size_t{1000}, size_t{100'000}}) {
+      std::vector<int32_t> data(count, rank + 1);
+      const Status status = (*group)->allreduce_sum(std::span(data), {.timeout = seconds(60)});
+      if (!status.ok()) return report.finish(status.error().message());
+      for (const int32_t sum : data) {
+        if (sum != kSize * (kSize + 1) / 2) return report.finish("a wrong sum");
+      }
+    }
+    (void)(*group)->barrier();
+    const int64_t formed = report.ended_ns;
+    report.finish("good");
+    report.ended_ns = formed;
+  });
+  for (int r = 0; r < kSize; ++r) ASSERT_TRUE(p.wait_progress(r, 1)) << r;
+  const int64_t began = steady_clock::now().time_since_epoch().count();
+  for (int r = 0; r < kSize; ++r) p.report(r).progress = 2;
+  for (int r = 0; r < kSize; ++r) {
+    ASSERT_TRUE(p.wait_done(r)) << r;
+    ASSERT_STREQ(p.report(r).message, "good") << r;
+    EXPECT_LT(Duration(p.report(r).ended_ns - began), seconds(5)) << r;
+  }
+}
+
+TEST_P(ManyMembersTest, AKilledMemberOfSixtyFourIsNoticedByAll) {
+  constexpr int kSize = 64;
+  constexpr int kVictim = 37;
+  const bool shared_memory = GetParam();
+  const MeetingFolder folder;
+  Processes p(kSize, [&](int rank, Report& report) {
+    const auto device = *GlooDevice::open("127.0.0.1");
+    FileRendezvous rendezvous(folder.path());
+    auto group = make_gloo_group({.device = device,
+                                  .rendezvous = &rendezvous,
+                                  .rank = rank,
+                                  .names = test_names(kSize),
+                                  .timeout = seconds(30),
+                                  .shared_memory = shared_memory});
+    if (!group.ok()) return report.finish(group.error().message());
+    std::vector<int32_t> data(50'000);
+    Status status;
+    while (status.ok()) {
+      status = (*group)->allreduce_sum(std::span(data), {.timeout = seconds(60)});
+      ++report.progress;
+    }
+    report.finish(**group, status);
+  });
+  ASSERT_TRUE(p.wait_progress(kVictim, 3));
+  p.signal(kVictim, SIGKILL);
+  const int64_t killed = steady_clock::now().time_since_epoch().count();
+  for (int r = 0; r < kSize; ++r) {
+    if (r == kVictim) continue;
+    ASSERT_TRUE(p.wait_done(r)) << r;
+    EXPECT_EQ(p.report(r).origin, kVictim) << r << p.report(r).message;
+    EXPECT_EQ(p.report(r).suspect, kNobody) << r << p.report(r).message;
+    EXPECT_LT(Duration(p.report(r).ended_ns - killed), seconds(5)) << r;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ManyMembersTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Shared" : "Tcp"; });
+
+// In a group of more than two, each member is dialled by another: so a death before the first
+// connection is noticed without a probe.
+TEST(DialsTest, EachPairHasOneWhoDialsAndEachMemberIsDialled) {
+  for (const int size : {2, 3, 4, 5, 16, 63, 64, 1000}) {
+    for (int a = 0; a < size; ++a) {
+      int by = 0;
+      for (int b = 0; b < size; ++b) {
+        if (a == b) continue;
+        ASSERT_NE(dials(a, b, size), dials(b, a, size)) << size << " " << a << " " << b;
+        by += dials(b, a, size) ? 1 : 0;
+      }
+      if (size > 2) {
+        EXPECT_GE(by, (size - 1) / 2) << size << " " << a;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace muster::comm
