@@ -3,8 +3,9 @@
 // Every member is connected to every other, so most of them are direct: what a member needs from
 // another comes in one message, not around a ring. That is the least latency and, with parts of
 // 1/size of the data, also the least bytes (those of a ring, 2 (size-1)/size of the data each way);
-// and whoever is missing is known by name. Only tiny reductions and broadcasts in groups of more
-// than kDirect go by a tree. Large reductions: gloo_exchange.cc.
+// and whoever is missing is known by name. Broadcasts go by a tree. Reductions: gloo_allreduce.cc
+// and gloo_exchange.cc. In a group of several hosts, reductions of tag 0 go from the members of
+// each host to its leader and between the leaders: allreduce_by_hosts().
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,11 +15,6 @@
 #include "muster/comm/gloo_slots.h"
 
 namespace muster::comm {
-namespace {
-
-constexpr int kDirect = 8;
-
-}  // namespace
 
 // While one lives, this member is in a collective.
 class GlooMember::Presence {
@@ -111,7 +107,10 @@ bool GlooMember::await_opening(Line& line, int peer, const Operation& op) {
 
 // Through shared memory, if that is how this group talks.
 bool GlooMember::run_shared(const Operation& op, std::byte* data) {
-  const auto end = plane_->run(op, data, places_[op.tag].waits_for);
+  return plane_end(plane_->run(op, data, waiting_place(op)), op);
+}
+
+bool GlooMember::plane_end(const SharedPlane::End& end, const Operation& op) {
   switch (end.outcome) {
     case SharedPlane::Outcome::kDone:
       return true;
@@ -127,97 +126,53 @@ bool GlooMember::run_shared(const Operation& op, std::byte* data) {
   return false;
 }
 
+// In a group of several hosts each collective of tag 0 begins between the members of a host, and
+// between the leaders: so that members that call different operations find out.
+bool GlooMember::meet(const Operation& op) {
+  if (use_ != Use::kHosts || op.tag != 0) return true;
+  if (plane_ != nullptr) {
+    // The root of a broadcast may be done, and leave, before all others have come.
+    const bool needs_all = op.kind != OpKind::kBroadcast;
+    std::atomic<int>& place = waiting_place(op);
+    const auto end = needs_all ? plane_->meet(op, place) : plane_->meet_again(op, place);
+    if (!plane_end(end, op)) return false;
+  }
+  return leaders_.me == kNobody || barrier_of(leaders_, op);
+}
+
 bool GlooMember::run_allreduce(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
-  if (op.bytes() <= inline_bytes_) {
-    return size() <= kDirect ? allreduce_direct(op, data) : allreduce_tree(op, data);
-  }
-  return exchange_parts(op, data, true);
+  if (use_ == Use::kHosts && op.tag == 0) return allreduce_by_hosts(op, data);
+  return allreduce_of(all_, op, data);
+}
+
+// Up to the leader through the host's shared memory, between the leaders by TCP, and down again.
+bool GlooMember::allreduce_by_hosts(const Operation& op, std::byte* data) {
+  std::atomic<int>& place = waiting_place(op);
+  const bool alone = plane_ == nullptr;
+  if (!alone && !plane_end(plane_->reduce_to_first(op, data, place), op)) return false;
+  if (leaders_.me != kNobody && !allreduce_of(leaders_, op, data)) return false;
+  if (alone) return true;
+  Operation down = op;
+  down.kind = OpKind::kBroadcast;
+  down.peer = 0;  // the first of the host
+  return plane_end(plane_->run(down, data, place), op);
 }
 
 bool GlooMember::run_reduce_scatter(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
-  return exchange_parts(op, data, false);
-}
-
-// Small: everyone sends everything to everyone and adds up for itself.
-bool GlooMember::allreduce_direct(const Operation& op, std::byte* data) {
-  Channel& c = channel(op.tag);
-  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
-  const auto peer = [&](int step) { return (rank() + step) % size(); };
-  for (int step = 1; step < size(); ++step) {
-    if (!expect_opening(line(peer(step)), peer(step), op)) return false;
-  }
-  for (int step = 1; step < size(); ++step) {
-    if (!send_opening(line(peer(step)), peer(step), data, op.bytes(), op)) return false;
-  }
-  for (int step = 1; step < size(); ++step) {
-    if (!await_opening(line(peer(step)), peer(step), op)) return false;
-  }
-  for (int step = 1; step < size(); ++step) {
-    if (!await_send(line(peer(step)).opening, peer(step), op)) return false;
-  }
-  if (op.reduction != Reduction::kSumFloat) {
-    for (int step = 1; step < size(); ++step) {
-      reduce_into(op.reduction, data, line(peer(step)).in_data(), op.count);
-    }
-    return true;
-  }
-  // Floats are added in the order of ranks, so that all members get the same bits.
-  const auto term = [&](int r) { return r == rank() ? data : line(r).in_data(); };
-  std::byte* sum = term(0);
-  if (rank() != 0) {
-    // Ranks below ours first; then ours, in the place of rank 0's; then the rest.
-    for (int r = 1; r < size(); ++r) reduce_into(op.reduction, sum, term(r), op.count);
-    if (op.count > 0) std::memcpy(data, sum, op.bytes());
-  } else {
-    for (int r = 1; r < size(); ++r) reduce_into(op.reduction, sum, term(r), op.count);
-  }
-  return true;
-}
-
-// Small, in a large group: up a binomial tree to rank 0 and down again. A member's parent is itself
-// without its lowest bit.
-bool GlooMember::allreduce_tree(const Operation& op, std::byte* data) {
-  Channel& c = channel(op.tag);
-  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
-  const int lowest = rank() == 0 ? size() : rank() & -rank();
-  std::vector<int> children;
-  for (int bit = 1; bit < lowest && rank() + bit < size(); bit <<= 1) {
-    children.push_back(rank() + bit);
-  }
-  for (const int child : children) {
-    if (!expect_opening(line(child), child, op)) return false;
-  }
-  for (const int child : children) {
-    if (!await_opening(line(child), child, op)) return false;
-    reduce_into(op.reduction, data, line(child).in_data(), op.count);
-  }
-  if (rank() != 0) {
-    const int parent = rank() - lowest;
-    if (!expect_opening(line(parent), parent, op)) return false;
-    if (!send_opening(line(parent), parent, data, op.bytes(), op)) return false;
-    if (!await_opening(line(parent), parent, op)) return false;
-    if (!await_send(line(parent).opening, parent, op)) return false;
-    if (op.count > 0) std::memcpy(data, line(parent).in_data(), op.bytes());
-  }
-  for (const int child : children) {
-    if (!send_opening(line(child), child, data, op.bytes(), op)) return false;
-  }
-  for (const int child : children) {
-    if (!await_send(line(child).opening, child, op)) return false;
-  }
-  return true;
+  return meet(op) && exchange_parts(all_, op, data, false);
 }
 
 bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
+  if (!meet(op)) return false;
   Channel& c = channel(op.tag);
   const uint64_t slot = data_slot(SlotClass::kResults, op);
-  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const auto line = [&](int r) -> Line& { return this->line(c, r); };
   const auto peer = [&](int step) { return (rank() + step) % size(); };
   const auto bytes_of = [&](int r) { return part_of(op.count, r, size()).size * op.element; };
   const auto at = [&](int r) { return data + part_of(op.count, r, size()).begin * op.element; };
@@ -253,8 +208,9 @@ bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
 bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
+  if (!meet(op)) return false;
   Channel& c = channel(op.tag);
-  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
+  const auto line = [&](int r) -> Line& { return this->line(c, r); };
   const uint64_t slot = data_slot(SlotClass::kParts, op);
   const int place = (rank() - op.peer + size()) % size();  // the root's is 0
   const int lowest = place == 0 ? size() : place & -place;
@@ -298,18 +254,25 @@ bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
   return true;
 }
 
-// In round k everyone tells the one 2^k ahead; after log2(size) rounds everyone has heard, through
-// others, of everyone.
 bool GlooMember::run_barrier(const Operation& op) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, nullptr);
+  if (use_ != Use::kHosts || op.tag != 0) return barrier_of(all_, op);
+  // In, and out again: nobody leaves the second meeting before its leader has left the first.
+  return meet(op) &&
+         (plane_ == nullptr || plane_end(plane_->meet_again(op, waiting_place(op)), op));
+}
+
+// In round k everyone tells the one 2^k ahead; after log2(size) rounds everyone has heard, through
+// others, of everyone.
+bool GlooMember::barrier_of(const Team& team, const Operation& op) {
   Channel& c = channel(op.tag);
-  const auto line = [&](int r) -> Line& { return *c.lines[static_cast<size_t>(r)]; };
-  for (int k = 1; k < size(); k <<= 1) {
-    const int to = (rank() + k) % size();
-    const int from = (rank() - k + size()) % size();
-    if (!expect_opening(line(from), from, op) || !send_opening(line(to), to, nullptr, 0, op) ||
-        !await_opening(line(from), from, op) || !await_send(line(to).opening, to, op)) {
+  for (int k = 1; k < team.size(); k <<= 1) {
+    const int to = team.rank(team.me + k);
+    const int from = team.rank(team.me - k);
+    if (!expect_opening(line(c, from), from, op) ||
+        !send_opening(line(c, to), to, nullptr, 0, op) || !await_opening(line(c, from), from, op) ||
+        !await_send(line(c, to).opening, to, op)) {
       return false;
     }
   }

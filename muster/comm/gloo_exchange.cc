@@ -22,8 +22,10 @@ constexpr size_t kWindow = 4;
 // In place, and yet without a copy: a peer's result for its part s overwrites our data there, but
 // that peer computed it from what we had sent from there, so it was on its way already.
 struct GlooMember::Exchange {
-  Exchange(GlooMember& member, const Operation& operation, std::byte* bytes, bool with_results)
+  Exchange(GlooMember& member, const Team& members, const Operation& operation, std::byte* bytes,
+           bool with_results)
       : m(member),
+        team(members),
         op(operation),
         data(bytes),
         distribute(with_results),
@@ -31,14 +33,16 @@ struct GlooMember::Exchange {
         part_slot(data_slot(SlotClass::kParts, operation)),
         result_slot(data_slot(SlotClass::kResults, operation)),
         step(kSegmentBytes / operation.element),
-        mine(part_of(operation.count, member.rank(), member.size())),
+        mine(part_of(operation.count, members.me, members.size())),
         // Part 0 is the largest.
-        inlined(part_of(operation.count, 0, member.size()).size * operation.element <=
+        inlined(part_of(operation.count, 0, members.size()).size * operation.element <=
                 member.inline_bytes_) {}
 
-  Line& line(int r) { return *c.lines[static_cast<size_t>(r)]; }
-  int peer(int k) const { return (m.rank() + k) % m.size(); }
-  int peers() const { return m.size() - 1; }
+  Line& line(int r) { return m.line(c, r); }
+  // The peers in turn, k = 1 .. peers(), and their parts.
+  int peer(int k) const { return team.rank(team.me + k); }
+  Part part(int k) const { return part_of(op.count, (team.me + k) % team.size(), team.size()); }
+  int peers() const { return team.size() - 1; }
   size_t segments(const Part& part) const { return (part.size + step - 1) / step; }
   // Segment s of a part.
   Part segment(const Part& part, size_t s) const {
@@ -71,7 +75,7 @@ struct GlooMember::Exchange {
     }
     if (!distribute) return true;
     for (int k = 1; k <= peers(); ++k) {
-      const Part part = part_of(op.count, peer(k), m.size());
+      const Part part = this->part(k);
       for (size_t s = 0; s < segments(part); ++s) {
         const Part seg = segment(part, s);
         if (!m.post_recv(line(peer(k)).results, peer(k), result_slot, at(seg.begin),
@@ -85,7 +89,7 @@ struct GlooMember::Exchange {
 
   bool post_parts() {
     for (int k = 1; k <= peers(); ++k) {
-      const Part part = part_of(op.count, peer(k), m.size());
+      const Part part = this->part(k);
       if (!m.send_opening(line(peer(k)), peer(k), at(part.begin),
                           inlined ? part.size * op.element : 0, op)) {
         return false;
@@ -93,7 +97,7 @@ struct GlooMember::Exchange {
     }
     if (inlined) return true;
     for (int k = 1; k <= peers(); ++k) {
-      const Part part = part_of(op.count, peer(k), m.size());
+      const Part part = this->part(k);
       for (size_t s = 0; s < segments(part); ++s) {
         const Part seg = segment(part, s);
         if (!m.post_send(line(peer(k)).parts, peer(k), part_slot, at(seg.begin),
@@ -139,7 +143,7 @@ struct GlooMember::Exchange {
     const size_t results = distribute ? segments(mine) : 0;
     for (int k = 1; k <= peers(); ++k) {
       Line& l = line(peer(k));
-      const Part theirs = part_of(op.count, peer(k), m.size());
+      const Part theirs = part(k);
       if (!m.await_send(l.opening, peer(k), op)) return false;
       for (size_t s = 0; !inlined && s < segments(theirs); ++s) {
         if (!m.await_send(l.parts, peer(k), op)) return false;
@@ -155,6 +159,7 @@ struct GlooMember::Exchange {
   }
 
   GlooMember& m;
+  const Team& team;
   const Operation& op;
   std::byte* const data;
   const bool distribute;
@@ -166,8 +171,9 @@ struct GlooMember::Exchange {
   const bool inlined;  // the parts travel with the openings
 };
 
-bool GlooMember::exchange_parts(const Operation& op, std::byte* data, bool distribute) {
-  Exchange x(*this, op, data, distribute);
+bool GlooMember::exchange_parts(const Team& team, const Operation& op, std::byte* data,
+                                bool distribute) {
+  Exchange x(*this, team, op, data, distribute);
   return x.post_receives() && x.post_parts() && x.add_up() && x.finish();
 }
 

@@ -2,6 +2,7 @@
 // and the decision whether to use shared memory.
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -67,15 +68,28 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   const SigpipeGuard guard;
   const std::stop_callback stop(options.stop, [this] { abort("told to stop while it formed"); });
 
-  auto addresses =
-      options.rendezvous->exchange(rank(), size(), watch_->address(), deadline, options.stop);
-  if (!addresses.ok()) {
+  const std::string host = options.host.empty() ? host_id() : options.host;
+  auto exchanged = options.rendezvous->exchange(rank(), size(), watch_->address() + '\n' + host,
+                                                deadline, options.stop);
+  if (!exchanged.ok()) {
     if (failed()) return forming_error();
     const bool late = std::chrono::steady_clock::now() >= deadline;
     fail({.kind = late ? FailureKind::kDeadline : FailureKind::kInternal,
-          .message = addresses.error().message()});
-    return std::move(addresses).error().context("{} cannot form a group of {}", describe(rank()),
+          .message = exchanged.error().message()});
+    return std::move(exchanged).error().context("{} cannot form a group of {}", describe(rank()),
                                                 size());
+  }
+  std::vector<std::string> addresses;
+  std::vector<std::string> hosts;
+  for (const std::string& blob : *exchanged) {
+    const size_t end = std::min(blob.find('\n'), blob.size());
+    addresses.push_back(blob.substr(0, end));
+    hosts.push_back(blob.substr(std::min(end + 1, blob.size())));
+  }
+  find_hosts(hosts);
+  if (options.shared_memory && host_members_.size() > 1) {
+    plane_ = SharedPlane::create(rank(), host_members_);
+    plane_made_.store(plane_ != nullptr, std::memory_order_release);
   }
   std::vector<std::string> greetings(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
@@ -85,8 +99,9 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   }
   connecting_since_ = std::chrono::steady_clock::now();
   places_[0].number = kFormingNumber;
-  MUSTER_RETURN_IF_ERROR(watch_->start(*addresses, std::move(greetings), handlers()));
-  if (!connect_watch(deadline) || !connect_wire(deadline) || !agree_on_memory(deadline)) {
+  MUSTER_RETURN_IF_ERROR(watch_->start(addresses, std::move(greetings), handlers()));
+  if (!connect_watch(deadline) || !connect_wire(deadline) ||
+      !agree_on_memory(options.shared_memory, deadline)) {
     return forming_error();
   }
   forming_ = false;
@@ -107,6 +122,9 @@ PeerWatch::Handlers GlooMember::handlers() {
   handlers.failed = [this](int /*peer*/, GroupFailure failure) {
     failure.suspect = unreached_for_long();
     fail(std::move(failure));
+  };
+  handlers.left = [this](int peer) {
+    if (plane_ != nullptr) plane_->note_left(peer);
   };
   // Ends the waits of connect_wire(), which then finds out what it was waiting for.
   handlers.alarm = [this] { wire_->close(); };
@@ -208,17 +226,34 @@ bool GlooMember::connect_wire(Moment deadline) {
                                             describe(verdict.origin), verdict.how)});
 }
 
-// Shared memory is used if everyone can see everyone's: one that cannot decides for all.
-bool GlooMember::agree_on_memory(Moment deadline) {
-  bool usable = plane_ != nullptr;
-  for (int r = 0; usable && r < size(); ++r) {
-    if (r == rank()) continue;
+void GlooMember::find_hosts(const std::vector<std::string>& ids) {
+  std::map<std::string, int> first;  // rank of each host
+  for (int r = 0; r < size(); ++r) {
+    const auto& id = ids[static_cast<size_t>(r)];
+    const bool leads = first.emplace(id, r).second;
+    if (r == rank()) {
+      all_.me = all_.size();
+      if (leads) leaders_.me = leaders_.size();
+    }
+    all_.ranks.push_back(r);
+    if (leads) leaders_.ranks.push_back(r);
+    if (id == ids[static_cast<size_t>(rank())]) host_members_.push_back(r);
+  }
+}
+
+// Shared memory is used if every member can use that of all others on its host: one that cannot
+// decides for all.
+bool GlooMember::agree_on_memory(bool wanted, Moment deadline) {
+  bool usable = wanted && (plane_ != nullptr || host_members_.size() == 1);
+  for (const int r : host_members_) {
+    if (!usable || r == rank()) continue;
     const std::string greeting = watch_->greeting(r);
     usable = plane_->open(r, greeting.substr(0, greeting.find('\n')));
   }
   auto cannot = static_cast<std::byte>(usable ? 0 : 1);
   if (!run_allreduce(forming_operation(deadline), &cannot)) return false;
-  use_plane_ = cannot == std::byte{0};
+  if (cannot != std::byte{0} || leaders_.size() == size()) return true;
+  use_ = leaders_.size() == 1 ? Use::kSharedMemory : Use::kHosts;
   return true;
 }
 

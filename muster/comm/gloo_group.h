@@ -15,6 +15,7 @@
 // group 2 per peer and 2 more, and while it forms a few more; mind `ulimit -n`.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -28,6 +29,10 @@
 
 namespace muster::comm {
 
+// The algorithm of larger allreduces by TCP. All members must choose the same; other values than
+// kBest are for tests and benchmarks.
+enum class Allreduce : uint8_t { kBest, kExchange, kHalving };
+
 struct GlooGroupOptions {
   std::shared_ptr<GlooDevice> device;
   Rendezvous* rendezvous = nullptr;  // used only during the call
@@ -35,10 +40,14 @@ struct GlooGroupOptions {
   std::vector<std::string> names;  // of all members, by rank
   // For the meeting and the connecting together.
   Duration timeout = std::chrono::seconds(30);
-  // If all members are on one machine and can share memory, collectives of tag 0 go through it, in
-  // a fraction of the time; else, and if any member says no here, all go by TCP. The bits of
-  // integer sums and maxima are the same.
+  // Members on one host share memory, if they can: collectives of tag 0 go through it, in a
+  // fraction of the time. In a group of several hosts, allreduce goes through shared memory within
+  // each, and by TCP between one member of each. If any member says no here, or cannot, all go by
+  // TCP. The bits of integer sums and maxima are the same.
   bool shared_memory = true;
+  // Members with the same value are on one host. Empty: what host_id() says; else, for tests.
+  std::string host = {};
+  Allreduce allreduce = Allreduce::kBest;
   // Ends the forming early, from any thread. Later, the group's abort() does.
   // NOLINTNEXTLINE(readability-redundant-member-init): without it GCC wants it named everywhere
   std::stop_token stop = {};

@@ -59,11 +59,11 @@ GlooMember::Line::Line(GlooWire& wire, size_t inline_bytes)
       in(sizeof(Call) + inline_bytes) {}
 
 GlooMember::GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
-                       std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedPlane> plane)
+                       std::unique_ptr<PeerWatch> watch)
     : Group(options.rank, options.names),
       inline_bytes_(inline_bytes_for(size())),
+      algorithm_(options.allreduce),
       wire_(std::move(wire)),
-      plane_(std::move(plane)),
       wired_(options.names.size()),
       watch_(std::move(watch)) {}
 
@@ -72,11 +72,9 @@ GlooMember::~GlooMember() { retire(); }
 Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& options) {
   const int size = static_cast<int>(options.names.size());
   MUSTER_TRY(auto watch, PeerWatch::listen(options.device->address(), options.rank, size));
-  auto plane = options.shared_memory ? SharedPlane::create(options.rank, size) : nullptr;
   try {
     auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
-    return std::unique_ptr<GlooMember>(
-        new GlooMember(options, std::move(wire), std::move(watch), std::move(plane)));
+    return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
   } catch (const std::exception& e) {
     return Error(ErrorKind::kMachine,
                  "Gloo cannot listen for the {} peers of a group (too many open files? see "
@@ -88,11 +86,23 @@ Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& o
 void GlooMember::shut(const GroupFailure* failure) {
   watch_->say(failure);
   watch_->give_up();
-  if (plane_ != nullptr) {
+  if (plane_made_.load(std::memory_order_acquire)) {
     if (failure == nullptr) plane_->leave();
     plane_->close();
   }
   wire_->close();
+}
+
+std::string_view GlooMember::transport() const {
+  switch (use_) {
+    case Use::kTcp:
+      return "tcp";
+    case Use::kSharedMemory:
+      return "shared memory";
+    case Use::kHosts:
+      return "shared memory and tcp";
+  }
+  return "unknown";
 }
 
 GlooMember::Channel& GlooMember::channel(uint32_t tag) {
@@ -100,10 +110,15 @@ GlooMember::Channel& GlooMember::channel(uint32_t tag) {
   auto& slot = channels_[tag];
   if (slot == nullptr) {
     slot = std::make_unique<Channel>();
-    for (int r = 0; r < size(); ++r) {
-      slot->lines.push_back(r == rank() ? nullptr : std::make_unique<Line>(*wire_, inline_bytes_));
-    }
+    slot->lines.resize(static_cast<size_t>(size()));
   }
+  return *slot;
+}
+
+// Only the thread that holds the tag calls this.
+GlooMember::Line& GlooMember::line(Channel& channel, int rank) {
+  auto& slot = channel.lines[static_cast<size_t>(rank)];
+  if (slot == nullptr) slot = std::make_unique<Line>(*wire_, inline_bytes_);
   return *slot;
 }
 

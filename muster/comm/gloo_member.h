@@ -27,7 +27,7 @@ class GlooMember final : public Group {
   static Result<std::unique_ptr<GlooMember>> create(const GlooGroupOptions& options);
   ~GlooMember() override;
 
-  std::string_view transport() const override { return use_plane_ ? "shared memory" : "tcp"; }
+  std::string_view transport() const override;
 
   // Meets the others and connects. If it fails, so has the group: see failure().
   Status form(const GlooGroupOptions& options);
@@ -49,12 +49,23 @@ class GlooMember final : public Group {
   };
   // All that the collectives of one tag need; made when the tag is first used, kept for good.
   struct Channel {
-    std::vector<std::unique_ptr<Line>> lines;  // by rank; null for oneself
+    std::vector<std::unique_ptr<Line>> lines;  // by rank; made when first used
     std::vector<std::byte> scratch;            // parts of others, until they are added
   };
 
+  // Members that run an algorithm together by TCP: all of the group, or the leaders of its hosts.
+  struct Team {
+    std::vector<int> ranks;  // ascending
+    int me = kNobody;        // this member's place among them; kNobody: it is not one of them
+    int size() const { return static_cast<int>(ranks.size()); }
+    // Counted round: -1 is the last.
+    int rank(int place) const { return ranks[static_cast<size_t>((place + size()) % size())]; }
+  };
+  // What the collectives of tag 0 go through.
+  enum class Use { kTcp, kSharedMemory, kHosts };
+
   GlooMember(const GlooGroupOptions& options, std::unique_ptr<GlooWire> wire,
-             std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedPlane> plane);
+             std::unique_ptr<PeerWatch> watch);
 
   // Where this member is in the collectives of a tag, for peers that ask.
   struct Place {
@@ -77,11 +88,13 @@ class GlooMember final : public Group {
   bool connect_wire(Moment deadline);
   int unconnected() const;
   int unreached_for_long() const;
-  bool agree_on_memory(Moment deadline);
+  void find_hosts(const std::vector<std::string>& ids);
+  bool agree_on_memory(bool wanted, Moment deadline);
 
   // Failing: gloo_member.cc.
   void shut(const GroupFailure* failure) override;
   Channel& channel(uint32_t tag);
+  Line& line(Channel& channel, int rank);
   std::string answer(std::string_view question) const;
   // What this member waits for, in whatever it is doing.
   int waits_for_anything() const;
@@ -112,8 +125,10 @@ class GlooMember final : public Group {
   bool send_opening(Line& line, int peer, const void* data, size_t bytes, const Operation& op);
   bool await_opening(Line& line, int peer, const Operation& op);
 
-  bool shared(const Operation& op) const { return use_plane_ && op.tag == 0; }
+  bool shared(const Operation& op) const { return use_ == Use::kSharedMemory && op.tag == 0; }
+  std::atomic<int>& waiting_place(const Operation& op) { return places_[op.tag].waits_for; }
   bool run_shared(const Operation& op, std::byte* data);
+  bool plane_end(const SharedPlane::End& end, const Operation& op);
 
   // The algorithms.
   bool run_allreduce(const Operation& op, std::byte* data) override;
@@ -123,15 +138,27 @@ class GlooMember final : public Group {
   bool run_barrier(const Operation& op) override;
   bool run_send(const Operation& op, const std::byte* data) override;
   bool run_recv(const Operation& op, std::byte* data) override;
-  bool allreduce_direct(const Operation& op, std::byte* data);
-  bool allreduce_tree(const Operation& op, std::byte* data);
+  bool meet(const Operation& op);
+  bool barrier_of(const Team& team, const Operation& op);
+  bool allreduce_by_hosts(const Operation& op, std::byte* data);
+  bool allreduce_of(const Team& team, const Operation& op, std::byte* data);
+  bool allreduce_direct(const Team& team, const Operation& op, std::byte* data);
+  bool allreduce_tree(const Team& team, const Operation& op, std::byte* data);
+  bool allreduce_halving(const Team& team, const Operation& op, std::byte* data);
+  struct Halving;
   struct Exchange;
-  bool exchange_parts(const Operation& op, std::byte* data, bool distribute);
+  bool exchange_parts(const Team& team, const Operation& op, std::byte* data, bool distribute);
 
   const size_t inline_bytes_;  // the same on all members, as it depends on the size only
+  const Allreduce algorithm_;
   const std::unique_ptr<GlooWire> wire_;
-  const std::unique_ptr<SharedPlane> plane_;  // may be null
-  bool use_plane_ = false;                    // decided while forming
+  // Decided while forming.
+  Team all_;
+  Team leaders_;                         // the lowest rank of each host
+  std::vector<int> host_members_;        // of this member's host
+  std::unique_ptr<SharedPlane> plane_;   // between them; null if this member is alone
+  std::atomic<bool> plane_made_{false};  // plane_ may be used from other threads
+  Use use_ = Use::kTcp;
   std::mutex channels_mutex_;
   std::array<std::unique_ptr<Channel>, kCollectiveTags> channels_;  // guarded by channels_mutex_
   std::array<Place, kCollectiveTags> places_;

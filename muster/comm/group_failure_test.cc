@@ -229,7 +229,8 @@ TEST_P(GroupFailureTest, TwoCollectivesAtOnceOnOneTagAreABug) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupFailureTest,
-                         ::testing::Values(Backend::kLocal, Backend::kGloo, Backend::kShared),
+                         ::testing::Values(Backend::kLocal, Backend::kGloo, Backend::kShared,
+                                           Backend::kHosts),
                          [](const auto& info) { return backend_name(info.param); });
 
 TEST(LocalGroupTest, ARankCanBeTakenOnce) {

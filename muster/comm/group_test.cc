@@ -40,9 +40,10 @@ void expect_good(const Status& status) {
 
 TEST_P(GroupTest, KnowsItsMembersAndHowTheyTalk) {
   const Backend backend = std::get<0>(GetParam());
-  const std::string_view transport = backend == Backend::kLocal || size() == 1 ? "one process"
-                                     : backend == Backend::kGloo               ? "tcp"
-                                                                               : "shared memory";
+  std::string_view transport = "shared memory";
+  if (backend == Backend::kHosts) transport = size() == 2 ? "tcp" : "shared memory and tcp";
+  if (backend == Backend::kGloo) transport = "tcp";
+  if (backend == Backend::kLocal || size() == 1) transport = "one process";
   together([&](Group& g) {
     EXPECT_EQ(g.transport(), transport);
     EXPECT_EQ(g.size(), size());
@@ -213,9 +214,51 @@ std::string case_name(const ::testing::TestParamInfo<std::tuple<Backend, int>>& 
 }
 INSTANTIATE_TEST_SUITE_P(Backends, GroupTest,
                          ::testing::Combine(::testing::Values(Backend::kLocal, Backend::kGloo,
-                                                              Backend::kShared),
+                                                              Backend::kShared, Backend::kHosts),
                                             ::testing::Values(1, 2, 3, 4, 8, 11)),
                          case_name);
+
+// The algorithms for much data, each also where it would not be chosen.
+class AllreduceTest : public ::testing::TestWithParam<std::tuple<Allreduce, int>> {};
+
+TEST_P(AllreduceTest, AddsUpWithTheSameBitsEverywhere) {
+  const auto [algorithm, size] = GetParam();
+  auto groups = make_groups(Backend::kGloo, size, nullptr, algorithm);
+  for (const size_t n : {size_t{4097}, size_t{8191}, size_t{30'000}, size_t{1'000'003}}) {
+    std::vector<std::vector<float>> floats(static_cast<size_t>(size));
+    on_all(size, [&](int r) {
+      Group& g = *groups[static_cast<size_t>(r)];
+      std::vector<int32_t> data(n);
+      for (size_t i = 0; i < n; ++i) data[i] = value(r, i, n);
+      expect_good(g.allreduce_sum(std::span(data)));
+      bool right = true;
+      for (size_t i = 0; i < n; ++i) {
+        uint32_t sum = 0;
+        for (int other = 0; other < size; ++other) sum += static_cast<uint32_t>(value(other, i, n));
+        right &= data[i] == static_cast<int32_t>(sum);
+      }
+      EXPECT_TRUE(right) << n << " on " << r;
+      auto& mine = floats[static_cast<size_t>(r)];
+      mine.resize(n);
+      for (size_t i = 0; i < n; ++i) mine[i] = static_cast<float>(value(r, i)) * 1e-9f;
+      expect_good(g.allreduce_sum(std::span(mine)));
+    });
+    for (const auto& other : floats) EXPECT_TRUE(other == floats[0]) << n;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, AllreduceTest,
+                         ::testing::Combine(::testing::Values(Allreduce::kExchange,
+                                                              Allreduce::kHalving,
+                                                              Allreduce::kBest),
+                                            ::testing::Values(2, 3, 5, 8, 13, 16, 18)),
+                         [](const auto& info) {
+                           const auto algorithm = std::get<0>(info.param);
+                           const std::string name = algorithm == Allreduce::kBest      ? "Best"
+                                                    : algorithm == Allreduce::kHalving ? "Halving"
+                                                                                       : "Exchange";
+                           return name + std::to_string(std::get<1>(info.param));
+                         });
 
 // The promise of the whole program, as far as this module goes: eight lanes give one sum, whoever
 // computes them and however they talk.
@@ -226,7 +269,8 @@ TEST(DeterminismTest, TheSameLanesGiveTheSameBitsForAnyGroup) {
   for (int lane = 0; lane < kLanes; ++lane) {
     for (size_t i = 0; i < kCount; ++i) expected[i] += static_cast<uint32_t>(value(lane, i));
   }
-  for (const Backend backend : {Backend::kLocal, Backend::kGloo, Backend::kShared}) {
+  for (const Backend backend :
+       {Backend::kLocal, Backend::kGloo, Backend::kShared, Backend::kHosts}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       auto groups = make_groups(backend, size);
       on_all(size, [&](int r) {

@@ -1,6 +1,7 @@
 // What the tests of groups share: members as threads, over any backend.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,15 +31,33 @@ inline void on_all(int size, const std::function<void(int)>& body) {
   for (auto& t : threads) t.join();
 }
 
-enum class Backend { kLocal, kGloo, kShared };  // kShared: Gloo's, with shared memory
+// kShared: Gloo's, with shared memory. kHosts: as if on two or more hosts, of up to three
+// members each.
+enum class Backend { kLocal, kGloo, kShared, kHosts };
 
 inline std::string backend_name(Backend backend) {
-  return backend == Backend::kLocal ? "Local" : backend == Backend::kGloo ? "Gloo" : "Shared";
+  switch (backend) {
+    case Backend::kLocal:
+      return "Local";
+    case Backend::kGloo:
+      return "Gloo";
+    case Backend::kShared:
+      return "Shared";
+    case Backend::kHosts:
+      return "Hosts";
+  }
+  return "?";
+}
+
+// The ranks go round the hosts, so that the members of one are not neighbours.
+inline std::string test_host(int rank, int size) {
+  return "host-" + std::to_string(rank % std::max(2, (size + 2) / 3));
 }
 
 // All members of a new group; on a device of their own unless one is given.
-inline std::vector<std::unique_ptr<Group>> make_groups(
-    Backend backend, int size, std::shared_ptr<GlooDevice> device = nullptr) {
+inline std::vector<std::unique_ptr<Group>> make_groups(Backend backend, int size,
+                                                       std::shared_ptr<GlooDevice> device = nullptr,
+                                                       Allreduce allreduce = Allreduce::kBest) {
   std::vector<std::unique_ptr<Group>> groups(static_cast<size_t>(size));
   if (backend == Backend::kLocal) {
     auto hub = LocalHub::create(test_names(size));
@@ -53,7 +72,9 @@ inline std::vector<std::unique_ptr<Group>> make_groups(
                                   .rank = r,
                                   .names = test_names(size),
                                   .timeout = std::chrono::seconds(30),
-                                  .shared_memory = backend == Backend::kShared});
+                                  .shared_memory = backend != Backend::kGloo,
+                                  .host = backend == Backend::kHosts ? test_host(r, size) : "",
+                                  .allreduce = allreduce});
     MUSTER_CHECK(group.ok(), group.ok() ? "" : group.error().message());
     groups[static_cast<size_t>(r)] = *std::move(group);
   });

@@ -453,6 +453,9 @@ bool PeerWatch::take_frame(int rank, Lock& lock) {
     case FrameType::kLeaving:
       p.over = p.left = true;
       changed_.notify_all();
+      lock.unlock();
+      handlers_.left(rank);
+      lock.lock();
       return true;
     case FrameType::kFailed: {
       p.over = true;

@@ -69,6 +69,8 @@ class PeerWatch {
     std::function<void(int rank, Loss loss, const std::string& how)> lost;
     // The peer failed, and this is what it reported. `suspect` is not set.
     std::function<void(int rank, GroupFailure failure)> failed;
+    // The peer has left in good order.
+    std::function<void(int rank)> left;
     // The moment given to set_alarm() has come.
     std::function<void()> alarm;
     // A peer asks; returns the answer. Must not wait for anything.

@@ -56,6 +56,7 @@ struct Member {
         {.lost = [this](int rank, PeerWatch::Loss,
                         const std::string& how) { lost.set(std::to_string(rank) + " " + how); },
          .failed = [this](int, GroupFailure failure) { failed.set(std::move(failure)); },
+         .left = [](int) {},
          .alarm = [this] { alarm.set(true); },
          .asked = [](std::string_view question) { return "re: " + std::string(question); }});
     ASSERT_TRUE(status.ok());

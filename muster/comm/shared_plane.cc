@@ -39,15 +39,20 @@ size_t SharedPlane::data_bytes(int size) {
   return kSlots * unit_bytes(size) * (static_cast<size_t>(size) + 1);
 }
 
-SharedPlane::SharedPlane(int rank, int size, std::unique_ptr<SharedSegment> own)
-    : rank_(rank), size_(size), segments_(static_cast<size_t>(size)) {
-  segments_[static_cast<size_t>(rank)] = std::move(own);
+SharedPlane::SharedPlane(int place, std::vector<int> members, std::unique_ptr<SharedSegment> own)
+    : members_(std::move(members)),
+      rank_(place),
+      size_(static_cast<int>(members_.size())),
+      segments_(members_.size()) {
+  segments_[static_cast<size_t>(place)] = std::move(own);
 }
 
-std::unique_ptr<SharedPlane> SharedPlane::create(int rank, int size) {
-  auto own = SharedSegment::create(data_bytes(size));
+std::unique_ptr<SharedPlane> SharedPlane::create(int rank, std::vector<int> members) {
+  auto own = SharedSegment::create(data_bytes(static_cast<int>(members.size())));
   if (own == nullptr) return nullptr;
-  return std::unique_ptr<SharedPlane>(new SharedPlane(rank, size, std::move(own)));
+  const auto place = std::ranges::find(members, rank) - members.begin();
+  return std::unique_ptr<SharedPlane>(
+      new SharedPlane(static_cast<int>(place), std::move(members), std::move(own)));
 }
 
 std::string SharedPlane::address() const {
@@ -55,13 +60,20 @@ std::string SharedPlane::address() const {
 }
 
 bool SharedPlane::open(int rank, std::string_view address) {
-  auto& slot = segments_[static_cast<size_t>(rank)];
+  const auto place = std::ranges::find(members_, rank) - members_.begin();
+  auto& slot = segments_[static_cast<size_t>(place)];
   slot = SharedSegment::open(address, data_bytes(size_));
   return slot != nullptr;
 }
 
 void SharedPlane::close() {
   closed_.store(true, std::memory_order_seq_cst);
+  segment(rank_).ring();
+}
+
+void SharedPlane::note_left(int rank) {
+  int nobody = kNobody;
+  left_.compare_exchange_strong(nobody, rank, std::memory_order_seq_cst);
   segment(rank_).ring();
 }
 
@@ -75,11 +87,17 @@ void SharedPlane::leave() {
 // One call.
 class SharedPlane::Run {
  public:
-  Run(SharedPlane& plane, const Operation& op, std::byte* data, std::atomic<int>& waits_for)
+  // What the call is to its operation: all of it, or only the beginning, which no member of the
+  // group can have finished without this one.
+  enum class Extent { kAll, kBeginning };
+  Run(SharedPlane& plane, const Operation& op, std::byte* data, std::atomic<int>& waits_for,
+      Extent extent, bool to_first = false)
       : p_(plane),
         op_(op),
         data_(data),
         waits_for_(waits_for),
+        extent_(extent),
+        results_here_(!to_first || plane.rank_ == 0),
         first_(plane.blocks_),
         parity_(plane.calls_++ % 2),
         adds_(op.kind == OpKind::kAllreduce || op.kind == OpKind::kReduceScatter),
@@ -88,13 +106,13 @@ class SharedPlane::Run {
     own().header().calls[parity_] = call_of(op);
   }
 
-  // Everybody shows everything. Also a barrier, with nothing to show.
-  End whole() {
+  // Everybody shows everything, or nothing, as in a barrier.
+  End whole(size_t bytes) {
     if (!room_to_stage(0)) return end_;
-    if (op_.bytes() > 0) std::memcpy(own_slot(0), data_, op_.bytes());
+    if (bytes > 0) std::memcpy(own_slot(0), data_, bytes);
     publish(own().header().staged, 1);
     if (!all(&SharedSegment::Header::staged, 1) || !compare()) return end_;
-    add_whole();
+    if (bytes > 0 && results_here_) add_whole();
     publish(own().header().reduced, 1);
     publish(own().header().copied, 1);
     p_.blocks_ += 1;
@@ -153,14 +171,19 @@ class SharedPlane::Run {
       if (reached(counter, target)) return true;
       pause();
     }
-    waits_for_.store(rank, std::memory_order_relaxed);
+    waits_for_.store(p_.members_[static_cast<size_t>(rank)], std::memory_order_relaxed);
     auto& bell = own().header().bell.value;
     while (true) {
       const uint32_t seen = bell.load(std::memory_order_seq_cst);
       // In this order: the counters were final when it left.
       const bool left = p_.segment(rank).header().left.value.load(std::memory_order_acquire) != 0;
+      const int anyone = p_.left_.load(std::memory_order_acquire);
       if (reached(counter, target)) return true;
       if (left) return ended({Outcome::kLeft, rank});
+      if (extent_ == Extent::kBeginning && anyone != kNobody) {
+        end_ = {Outcome::kLeft, anyone};
+        return false;
+      }
       if (p_.closed_.load(std::memory_order_seq_cst)) return ended({Outcome::kClosed, rank});
       if (std::chrono::steady_clock::now() >= op_.deadline) return ended({Outcome::kLate, rank});
       own().wait_bell(seen, op_.deadline);
@@ -175,6 +198,7 @@ class SharedPlane::Run {
   }
   bool ended(End end) {
     end_ = end;
+    end_.peer = p_.members_[static_cast<size_t>(end.peer)];
     return false;
   }
   // The slot of a block may be used once nobody needs what was there before.
@@ -192,7 +216,6 @@ class SharedPlane::Run {
 
   // In the order of ranks, so that all get the same bits also of floats.
   void add_whole() {
-    if (op_.count == 0) return;
     const auto term = [&](int rank) { return slot(rank, 0); };
     std::memcpy(data_, term(0), op_.bytes());
     for (int r = 1; r < p_.size_; ++r) reduce_into(op_.reduction, data_, term(r), op_.count);
@@ -228,7 +251,7 @@ class SharedPlane::Run {
   }
 
   bool copy(uint32_t block) {
-    const bool distribute = op_.kind != OpKind::kReduceScatter;
+    const bool distribute = op_.kind != OpKind::kReduceScatter && results_here_;
     if (distribute && !all(&SharedSegment::Header::reduced, block + 1)) return false;
     for (int k = 1; distribute && k < p_.size_; ++k) {
       const Part theirs = share(peer(k), block);
@@ -243,8 +266,10 @@ class SharedPlane::Run {
   const Operation& op_;
   std::byte* const data_;
   std::atomic<int>& waits_for_;
-  const uint32_t first_;   // blocks before this call
-  const uint32_t parity_;  // of this call
+  const Extent extent_;
+  const bool results_here_;  // this member gets what others have added up
+  const uint32_t first_;     // blocks before this call
+  const uint32_t parity_;    // of this call
   const bool adds_;
   const size_t cell_;  // bytes of what is cut no further: an element, or a byte if nothing is added
   const size_t step_;  // cells of a part in a block
@@ -253,9 +278,24 @@ class SharedPlane::Run {
 
 SharedPlane::End SharedPlane::run(const Operation& op, std::byte* data,
                                   std::atomic<int>& waits_for) {
-  Run run(*this, op, data, waits_for);
+  if (op.kind == OpKind::kBarrier) return meet_again(op, waits_for);
+  Run run(*this, op, data, waits_for, Run::Extent::kAll);
   const bool small = op.kind == OpKind::kAllreduce && op.bytes() <= kWhole;
-  return small || op.kind == OpKind::kBarrier ? run.whole() : run.parts();
+  return small ? run.whole(op.bytes()) : run.parts();
+}
+
+SharedPlane::End SharedPlane::reduce_to_first(const Operation& op, std::byte* data,
+                                              std::atomic<int>& waits_for) {
+  Run run(*this, op, data, waits_for, Run::Extent::kBeginning, true);
+  return op.bytes() <= kWhole ? run.whole(op.bytes()) : run.parts();
+}
+
+SharedPlane::End SharedPlane::meet(const Operation& op, std::atomic<int>& waits_for) {
+  return Run(*this, op, nullptr, waits_for, Run::Extent::kBeginning).whole(0);
+}
+
+SharedPlane::End SharedPlane::meet_again(const Operation& op, std::atomic<int>& waits_for) {
+  return Run(*this, op, nullptr, waits_for, Run::Extent::kAll).whole(0);
 }
 
 }  // namespace muster::comm

@@ -1,4 +1,4 @@
-// Collectives between members on one machine, through shared memory.
+// Collectives between the members on one host, through shared memory.
 //
 // Sending to oneself over TCP costs two copies in the kernel, system calls and wake-ups, all of
 // which take processor time from the lanes when no core is idle. Here the data is cut into blocks,
@@ -40,17 +40,29 @@ class SharedPlane {
     Call theirs = {};  // kDisagree
   };
 
-  // None if this system does not give shared memory.
-  static std::unique_ptr<SharedPlane> create(int rank, int size);
+  // Between `members` (ranks of a group, ascending), of which `rank` is one. None if this system
+  // does not give shared memory.
+  static std::unique_ptr<SharedPlane> create(int rank, std::vector<int> members);
 
   // For the peers.
   std::string address() const;
-  // False: that peer is on another machine or cannot be seen; then the plane is of no use.
+  // False: that peer's memory cannot be opened; then the plane is of no use.
   bool open(int rank, std::string_view address);
 
-  // Any collective. `waits_for` is kept at the rank that the call waits for.
+  // Any collective. The root of a broadcast and the parts of data are by place among the members,
+  // not by rank; `waits_for` is kept at the rank that the call waits for.
   End run(const Operation& op, std::byte* data, std::atomic<int>& waits_for);
+  // An allreduce whose result only the first of the members gets; the data of the others is
+  // undefined afterwards.
+  End reduce_to_first(const Operation& op, std::byte* data, std::atomic<int>& waits_for);
+  // Return when all members have called it for the same operation; move no data. meet() is for the
+  // beginning of operations that nobody finishes before all members of the group have begun them.
+  End meet(const Operation& op, std::atomic<int>& waits_for);
+  End meet_again(const Operation& op, std::atomic<int>& waits_for);
 
+  // A member of the group, here or elsewhere, has left. reduce_to_first() and meet() then end with
+  // kLeft if they still wait. From any thread.
+  void note_left(int rank);
   // Ends the call that is under way and all later ones. From any thread.
   void close();
   // Tells the others not to wait for this member any more.
@@ -58,16 +70,18 @@ class SharedPlane {
 
  private:
   class Run;
-  SharedPlane(int rank, int size, std::unique_ptr<SharedSegment> own);
+  SharedPlane(int place, std::vector<int> members, std::unique_ptr<SharedSegment> own);
   static size_t unit_bytes(int size);
   static size_t data_bytes(int size);
-  SharedSegment& segment(int rank) { return *segments_[static_cast<size_t>(rank)]; }
+  SharedSegment& segment(int place) { return *segments_[static_cast<size_t>(place)]; }
 
-  const int rank_;
+  const std::vector<int> members_;
+  const int rank_;  // here and below: the place among the members
   const int size_;
   std::vector<std::unique_ptr<SharedSegment>> segments_;
   std::atomic<bool> closed_{false};
-  uint32_t blocks_ = 0;  // of all calls so far, the same on all members
+  std::atomic<int> left_{kNobody};  // the first of which note_left() told
+  uint32_t blocks_ = 0;             // of all calls so far, the same on all members
   uint32_t calls_ = 0;
 };
 

@@ -39,6 +39,12 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 
 }  // namespace
 
+std::string host_id() {
+  struct stat shm{};
+  const bool there = ::stat("/dev/shm", &shm) == 0;
+  return fmt::format("{}:{:x}", boot_id(), there ? static_cast<uint64_t>(shm.st_dev) : 0);
+}
+
 SharedSegment::SharedSegment(Fd fd, void* memory, size_t length)
     : fd_(std::move(fd)), memory_(memory), length_(length) {}
 

@@ -19,6 +19,11 @@
 
 namespace muster::comm {
 
+// Which host this process is on: processes with the same value can share memory. It is made of the
+// running kernel's id and of what /dev/shm is, which a container has for itself: two containers on
+// one machine are two hosts.
+std::string host_id();
+
 class SharedSegment {
  public:
   // A number on a cache line of its own, as others look at it all the time.
