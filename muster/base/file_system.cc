@@ -63,17 +63,24 @@ class PosixWritableFile final : public WritableFile {
 };
 
 // From where it stands. `size`: a guess of how much that is.
-Result<std::string> read_to_end(int fd, const std::string& path, size_t size) {
+constexpr size_t kReadPart = 8 << 20;
+
+// `progress`: called after each part that was read; may be empty.
+Result<std::string> read_to_end(int fd, const std::string& path, size_t size,
+                                const std::function<void()>& progress = {}) {
   // One byte more lets a right guess see the end without growing.
   std::string contents(size + 1, '\0');
   size_t filled = 0;
   while (true) {
     if (filled == contents.size()) contents.resize(2 * filled);
-    const ssize_t got = ::read(fd, contents.data() + filled, contents.size() - filled);
+    const size_t most = progress ? kReadPart : contents.size() - filled;
+    const ssize_t got =
+        ::read(fd, contents.data() + filled, std::min(most, contents.size() - filled));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return file_error(errno, "read", path);
     if (got == 0) break;
     filled += static_cast<size_t>(got);
+    if (progress) progress();
   }
   contents.resize(filled);
   return contents;
@@ -90,10 +97,20 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::string> read(const std::string& path) override {
-    return read_end(path, std::numeric_limits<size_t>::max());
+    return read_last(path, std::numeric_limits<size_t>::max(), {});
+  }
+
+  Result<std::string> read_in_parts(const std::string& path,
+                                    const std::function<void()>& progress) override {
+    return read_last(path, std::numeric_limits<size_t>::max(), progress);
   }
 
   Result<std::string> read_end(const std::string& path, size_t most) override {
+    return read_last(path, most, {});
+  }
+
+  static Result<std::string> read_last(const std::string& path, size_t most,
+                                       const std::function<void()>& progress) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return file_error(errno, "open", path);
     // Straight into the result: snapshots are large. The size is only a guess: a directory's is
@@ -105,7 +122,7 @@ class PosixFileSystem final : public FileSystem {
       ::lseek(fd, static_cast<off_t>(size - most), SEEK_SET);
       size = most;
     }
-    auto contents = read_to_end(fd, path, size);
+    auto contents = read_to_end(fd, path, size, progress);
     ::close(fd);
     if (contents.ok() && contents->size() > most) contents->erase(0, contents->size() - most);
     return contents;
@@ -187,6 +204,13 @@ Status write_and_rename(FileSystem& fs, const std::string& aside, const std::str
 }
 
 }  // namespace
+
+Result<std::string> FileSystem::read_in_parts(const std::string& path,
+                                              const std::function<void()>& progress) {
+  auto contents = read(path);
+  if (progress) progress();
+  return contents;
+}
 
 Result<std::string> FileSystem::read_end(const std::string& path, size_t most) {
   MUSTER_TRY(auto contents, read(path));

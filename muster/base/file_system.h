@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,11 @@ class FileSystem {
   // The last `most` bytes, or all of them if they are fewer. Where nothing better is known, all is
   // read and cut.
   virtual Result<std::string> read_end(const std::string& path, size_t most);
+  // Like read(), and calls `progress` whenever a part has been read: a file may be large and the
+  // disk slow, and a caller wants to tell that from one that hangs. Where nothing better is known,
+  // once.
+  virtual Result<std::string> read_in_parts(const std::string& path,
+                                            const std::function<void()>& progress);
   // Replaces `to` if it is there; atomic, also for a crash, once sync_directory(parent) has
   // returned.
   virtual Status rename(const std::string& from, const std::string& to) = 0;

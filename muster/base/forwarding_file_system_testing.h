@@ -22,6 +22,10 @@ class ForwardingFileSystem : public FileSystem {
     return to_.open_to_append(path);
   }
   Result<std::string> read(const std::string& path) override { return to_.read(path); }
+  Result<std::string> read_in_parts(const std::string& path,
+                                    const std::function<void()>& progress) override {
+    return to_.read_in_parts(path, progress);
+  }
   Result<std::string> read_end(const std::string& path, size_t most) override {
     return to_.read_end(path, most);
   }

@@ -327,7 +327,7 @@ Result<Snapshot> SnapshotStore::read(const Candidate& candidate) {
     }
     const std::string file = directory + "/" + name;
     if (!fs_.exists(file)) return damaged(directory, fmt::format("{} is missing", name));
-    MUSTER_TRY(std::string bytes, fs_.read(file));
+    MUSTER_TRY(std::string bytes, fs_.read_in_parts(file, progress_));
     if (bytes.size() != expected->second.first) {
       return damaged(directory, fmt::format("{} has {} bytes instead of {}", name, bytes.size(),
                                             expected->second.first));

@@ -75,7 +75,8 @@ struct SnapshotInfo {
 class SnapshotStore {
  public:
   // Keeps the newest `keep` (at least 1) and, if `keep_best`, the best. The directory is made when
-  // it is needed. `progress`: safetensors.h; called from the thread that writes.
+  // it is needed. `progress`: called whenever a part was written or read, from the thread that does
+  // it.
   SnapshotStore(FileSystem& fs, std::string directory, int keep, bool keep_best,
                 std::function<void()> progress = {});
 

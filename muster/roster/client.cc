@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "muster/base/thread.h"
-#include "muster/roster/registrar.h"
 #include "muster/roster/wire/stream.h"
 #include "muster/roster/wire/wire.h"
 
@@ -19,19 +17,15 @@ namespace muster::roster {
 
 using namespace std::chrono_literals;
 
-class Client::Line final : public wire::Stream::Listener {
+class Client::Connection final : public wire::Stream::Listener {
  public:
-  Line(ClientOptions options, const Clock& clock)
-      : clock_(clock), options_(std::move(options)), random_(std::random_device{}()) {
-    key_ = options_.join.key;
-    key_.incarnation = draw();
-    interval_ = options_.heartbeat;
-    backoff_ = options_.least_backoff;
-    next_try_ = next_beat_ = clock.now();
-    thread_ = Thread("roster-client", [this] { run(); });
-  }
+  Connection(ClientOptions options, const Clock& clock)
+      : clock_(clock),
+        options_(std::move(options)),
+        follower_(options_.follower, clock.now()),
+        thread_("roster-client", [this] { run(); }) {}
 
-  ~Line() override {
+  ~Connection() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -42,116 +36,70 @@ class Client::Line final : public wire::Stream::Listener {
     thread_.join();
   }
 
-  // ---- For the worker's threads.
-
-  WorkerKey key() const {
+  // For what orders nothing: it is called for every lane.
+  template <typename Look>
+  auto look(Look body) {
     const std::lock_guard lock(mutex_);
-    return key_;
-  }
-  RosterPtr newest() const {
-    const std::lock_guard lock(mutex_);
-    return newest_;
-  }
-  bool connected() const {
-    const std::lock_guard lock(mutex_);
-    return welcome_;
-  }
-  std::string reason() const {
-    const std::lock_guard lock(mutex_);
-    return reason_;
+    return body(follower_);
   }
 
-  Tiding wait(RosterNumber than, Duration timeout, bool until_released) {
+  // Changes the Follower, and carries out what it orders.
+  template <typename Use>
+  auto use(Use body) {
+    const std::lock_guard lock(mutex_);
+    if constexpr (std::is_void_v<decltype(body(follower_, Moment{}))>) {
+      body(follower_, clock_.now());
+      carry_out();
+    } else {
+      auto result = body(follower_, clock_.now());
+      carry_out();
+      return result;
+    }
+  }
+
+  Instruction next(Duration timeout) {
+    const Moment until = clock_.now() + timeout;
     std::unique_lock lock(mutex_);
-    Tiding tiding = Tiding::kTimeout;
-    changed_.wait_for(lock, timeout, [&] {
-      if (standing_ == Standing::kEnded) {
-        tiding = finished_ ? Tiding::kFinished : Tiding::kStopped;
-      } else if (standing_ == Standing::kOut) {
-        tiding = Tiding::kOut;
-      } else if (standing_ == Standing::kRefused) {
-        tiding = Tiding::kRefused;
-      } else if (until_released && released_) {
-        tiding = Tiding::kReleased;
-      } else if (!until_released && newest_->number > than) {
-        tiding = Tiding::kRoster;
-      } else {
-        return false;
-      }
-      return true;
-    });
-    return tiding;
+    while (true) {
+      const Moment now = clock_.now();
+      Instruction instruction = follower_.next(now);
+      carry_out();
+      if (instruction.kind != Instruction::Kind::kWait || now >= until) return instruction;
+      changed_.wait_for(lock, until - now);
+    }
   }
 
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
+  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
                                             const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    offer_ = Offer{roster, std::move(blob), std::nullopt};
-    send_offer();
-    const auto over = [&] {
-      return offer_->answer || newest_->number > roster || standing_ != Standing::kUp;
-    };
-    changed_.wait_for(lock, stop, timeout, over);
-    const Offer offer = *std::exchange(offer_, std::nullopt);
-    if (offer.answer && offer.answer->blobs) return *offer.answer->blobs;
-    if (standing_ == Standing::kEnded) return Error(ErrorKind::kIo, "the job is over: {}", reason_);
-    if (standing_ != Standing::kUp) return Error(ErrorKind::kIo, "this worker is out: {}", reason_);
-    if (newest_->number > roster) {
-      return Error(ErrorKind::kIo, "roster {} has taken the place of {}: {}",
-                   sequence_of(newest_->number), sequence_of(roster), newest_->reason);
+    addresses_ = {};
+    // The order to abort may have come before this call.
+    if (aborted_ != roster) {
+      follower_.offer(clock_.now(), roster, std::move(blob));
+      carry_out();
+      changed_.wait(lock, stop, [&] { return addresses_.roster == roster || aborted_ == roster; });
     }
-    if (offer.answer) return Error(ErrorKind::kIo, "{}", offer.answer->reason);
-    if (stop.stop_requested()) {
-      return Error(ErrorKind::kInterrupted, "the exchange of addresses was stopped");
-    }
-    return Error(ErrorKind::kIo,
-                 "not all members of roster {} gave their addresses within {:.1f} s",
-                 sequence_of(roster), seconds(timeout));
-  }
-
-  // Changes what heartbeats say; sends one at once if `change` says that it matters.
-  template <typename Change>
-  void update(Change change) {
-    const std::lock_guard lock(mutex_);
-    if (change(beat_)) send_beat();
-  }
-
-  void ask_in_again() {
-    const std::lock_guard lock(mutex_);
-    if (standing_ != Standing::kOut) return;
-    standing_ = Standing::kUp;
-    reason_.clear();
-    key_.incarnation = draw();
-    const bool leaving = beat_.leaving;
-    beat_ = {};
-    beat_.leaving = leaving;
-    next_try_ = clock_.now();
-    wake();
+    if (addresses_.roster == roster) return *addresses_.blobs;
+    if (aborted_ == roster) return Error(ErrorKind::kIo, "{}", abort_reason_);
+    return Error(ErrorKind::kInterrupted, "the exchange of addresses was stopped");
   }
 
  private:
-  enum class Standing : uint8_t { kUp, kOut, kRefused, kEnded };
-  struct Offer {
-    RosterNumber roster = 0;
-    std::string blob;
-    std::optional<Addresses> answer;
-  };
-
-  uint64_t draw() { return std::uniform_int_distribution<uint64_t>(1)(random_); }
-
   // ---- The client's thread.
 
   void run() {
     std::unique_lock lock(mutex_);
     while (!stopping_ || stream_ || !past_.empty() || alarm_set_) {
       if (!stopping_) {
-        attend();
+        follower_.tick(clock_.now());
+        carry_out();
       } else if (stream_ && clock_.now() >= stop_by_) {
         stream_->cancel();
       }
       const auto deadline =
           std::chrono::system_clock::now() +
           std::chrono::duration_cast<std::chrono::system_clock::duration>(pause());
+      call_back(lock);
       lock.unlock();
       void* tag = nullptr;
       bool ok = false;
@@ -165,7 +113,6 @@ class Client::Line final : public wire::Stream::Listener {
         }
       }
       std::erase_if(past_, [](const auto& stream) { return stream->idle(); });
-      call_back(lock);
     }
     lock.unlock();
     queue_.Shutdown();
@@ -175,25 +122,26 @@ class Client::Line final : public wire::Stream::Listener {
     }
   }
 
-  // What time asks for: connecting, heartbeats.
-  void attend() {
-    const Moment now = clock_.now();
-    if (!stream_ && standing_ == Standing::kUp && now >= next_try_) {
-      const auto& addresses = options_.addresses;
-      stream_ =
-          std::make_unique<wire::Stream>(addresses[tries_++ % addresses.size()], queue_, *this);
-    }
-    if (welcome_ && now >= next_beat_) send_beat();
-  }
-
   Duration pause() const {
     const Moment now = clock_.now();
     if (stopping_) return std::max<Duration>(stop_by_ - now, 1ms);
-    Duration result = 1h;
-    if (welcome_) result = std::min(result, next_beat_ - now);
-    if (!stream_ && standing_ == Standing::kUp) result = std::min(result, next_try_ - now);
-    return std::max<Duration>(result, 0ns) + 1us;
+    const auto wake = follower_.wake();
+    return wake ? std::max<Duration>(*wake - now, 0ns) + 1us : Duration{1h};
   }
+
+  void call_back(std::unique_lock<std::mutex>& lock) {
+    const auto aborts = std::exchange(aborts_, {});
+    const auto stuck = std::exchange(stuck_, std::nullopt);
+    if (aborts.empty() && !stuck) return;
+    lock.unlock();
+    for (const Abort& abort : aborts) {
+      if (options_.on_abort) options_.on_abort(abort.roster, abort.reason);
+    }
+    if (stuck && options_.on_stuck) options_.on_stuck(*stuck);
+    lock.lock();
+  }
+
+  // ---- With the mutex held.
 
   // Another thread has changed what the client's thread waits for.
   void wake() {
@@ -202,133 +150,60 @@ class Client::Line final : public wire::Stream::Listener {
     alarm_.Set(&queue_, std::chrono::system_clock::now(), nullptr);
   }
 
-  void call_back(std::unique_lock<std::mutex>& lock) {
-    const auto rosters = std::exchange(news_, {});
-    const auto out = std::exchange(out_news_, std::nullopt);
-    const auto ended = std::exchange(ended_news_, std::nullopt);
-    if (rosters.empty() && !out && !ended) return;
-    lock.unlock();
-    if (options_.on_roster) {
-      for (const RosterPtr& roster : rosters) options_.on_roster(roster);
+  void carry_out() {
+    for (FollowerAction& action : follower_.take_actions()) {
+      std::visit([this](auto& one) { carry_out(one); }, action);
     }
-    if (out && options_.on_out) options_.on_out(*out);
-    if (ended && options_.on_ended) options_.on_ended(*ended);
-    lock.lock();
+    changed_.notify_all();
+    // This may be the worker's thread: heartbeats and reconnections may be due earlier now.
+    const auto due = follower_.wake();
+    if (due && (!woken_for_ || *due < *woken_for_)) wake();
+    woken_for_ = due;
   }
-
-  // ---- With the mutex held.
+  void carry_out(Connect&) {
+    const auto& addresses = options_.addresses;
+    if (stopping_) return;
+    stream_ = std::make_unique<wire::Stream>(addresses[tries_++ % addresses.size()], queue_, *this);
+  }
+  void carry_out(Disconnect&) {
+    if (!stream_) return;
+    stream_->cancel();
+    past_.push_back(std::move(stream_));
+  }
+  void carry_out(Send& send) {
+    if (!stream_) return;
+    v1::FromWorker message;
+    to_wire(send.message, message);
+    stream_->send(message);
+  }
+  void carry_out(Abort& abort) {
+    aborted_ = abort.roster;
+    abort_reason_ = abort.reason;
+    aborts_.push_back(std::move(abort));
+    wake();
+  }
+  void carry_out(AddressesReady& ready) { addresses_ = std::move(ready); }
+  void carry_out(ExitStuck& stuck) { stuck_ = std::move(stuck.reason); }
 
   void on_open(wire::Stream& stream) override {
-    streamed_ = {};
-    // It may have been in a roster that never reached it, and be out by now. A worker that holds
-    // none asks in as another each time, so it need not know.
-    if (newest_->number == 0) key_.incarnation = draw();
-    JoinRequest request = options_.join;
-    request.key = key_;
-    request.held = *newest_;
-    request.highest = highest_;
-    v1::FromWorker message;
-    to_wire(request, *message.mutable_join());
-    stream.send(message);
+    if (&stream != stream_.get()) return;
+    follower_.connected(clock_.now());
+    carry_out();
   }
 
   void on_broken(wire::Stream& stream) override {
     if (&stream != stream_.get()) return;
     past_.push_back(std::move(stream_));
-    welcome_ = false;
-    // A spread of one half, so that a thousand workers do not come back in step.
-    const auto spread = std::uniform_real_distribution<double>(0.75, 1.25)(random_);
-    next_try_ = clock_.now() +
-                Duration{static_cast<int64_t>(static_cast<double>(backoff_.count()) * spread)};
-    backoff_ = std::min(2 * backoff_, options_.longest_backoff);
-    changed_.notify_all();
+    follower_.disconnected(clock_.now());
+    carry_out();
   }
 
   void on_message(wire::Stream& stream, v1::ToWorker&& message) override {
     if (&stream != stream_.get()) return;
-    switch (message.message_case()) {
-      case v1::ToWorker::kWelcome:
-        welcome_ = true;
-        backoff_ = options_.least_backoff;
-        if (message.welcome().heartbeat_ns() > 0)
-          interval_ = Duration{message.welcome().heartbeat_ns()};
-        send_beat();
-        send_offer();
-        break;
-      case v1::ToWorker::kRefused:
-        reason_ = message.refused().reason();
-        if (!message.refused().retry()) standing_ = Standing::kRefused;
-        stream.cancel();
-        break;
-      case v1::ToWorker::kOut:
-        go_out(message.out().reason());
-        stream.cancel();
-        break;
-      case v1::ToWorker::kRoster:
-        take_roster(stream, from_wire(message.roster()));
-        break;
-      case v1::ToWorker::kAddresses: {
-        Addresses addresses = from_wire(std::move(*message.mutable_addresses()));
-        if (offer_ && offer_->roster == addresses.roster) offer_->answer = std::move(addresses);
-        break;
-      }
-      case v1::ToWorker::kReleased:
-        released_ = true;
-        break;
-      case v1::ToWorker::kEnded:
-        standing_ = Standing::kEnded;
-        finished_ = message.ended().finished();
-        reason_ = message.ended().reason();
-        welcome_ = false;
-        ended_news_ = Ended{finished_, reason_};
-        stream.cancel();
-        break;
-      case v1::ToWorker::MESSAGE_NOT_SET:
-        break;
+    if (const auto known = from_wire(std::move(message))) {
+      follower_.received(clock_.now(), *known);
+      carry_out();
     }
-    changed_.notify_all();
-  }
-
-  void go_out(const std::string& reason) {
-    standing_ = Standing::kOut;
-    reason_ = reason;
-    welcome_ = released_ = false;
-    newest_ = std::make_shared<const Roster>();
-    out_news_ = reason;
-  }
-
-  void take_roster(wire::Stream& stream, const RosterDiff& diff) {
-    auto next = apply(streamed_, diff);
-    if (!next.ok()) {
-      // Not what was sent: begin again, and all of it will come.
-      stream.cancel();
-      return;
-    }
-    streamed_ = std::move(*next);
-    // A coordinator that does not know ours yet: it will, from our heartbeat.
-    if (streamed_.number <= newest_->number) return;
-    newest_ = std::make_shared<const Roster>(streamed_);
-    highest_ = std::max(highest_, streamed_.number);
-    news_.push_back(newest_);
-    send_beat();
-  }
-
-  void send_beat() {
-    next_beat_ = clock_.now() + interval_;
-    if (!welcome_) return;
-    beat_.known = newest_->number;
-    beat_.sequence = ++beats_;
-    v1::FromWorker message;
-    to_wire(beat_, *message.mutable_heartbeat());
-    stream_->send(message);
-  }
-
-  void send_offer() {
-    if (!welcome_ || !offer_ || offer_->answer) return;
-    v1::FromWorker message;
-    message.mutable_addresses()->set_roster(offer_->roster);
-    message.mutable_addresses()->set_blob(offer_->blob);
-    stream_->send(message);
   }
 
   const Clock& clock_;
@@ -337,115 +212,91 @@ class Client::Line final : public wire::Stream::Listener {
 
   mutable std::mutex mutex_;  // all below
   std::condition_variable_any changed_;
-  std::mt19937_64 random_;
+  Follower follower_;
   bool stopping_ = false;
   Moment stop_by_;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
+  std::optional<Moment> woken_for_;                  // what the client's thread waits for at most
   std::unique_ptr<wire::Stream> stream_;             // null: none, or none yet
   std::vector<std::unique_ptr<wire::Stream>> past_;  // broken, with operations still out
   size_t tries_ = 0;
-  Moment next_try_;
-  Duration backoff_{0};
-
-  WorkerKey key_;
-  Standing standing_ = Standing::kUp;
-  std::string reason_;
-  bool welcome_ = false;
-  bool released_ = false;
-  bool finished_ = false;  // with kEnded
-  Roster streamed_;        // the base of the next difference in this stream
-  RosterPtr newest_ = std::make_shared<const Roster>();
-  RosterNumber highest_ = 0;
-  Heartbeat beat_;
-  uint64_t beats_ = 0;
-  Duration interval_{0};
-  Moment next_beat_;
-  std::optional<Offer> offer_;
-  std::vector<RosterPtr> news_;  // for on_roster
-  std::optional<std::string> out_news_;
-  std::optional<Ended> ended_news_;
+  AddressesReady addresses_;  // of the last exchange that was complete
+  RosterNumber aborted_ = 0;  // the last roster whose group was to be aborted
+  std::string abort_reason_;
+  std::vector<Abort> aborts_;  // for on_abort
+  std::optional<std::string> stuck_;
 
   Thread thread_;
 };
 
-Client::Client(std::unique_ptr<Line> line) : line_(std::move(line)) {}
+Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 Client::~Client() = default;
 
 Result<std::unique_ptr<Client>> Client::start(ClientOptions options, const Clock& clock) {
   if (options.addresses.empty())
     return Error(ErrorKind::kUsage, "no address of a coordinator is given");
-  return std::unique_ptr<Client>(new Client(std::make_unique<Line>(std::move(options), clock)));
+  if (options.follower.seed == 0) {
+    std::random_device random;
+    options.follower.seed = uint64_t{random()} << 32 | random();
+  }
+  return std::unique_ptr<Client>(
+      new Client(std::make_unique<Connection>(std::move(options), clock)));
 }
 
-WorkerKey Client::key() const { return line_->key(); }
-RosterPtr Client::newest() const { return line_->newest(); }
-bool Client::connected() const { return line_->connected(); }
-std::string Client::reason() const { return line_->reason(); }
-
-Tiding Client::wait(RosterNumber than, Duration timeout, bool until_released) {
-  return line_->wait(than, timeout, until_released);
-}
+Instruction Client::next(Duration timeout) { return connection_->next(timeout); }
 
 Result<std::vector<std::string>> Client::exchange(RosterNumber roster, std::string blob,
-                                                  Duration timeout, const std::stop_token& stop) {
-  return line_->exchange(roster, std::move(blob), timeout, stop);
+                                                  const std::stop_token& stop) {
+  return connection_->exchange(roster, std::move(blob), stop);
+}
+
+void Client::formed(RosterNumber roster) {
+  connection_->use([&](Follower& follower, Moment now) { follower.formed(now, roster); });
+}
+
+void Client::failed(RosterNumber roster, const std::string& suspect, const std::string& trouble) {
+  connection_->use(
+      [&](Follower& follower, Moment now) { follower.failed(now, roster, suspect, trouble); });
+}
+
+uint8_t Client::commit_byte() const {
+  return connection_->look([](Follower& follower) { return follower.commit_byte(); });
+}
+
+bool Client::committed(uint64_t step, double lane_seconds, uint8_t agreed) {
+  return connection_->use([&](Follower& follower, Moment now) {
+    return follower.committed(now, step, lane_seconds, agreed);
+  });
 }
 
 void Client::set_activity(Activity activity) {
-  line_->update([&](Heartbeat& beat) {
-    const bool done = activity == Activity::kDone && beat.activity != activity;
-    beat.activity = activity;
-    ++beat.progress;
-    return done;
-  });
-}
-
-void Client::set_group(RosterNumber roster, Activity activity) {
-  line_->update([&](Heartbeat& beat) {
-    const bool changed = std::exchange(beat.group, roster) != roster;
-    beat.activity = activity;
-    ++beat.progress;
-    return changed;
-  });
-}
-
-void Client::committed(uint64_t step, double lane_seconds) {
-  line_->update([&](Heartbeat& beat) {
-    beat.step = step;
-    beat.lane_seconds = lane_seconds;
-    ++beat.progress;
-    return false;
-  });
+  connection_->look([&](Follower& follower) { follower.set_activity(activity); });
 }
 
 void Client::progress() {
-  line_->update([](Heartbeat& beat) {
-    ++beat.progress;
-    return false;
-  });
-}
-
-void Client::broken(RosterNumber roster, const std::string& suspect, const std::string& trouble) {
-  line_->update([&](Heartbeat& beat) {
-    beat.group = 0;
-    beat.broken = roster;
-    beat.suspect = suspect;
-    beat.trouble = trouble;
-    beat.activity = Activity::kIdle;
-    ++beat.progress;
-    return true;
-  });
+  connection_->look([](Follower& follower) { follower.progress(); });
 }
 
 void Client::leave() {
-  line_->update([](Heartbeat& beat) { return !std::exchange(beat.leaving, true); });
+  connection_->use([](Follower& follower, Moment now) { follower.leave(now); });
 }
 
 void Client::finished() {
-  line_->update([](Heartbeat& beat) { return !std::exchange(beat.finished, true); });
+  connection_->use([](Follower& follower, Moment now) { follower.finished(now); });
 }
 
-void Client::ask_in_again() { line_->ask_in_again(); }
+WorkerKey Client::key() const {
+  return connection_->look([](Follower& follower) { return follower.key(); });
+}
+RosterPtr Client::newest() const {
+  return connection_->look([](Follower& follower) { return follower.newest(); });
+}
+bool Client::connected() const {
+  return connection_->look([](Follower& follower) { return follower.welcome(); });
+}
+std::string Client::reason() const {
+  return connection_->look([](Follower& follower) { return follower.reason(); });
+}
 
 }  // namespace muster::roster

@@ -1,19 +1,13 @@
-// A worker's line to the coordinator: asks in, sends heartbeats, brings rosters, exchanges
-// addresses.
+// A worker's connection to the coordinator: a Follower (follower.h) behind gRPC.
 //
-// The worker tells it how things are (activity, step, group) and asks it what to do; it never waits
-// for the coordinator except in wait() and exchange(). When the coordinator is gone the client
-// keeps looking for it, with back-off, and shows itself with the roster it holds; training goes on
-// meanwhile.
-//
-// Once the worker is out (wait() says kOut, on_out is called) its key is used up: the worker leaves
-// its group, and calls ask_in_again() when it is ready to be a joiner. That it must ask by itself
-// is on purpose: a worker whose own thread hangs shall not come back in by its client alone.
-//
-// Once the job has ended (wait() says kFinished or kStopped, on_ended is called) nothing follows.
+// The Follower decides; this carries out what it orders: opens connections, sends heartbeats,
+// brings rosters, aborts groups through on_abort. It never waits for the coordinator except in
+// next() and exchange(). While there is no coordinator it keeps trying to connect, and training
+// goes on.
 //
 // Threads: one, `roster-client`, which also calls the callbacks. gRPC has a few of its own beside
-// it. Never fork after start(). Safe for concurrent use.
+// it. Never fork after start(). Safe for concurrent use; next(), exchange(), formed(), failed() and
+// committed() belong to one thread, the worker's.
 #pragma once
 
 #include <functional>
@@ -24,79 +18,57 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
+#include "muster/roster/follower.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
 
-using RosterPtr = std::shared_ptr<const Roster>;
-
 struct ClientOptions {
   std::vector<std::string> addresses;  // of the coordinator; tried in turn
-  JoinRequest join;                    // the incarnation is drawn by the client, held is its own
-  Duration heartbeat = std::chrono::milliseconds(400);  // until the coordinator says another
-  Duration least_backoff = std::chrono::milliseconds(10);
-  Duration longest_backoff = std::chrono::milliseconds(500);
-  // Called in the client's thread, without any lock held; they must not wait. Meant for aborting a
-  // group the moment it is known to be broken (follow.h: why_abort).
-  std::function<void(const RosterPtr&)> on_roster;
-  std::function<void(const std::string& reason)> on_out;
-  std::function<void(const Ended& how)> on_ended;
-};
-
-enum class Tiding : uint8_t {
-  kRoster,    // there is a newer roster
-  kOut,       // this worker is out
-  kRefused,   // the coordinator will not have this worker: reason() says why
-  kReleased,  // it asked to leave, and nobody needs it any more
-  kFinished,  // the job is done, and what it leaves behind is saved: nobody needs it any more
-  kStopped,   // the job was ended before it was done: reason() says why
-  kTimeout,   // nothing of this
+  FollowerOptions follower;            // its seed is drawn by start() if it is 0
+  // Called in the client's thread, without any lock held; must not wait. The group of this roster,
+  // or the attempt to form it, is to be aborted.
+  std::function<void(RosterNumber roster, const std::string& reason)> on_abort;
+  // Called in the client's thread: this worker was removed because it hangs, and its own thread has
+  // not come back since. Ends the process.
+  std::function<void(const std::string& reason)> on_stuck;
 };
 
 class Client {
  public:
   static Result<std::unique_ptr<Client>> start(ClientOptions options, const Clock& clock);
-  // Closes the line. For the coordinator this worker is then gone, unless it was released.
+  // Closes the connection. For the coordinator this worker is then gone, unless it was released.
   ~Client();
 
-  // Of now. It may change until the first roster is here, and does with ask_in_again().
-  WorkerKey key() const;
-  // The newest roster; number 0 before the first, and from being out to being in again. Never null.
-  RosterPtr newest() const;
-  bool connected() const;
-  std::string reason() const;  // why it is out or refused, or how the job ended
+  // Waits until there is something to do, at most `timeout` (then kWait). See Follower::next().
+  Instruction next(Duration timeout);
 
-  // Waits until there is a newer roster than `than`, or something else to be told, or the time is
-  // over. kReleased is told only with `until_released`, and then a newer roster is not. kFinished
-  // and kStopped stay: the line is closed for good. A `timeout` of 0 looks without waiting.
-  Tiding wait(RosterNumber than, Duration timeout, bool until_released = false);
-
-  // Gives `blob` and gets everybody's, by rank: comm's Rendezvous for the group of `roster`. Fails
-  // as soon as `roster` is not the newest any more, a stop is requested, or the time is over. One
-  // at a time.
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob, Duration timeout,
+  // Gives `blob` and gets that of every member, by rank: comm's Rendezvous for the group of
+  // `roster`, which next() said to form. There is no time limit: the coordinator knows which member
+  // is missing, and replaces the roster if it hangs. Fails when that happens, when this worker is
+  // removed, or when a stop is requested.
+  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
                                             const std::stop_token& stop = {});
+  void formed(RosterNumber roster);
+  void failed(RosterNumber roster, const std::string& suspect, const std::string& trouble);
+  uint8_t commit_byte() const;
+  bool committed(uint64_t step, double lane_seconds, uint8_t agreed);
 
-  // How things are. Sent with the next heartbeat; group, broken, leaving, done and finished at
-  // once.
+  // From any thread.
   void set_activity(Activity activity);
-  void set_group(RosterNumber roster, Activity activity);  // 0: none
-  void committed(uint64_t step, double lane_seconds);
   void progress();
-  // The group of `roster` failed, or could not be formed. `suspect`: the id of the peer, or empty.
-  void broken(RosterNumber roster, const std::string& suspect, const std::string& trouble);
-  void leave();  // wants to go at a step boundary
-  // The job is done and what it leaves behind is saved. For the one who saved it: all others are
-  // told kFinished, wherever they are. So those who have nothing to save wait for that, or for
-  // another roster, if the one who should have saved it is lost.
+  void leave();
   void finished();
 
-  void ask_in_again();
+  WorkerKey key() const;
+  RosterPtr newest() const;  // never null; number 0: none
+  bool connected() const;    // the coordinator has answered, and the connection stands
+  std::string reason() const;
 
  private:
-  class Line;
-  explicit Client(std::unique_ptr<Line> line);
-  std::unique_ptr<Line> line_;
+  class Connection;
+  explicit Client(std::unique_ptr<Connection> connection);
+  std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace muster::roster

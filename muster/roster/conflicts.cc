@@ -23,9 +23,7 @@ std::vector<Conflict> conflicts_after(const State& state) {
     if (!reporter || reporter->beat.broken != number) continue;
     const std::string& suspect = reporter->beat.suspect;
     const WorkerState* other = suspect.empty() || suspect == id ? nullptr : member(suspect);
-    if (!other) continue;
-    const bool noticed = other->beat.broken == number;
-    if (!noticed || other->beat.suspect == id) pairs.insert(std::minmax(id, suspect));
+    if (other) pairs.insert(std::minmax(id, suspect));
   }
   std::vector<Conflict> result = state.conflicts;
   for (const auto& [a, b] : pairs) {

@@ -1,8 +1,9 @@
 // Workers that live but cannot work together: a cut link between two of them, say.
 //
-// When one member leaves a group that failed under it, all others fail as well and blame it, or
-// each other. Only two kinds of blame say something: of two who blame each other, and of one who
-// has not noticed anything itself. The others are echoes.
+// A worker reports a suspect only if it could not connect to that peer, or if the peer did not
+// answer (Heartbeat::suspect); never a peer that closed its connection, as all members do when a
+// group fails. So one report is enough: of two that cannot reach each other, the first to notice
+// closes the group, and the other sees only that.
 #pragma once
 
 #include <cstdint>

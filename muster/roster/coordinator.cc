@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "muster/base/thread.h"
+#include "muster/roster/loop_clock.h"
 #include "muster/roster/wire/calls.h"
 #include "muster/roster/wire/channel.h"
 #include "muster/roster/wire/wire.h"
@@ -21,7 +23,10 @@ using namespace std::chrono_literals;
 class Coordinator::Server final : public wire::Desk {
  public:
   Server(CoordinatorOptions options, const Clock& clock)
-      : clock_(clock), options_(std::move(options)), registrar_(options_.roster, clock.now()) {}
+      : clock_(clock),
+        options_(std::move(options)),
+        time_(options_.roster.longest_wait()),
+        registrar_(options_.roster, time_.now(clock.now())) {}
 
   ~Server() override { stop(); }
 
@@ -42,13 +47,14 @@ class Coordinator::Server final : public wire::Desk {
       queue_->Shutdown();
       drain();
       return Error(ErrorKind::kIo,
-                   "cannot listen on {}: another program has that port (0 takes a free one), or it "
-                   "is no address of this machine (0.0.0.0 is all of them)",
+                   "cannot listen on {}: the port is in use (port 0 picks a free one), or the "
+                   "address does not belong to this machine",
                    options_.address);
     }
     address_ = options_.address.substr(0, colon + 1) + std::to_string(port);
     const std::lock_guard lock(mutex_);
     expect_calls();
+    teller_ = Thread("roster-events", [this] { tell(); });
     thread_ = Thread("roster-server", [this] { run(); });
     return {};
   }
@@ -57,14 +63,14 @@ class Coordinator::Server final : public wire::Desk {
 
   void exited(const std::string& id, int64_t process, const std::string& how) {
     const std::lock_guard lock(mutex_);
-    registrar_.exited(clock_.now(), id, process, how);
+    registrar_.exited(now(), id, process, how);
     flush();
     wake();
   }
 
   bool end(const std::string& reason, Duration timeout) {
     std::unique_lock lock(mutex_);
-    registrar_.stop(clock_.now(), reason);
+    registrar_.stop(now(), reason);
     flush();
     wake();
     return hung_up_.wait_for(lock, timeout, [&] { return calls_.empty(); });
@@ -72,7 +78,20 @@ class Coordinator::Server final : public wire::Desk {
 
   StatusReport report() const {
     const std::lock_guard lock(mutex_);
-    return status_of(clock_.now(), registrar_);
+    return status_of(clock_.now() - time_.lost(), registrar_);
+  }
+
+  Summary summary() const {
+    const std::lock_guard lock(mutex_);
+    const State& state = registrar_.state();
+    return {state.current.waiting, state.ended.has_value(), state.current.members.size()};
+  }
+
+  size_t others(const std::vector<std::string>& ids) const {
+    const std::lock_guard lock(mutex_);
+    const auto& workers = registrar_.state().workers;
+    return workers.size() - static_cast<size_t>(std::ranges::count_if(
+                                ids, [&](const std::string& id) { return workers.contains(id); }));
   }
 
  private:
@@ -104,46 +123,62 @@ class Coordinator::Server final : public wire::Desk {
       if (next == grpc::CompletionQueue::SHUTDOWN) return;
       {
         const std::lock_guard lock(mutex_);
+        (void)now();  // first: if this loop was suspended, nobody else is to blame
         if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<wire::Step*>(tag)->done(ok);
         const auto wake = registrar_.wake();
-        const Moment now = clock_.now();
-        if (!closed_ && wake && *wake <= now) registrar_.tick(now);
+        const Moment time = now();
+        if (!closed_ && wake && *wake <= time) registrar_.tick(time);
         flush();
       }
-      tell();
     }
   }
 
-  // When the registrar wants to look again, by the clock that gRPC waits by.
+  // When the registrar wants to look again, by the clock that gRPC waits by; and often enough for
+  // the LoopClock to notice that the process was suspended.
   std::chrono::system_clock::time_point deadline() {
     const std::lock_guard lock(mutex_);
-    const auto wake = registrar_.wake();
-    const auto wait = wake ? std::max<Duration>(*wake - clock_.now(), 0ns) : Duration{1h};
+    Duration wait = time_.longest_wait();
+    if (const auto wake = registrar_.wake()) {
+      wait = std::clamp<Duration>(time_.real(*wake) - clock_.now(), 0ns, wait);
+    }
     return std::chrono::system_clock::now() +
            std::chrono::duration_cast<std::chrono::system_clock::duration>(wait + 1us);
   }
 
-  // Callbacks run here and nowhere else, without the lock.
+  // ---- The events' thread. Callbacks run here and nowhere else, without the lock.
+
   void tell() {
-    std::vector<Event> events;
-    std::vector<Gone> gone;
-    {
-      const std::lock_guard lock(mutex_);
-      events.swap(events_);
-      gone.swap(gone_);
-    }
-    if (options_.on_event) {
-      for (const Event& event : events) options_.on_event(event);
-    }
-    if (options_.on_gone) {
-      for (const Gone& one : gone) options_.on_gone(one);
+    while (true) {
+      std::vector<Event> events;
+      std::vector<Gone> gone;
+      {
+        std::unique_lock lock(mutex_);
+        happened_.wait(lock, [&] { return told_all_ || !events_.empty() || !gone_.empty(); });
+        if (events_.empty() && gone_.empty()) return;
+        events.swap(events_);
+        gone.swap(gone_);
+      }
+      // First who is gone: a launcher acts on it.
+      if (options_.on_gone) {
+        for (const Gone& one : gone) options_.on_gone(one);
+      }
+      if (options_.on_event) {
+        for (const Event& event : events) options_.on_event(event);
+      }
     }
   }
 
   // ---- With the mutex held.
 
-  // The server's thread may be asleep until a later moment than is now right, and has callbacks to
-  // call.
+  // The time by which workers are judged.
+  Moment now() {
+    const Duration before = time_.lost();
+    const Moment moment = time_.now(clock_.now());
+    if (time_.lost() != before && !closed_) registrar_.resumed(moment, time_.lost() - before);
+    return moment;
+  }
+
+  // The server's thread may be waiting for a later moment than is now right.
   void wake() {
     if (closed_ || woken_.set) return;
     woken_.set = true;
@@ -162,7 +197,7 @@ class Coordinator::Server final : public wire::Desk {
   }
 
   void received(SessionId session, v1::FromWorker&& message) override {
-    const Moment now = clock_.now();
+    const Moment time = now();
     switch (message.message_case()) {
       case v1::FromWorker::kJoin:
         if (message.join().version() != kProtocol) {
@@ -176,13 +211,13 @@ class Coordinator::Server final : public wire::Desk {
           calls_.at(session)->send(std::make_shared<const v1::ToWorker>(std::move(refusal)), true);
           break;
         }
-        registrar_.join(now, session, from_wire(message.join()));
+        registrar_.join(time, session, from_wire(message.join()));
         break;
       case v1::FromWorker::kHeartbeat:
-        registrar_.heartbeat(now, session, from_wire(message.heartbeat()));
+        registrar_.heartbeat(time, session, from_wire(message.heartbeat()));
         break;
       case v1::FromWorker::kAddresses:
-        registrar_.offer_addresses(session, message.addresses().roster(),
+        registrar_.offer_addresses(time, session, message.addresses().roster(),
                                    std::move(*message.mutable_addresses()->mutable_blob()));
         break;
       case v1::FromWorker::MESSAGE_NOT_SET:
@@ -194,18 +229,16 @@ class Coordinator::Server final : public wire::Desk {
   void ended(SessionId session) override {
     calls_.erase(session);
     if (calls_.empty()) hung_up_.notify_all();
-    registrar_.disconnected(clock_.now(), session);
+    registrar_.disconnected(now(), session);
     flush();
   }
 
   void exited(const v1::ExitedRequest& request) override {
     if (request.job() != options_.roster.job) return;
-    registrar_.exited(clock_.now(), request.id(), request.process(), request.how());
+    registrar_.exited(now(), request.id(), request.process(), request.how());
   }
 
-  void status(v1::StatusReply& reply) override {
-    to_wire(status_of(clock_.now(), registrar_), reply);
-  }
+  void status(v1::StatusReply& reply) override { to_wire(status_of(now(), registrar_), reply); }
 
   // Hands what the registrar has to say to the streams.
   void flush() {
@@ -230,7 +263,10 @@ class Coordinator::Server final : public wire::Desk {
       found->second->send(std::move(message), out.close);
     }
     for (Gone& one : registrar_.take_gone()) gone_.push_back(std::move(one));
-    for (Event& event : registrar_.take_new_events()) events_.push_back(std::move(event));
+    for (Event& event : registrar_.take_new_events()) {
+      if (events_.size() < CoordinatorOptions::kMostEvents) events_.push_back(std::move(event));
+    }
+    if (!gone_.empty() || !events_.empty()) happened_.notify_one();
   }
 
   // ---- Ending.
@@ -247,6 +283,12 @@ class Coordinator::Server final : public wire::Desk {
     queue_->Shutdown();
     thread_.join();
     drain();
+    {
+      const std::lock_guard lock(mutex_);
+      told_all_ = true;
+      happened_.notify_one();
+    }
+    teller_.join();
   }
 
   void drain() {
@@ -266,16 +308,20 @@ class Coordinator::Server final : public wire::Desk {
   std::unique_ptr<grpc::Server> server_;
 
   std::condition_variable hung_up_;
+  std::condition_variable happened_;
   mutable std::mutex mutex_;  // all below
+  LoopClock time_;
   Registrar registrar_;
   bool closed_ = false;
   SessionId sessions_ = 0;
   std::unordered_map<SessionId, wire::SessionCall*> calls_;
-  std::vector<Event> events_;  // to be told
+  std::vector<Event> events_;  // for the callbacks
   std::vector<Gone> gone_;
+  bool told_all_ = false;  // none will follow
   Woken woken_;
   grpc::Alarm alarm_;
 
+  Thread teller_;
   Thread thread_;
 };
 
@@ -301,6 +347,10 @@ bool Coordinator::end(const std::string& reason, Duration timeout) {
 }
 
 StatusReport Coordinator::status() const { return server_->report(); }
+Coordinator::Summary Coordinator::summary() const { return server_->summary(); }
+size_t Coordinator::others(const std::vector<std::string>& ids) const {
+  return server_->others(ids);
+}
 
 uint64_t term_from_clock(const Clock& clock) {
   return static_cast<uint64_t>(clock.wall().time_since_epoch() / 1ms);

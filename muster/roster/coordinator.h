@@ -5,8 +5,9 @@
 // milliseconds); a new roster is on its way to all members in the same call that decided it.
 // It refuses: to touch training data or weights, to store anything, to decide anything itself.
 //
-// Threads: one, `roster-server`, which owns the completion queue. gRPC has a few of its own beside
-// it. Never fork after start(): gRPC's threads do not survive it. Spawn (posix_spawn) instead.
+// Threads: `roster-server`, which owns the completion queue, and `roster-events`, which calls the
+// callbacks, so that a log on slow storage delays no worker. gRPC has a few of its own beside
+// them. Never fork after start(): gRPC's threads do not survive it. Spawn (posix_spawn) instead.
 //
 // Safe for concurrent use.
 #pragma once
@@ -15,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
@@ -29,9 +31,11 @@ struct CoordinatorOptions {
   // Where to listen. Port 0: any that is free. There is no encryption yet, so beyond this machine
   // only inside a network one trusts.
   std::string address = "127.0.0.1:0";
-  // Called in the server's thread, one at a time, without any lock held. They must be quick.
+  // Called in the thread `roster-events`, one at a time and in order, without any lock held. They
+  // may take long; while they do, at most kMostEvents events wait, and further ones are dropped.
   std::function<void(const Event&)> on_event;
   std::function<void(const Gone&)> on_gone;
+  static constexpr size_t kMostEvents = 10000;
 };
 
 class Coordinator {
@@ -49,6 +53,15 @@ class Coordinator {
   // slot.
   void exited(const std::string& id, int64_t process, const std::string& how);
   StatusReport status() const;
+  // The same in short, for those who ask at every event.
+  struct Summary {
+    bool waiting = false;  // fewer workers than workers.min
+    bool ended = false;
+    size_t members = 0;
+  };
+  Summary summary() const;
+  // How many workers are known whose id is none of these.
+  size_t others(const std::vector<std::string>& ids) const;
   // The job ends in good order, finished or, if it is not, stopped for `reason`: every worker is
   // told so. Waits until all have hung up, but not longer than `timeout`; false: some may not know.
   // Who comes later is told too, as long as this coordinator is there. Not from a callback.

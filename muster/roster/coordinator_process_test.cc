@@ -124,7 +124,7 @@ TEST_F(CoordinatorProcessTest, AStoppedProcessIsOutAndComesBackAsAJoiner) {
     if (member.key.id == "c") before = member.key;
   }
   processes_["c"]->signal(SIGSTOP);
-  ASSERT_TRUE(eventually([&] { return training() == 2; }));
+  ASSERT_TRUE(eventually([&] { return training() == 2 && last_gone(); }));
   EXPECT_THAT(last_gone()->reason, HasSubstr("nothing was heard from it for 2.0s"));
   processes_["c"]->signal(SIGCONT);
   ASSERT_TRUE(eventually([&] { return training() == 3; }));

@@ -21,20 +21,27 @@ using testing::SizeIs;
 // unless something is wrong.
 constexpr auto kPatience = 30s;
 
+ClientOptions client_options(const std::string& address, const std::string& id,
+                             const std::string& fingerprint = "same") {
+  ClientOptions options;
+  options.addresses = {address};
+  options.follower.join.job = "job";
+  options.follower.join.key.id = id;
+  options.follower.join.fingerprint = fingerprint;
+  return options;
+}
+
 // A client with a thread that follows rosters.
-class Follower {
+class TestWorker {
  public:
-  Follower(const std::string& address, const std::string& id, const Clock& clock,
-           const std::string& fingerprint = "same") {
-    ClientOptions options;
-    options.addresses = {address};
-    options.join.job = "job";
-    options.join.key.id = id;
-    options.join.fingerprint = fingerprint;
+  TestWorker(const std::string& address, const std::string& id, const Clock& clock,
+             const std::string& fingerprint = "same") {
+    ClientOptions options = client_options(address, id, fingerprint);
+    options.on_abort = [this](RosterNumber number, const std::string&) { aborted_ = number; };
     client_ = Client::start(std::move(options), clock).value();
-    thread_ = std::thread([this] { follow_rosters(*client_, stop_, leave_); });
+    thread_ = std::thread([this] { told_ = follow_rosters(*client_, aborted_, stop_, leave_); });
   }
-  ~Follower() { stop(); }
+  ~TestWorker() { stop(); }
   void stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
@@ -45,14 +52,19 @@ class Follower {
     thread_.join();
     client_.reset();
   }
-  // Until it has stopped following by itself.
-  void join() { thread_.join(); }
+  // Waits until it has stopped following by itself; returns what it was told.
+  const Instruction& join() {
+    if (thread_.joinable()) thread_.join();
+    return told_;
+  }
   Client& client() { return *client_; }
 
  private:
+  std::atomic<RosterNumber> aborted_{0};
   std::unique_ptr<Client> client_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> leave_{false};
+  Instruction told_;
   std::thread thread_;
 };
 
@@ -72,18 +84,18 @@ class CoordinatorTest : public testing::Test {
     coordinator_ = Coordinator::start(options_, clock_).value();
     options_.address = coordinator_->address();  // and there again after a restart
   }
-  Follower& add(const std::string& id) {
-    return *followers_.emplace(id, std::make_unique<Follower>(options_.address, id, clock_))
+  TestWorker& add(const std::string& id) {
+    return *workers_.emplace(id, std::make_unique<TestWorker>(options_.address, id, clock_))
                 .first->second;
   }
   // One that does nothing by itself.
   std::unique_ptr<Client> client(const std::string& id) {
-    ClientOptions options;
-    options.addresses = {options_.address};
-    options.join.job = "job";
-    options.join.key.id = id;
-    options.join.fingerprint = "same";
-    return Client::start(std::move(options), clock_).value();
+    return Client::start(client_options(options_.address, id), clock_).value();
+  }
+  // Waits until it is told to form a group; null: it is told something else.
+  static RosterPtr form(Client& client) {
+    const Instruction next = client.next(kPatience);
+    return next.kind == Instruction::Kind::kForm ? next.roster : nullptr;
   }
   // Whether it comes true before patience ends.
   template <typename F>
@@ -119,7 +131,7 @@ class CoordinatorTest : public testing::Test {
   std::mutex mutex_;
   std::vector<Gone> gone_;
   std::unique_ptr<Coordinator> coordinator_;  // after what its callbacks use
-  std::map<std::string, std::unique_ptr<Follower>> followers_;
+  std::map<std::string, std::unique_ptr<TestWorker>> workers_;
 };
 
 TEST_F(CoordinatorTest, ThreeJoinOneAfterTheOther) {
@@ -132,30 +144,25 @@ TEST_F(CoordinatorTest, ThreeJoinOneAfterTheOther) {
   size_t lanes = 0;
   for (const Member& member : coordinator_->status().roster.members) lanes += member.lanes.size();
   EXPECT_EQ(lanes, 4);
-  EXPECT_EQ(*followers_["a"]->client().newest(), coordinator_->status().roster);
+  EXPECT_EQ(*workers_["a"]->client().newest(), coordinator_->status().roster);
 }
 
 TEST_F(CoordinatorTest, AddressesOfAllReachAll) {
   options_.roster.expected = 2;
   start();
   std::vector<std::unique_ptr<Client>> clients;
-  for (const char* id : {"a", "b"}) {
-    ClientOptions options;
-    options.addresses = {options_.address};
-    options.join.job = "job";
-    options.join.key.id = id;
-    clients.push_back(Client::start(std::move(options), clock_).value());
-  }
-  for (auto& client : clients) ASSERT_EQ(client->wait(0, kPatience), Tiding::kRoster);
-  const RosterNumber number = clients[0]->newest()->number;
+  for (const char* id : {"a", "b"}) clients.push_back(client(id));
+  RosterPtr roster;
+  for (auto& one : clients) roster = form(*one);
+  ASSERT_TRUE(roster);
   const std::string big(6 << 20, 'x');  // more than gRPC takes by default
-  const int rank = clients[0]->newest()->rank_of(clients[0]->key());
+  const int rank = roster->rank_of(clients[0]->key());
   std::thread other([&] {
-    const auto all = clients[1]->exchange(number, "second", kPatience);
+    const auto all = clients[1]->exchange(roster->number, "second");
     ASSERT_TRUE(all.ok()) << all.error().message();
     EXPECT_EQ((*all)[static_cast<size_t>(rank)].size(), big.size());
   });
-  const auto all = clients[0]->exchange(number, big, kPatience);
+  const auto all = clients[0]->exchange(roster->number, big);
   other.join();
   ASSERT_TRUE(all.ok()) << all.error().message();
   EXPECT_EQ((*all)[static_cast<size_t>(1 - rank)], "second");
@@ -164,49 +171,54 @@ TEST_F(CoordinatorTest, AddressesOfAllReachAll) {
 TEST_F(CoordinatorTest, AnExchangeEndsWhenItsRosterIsSuperseded) {
   options_.roster.expected = 2;
   start();
-  ClientOptions options;
-  options.addresses = {options_.address};
-  options.join.job = "job";
-  options.join.key.id = "a";
-  auto waits = Client::start(options, clock_).value();
-  options.join.key.id = "b";
-  auto dies = Client::start(options, clock_).value();
-  ASSERT_EQ(waits->wait(0, kPatience), Tiding::kRoster);
+  auto waits = client("a");
+  auto dies = client("b");
+  const RosterPtr roster = form(*waits);
+  ASSERT_TRUE(roster);
   std::thread killer([&] {
     std::this_thread::sleep_for(50ms);
     dies.reset();
   });
   const auto begin = std::chrono::steady_clock::now();
-  const auto all = waits->exchange(waits->newest()->number, "x", kPatience);
+  const auto all = waits->exchange(roster->number, "x");
   killer.join();
   ASSERT_FALSE(all.ok());
   EXPECT_THAT(all.error().message(), HasSubstr("worker b is out"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience / 2);
 }
 
-TEST_F(CoordinatorTest, AnExchangeEndsWhenItsTimeIsOverOrItIsStopped) {
+TEST_F(CoordinatorTest, AnExchangeEndsWhenItIsStopped) {
   options_.roster.expected = 2;
   start();
-  ClientOptions options;
-  options.addresses = {options_.address};
-  options.join.job = "job";
-  options.join.key.id = "a";
-  auto one = Client::start(options, clock_).value();
-  options.join.key.id = "b";
-  auto other = Client::start(options, clock_).value();
-  ASSERT_EQ(one->wait(0, kPatience), Tiding::kRoster);
-  const auto all = one->exchange(one->newest()->number, "x", 50ms);
-  ASSERT_FALSE(all.ok());
-  EXPECT_THAT(all.error().message(), HasSubstr("not all members of roster 1 gave their addresses"));
+  auto one = client("a");
+  auto other = client("b");
+  const RosterPtr roster = form(*one);
+  ASSERT_TRUE(roster);
   std::stop_source source;
   std::thread stopper([&] {
     std::this_thread::sleep_for(20ms);
     source.request_stop();
   });
-  const auto stopped = one->exchange(one->newest()->number, "x", kPatience, source.get_token());
+  const auto stopped = one->exchange(roster->number, "x", source.get_token());
   stopper.join();
   ASSERT_FALSE(stopped.ok());
   EXPECT_THAT(stopped.error().message(), HasSubstr("was stopped"));
+}
+
+// A member whose own thread hangs before it gives its addresses: no retry restarts the clock.
+TEST_F(CoordinatorTest, AMemberThatDoesNotFormItsGroupIsRemovedAfterHangTimeout) {
+  options_.roster.expected = 3;
+  options_.roster.hang_timeout = 1s;
+  start();
+  add("a");
+  add("b");
+  auto hangs = client("c");
+  const Moment begin = clock_.now();
+  ASSERT_TRUE(train_together({"a", "b"}));
+  EXPECT_LT(clock_.now() - begin, 10s);
+  ASSERT_TRUE(eventually([&] { return !gone().empty(); }));
+  EXPECT_EQ(gone()[0].key.id, "c");
+  EXPECT_EQ(gone()[0].cause, RemovalCause::kHung);
 }
 
 TEST_F(CoordinatorTest, AClosedLineIsADeath) {
@@ -214,7 +226,7 @@ TEST_F(CoordinatorTest, AClosedLineIsADeath) {
   add("a");
   add("b");
   ASSERT_TRUE(train_together({"a", "b"}));
-  followers_["b"]->stop();
+  workers_["b"]->stop();
   ASSERT_TRUE(train_together({"a"}));
   EXPECT_THAT(coordinator_->status().roster.reason, HasSubstr("its connection broke"));
 }
@@ -224,7 +236,7 @@ TEST_F(CoordinatorTest, WhoLeavesIsNotADeath) {
   add("a");
   add("b");
   ASSERT_TRUE(train_together({"a", "b"}));
-  followers_["b"]->leave();
+  workers_["b"]->leave();
   ASSERT_TRUE(train_together({"a"}));
   ASSERT_TRUE(eventually([&] { return gone().size() == 1; }));
   EXPECT_EQ(gone()[0].cause, RemovalCause::kLeft);
@@ -238,8 +250,8 @@ TEST_F(CoordinatorTest, ARestartOfTheCoordinatorDisturbsNobody) {
   ASSERT_TRUE(train_together({"a", "b", "c"}));
   const Roster before = coordinator_->status().roster;
   coordinator_.reset();
-  ASSERT_TRUE(eventually([&] { return !followers_["a"]->client().connected(); }));
-  EXPECT_EQ(*followers_["a"]->client().newest(), before) << "training goes on without it";
+  ASSERT_TRUE(eventually([&] { return !workers_["a"]->client().connected(); }));
+  EXPECT_EQ(*workers_["a"]->client().newest(), before) << "training goes on without it";
   std::this_thread::sleep_for(50ms);
   options_.roster.fresh = false;
   options_.roster.term = term_from_clock(clock_);
@@ -256,9 +268,10 @@ TEST_F(CoordinatorTest, OtherNumericsAreRefused) {
   start();
   add("a");
   ASSERT_TRUE(train_together({"a"}));
-  Follower other(options_.address, "b", clock_, "different");
-  ASSERT_EQ(other.client().wait(0, kPatience), Tiding::kRefused);
-  EXPECT_THAT(other.client().reason(), HasSubstr("worker b computes other bits"));
+  TestWorker other(options_.address, "b", clock_, "different");
+  const Instruction told = other.join();
+  ASSERT_EQ(told.kind, Instruction::Kind::kRefused);
+  EXPECT_THAT(told.reason, HasSubstr("worker b computes other bits"));
 }
 
 TEST_F(CoordinatorTest, ALaunchersNoticeIsFasterThanAnyTimeout) {
@@ -282,12 +295,13 @@ TEST_F(CoordinatorTest, ASpareWaitsUntilItIsNeeded) {
   auto spare = client("c");
   ASSERT_TRUE(eventually([&] { return coordinator_->status().workers.size() == 3; }));
   EXPECT_EQ(coordinator_->status().workers[2].standing, "spare");
-  EXPECT_EQ(spare->wait(0, 20ms), Tiding::kTimeout);
+  EXPECT_EQ(spare->next(20ms).kind, Instruction::Kind::kWait);
   EXPECT_TRUE(spare->connected());
-  followers_["a"]->stop();
-  ASSERT_EQ(spare->wait(0, kPatience), Tiding::kRoster);
-  EXPECT_TRUE(spare->newest()->has(spare->key()));
-  EXPECT_THAT(spare->newest()->reason, HasSubstr("worker a is out"));
+  workers_["a"]->stop();
+  const RosterPtr roster = form(*spare);
+  ASSERT_TRUE(roster);
+  EXPECT_TRUE(roster->has(spare->key()));
+  EXPECT_THAT(roster->reason, HasSubstr("worker a is out"));
 }
 
 TEST_F(CoordinatorTest, WhoWaitsIsToldThatTheJobIsFinished) {
@@ -297,49 +311,53 @@ TEST_F(CoordinatorTest, WhoWaitsIsToldThatTheJobIsFinished) {
   add("b");
   ASSERT_TRUE(train_together({"a", "b"}));
   auto spare = client("c");
-  followers_["a"]->client().finished();
-  EXPECT_EQ(spare->wait(0, kPatience), Tiding::kFinished);
-  EXPECT_EQ(spare->wait(0, kPatience, true), Tiding::kFinished) << "also if it wants to leave";
+  workers_["a"]->client().finished();
+  EXPECT_EQ(spare->next(kPatience).kind, Instruction::Kind::kFinished);
+  spare->leave();
+  EXPECT_EQ(spare->next(kPatience).kind, Instruction::Kind::kFinished) << "also if it leaves";
   EXPECT_THAT(spare->reason(), HasSubstr("the job is finished after step"));
-  followers_["a"]->join();
-  followers_["b"]->join();
-  EXPECT_EQ(followers_["b"]->client().wait(0, 0ns), Tiding::kFinished);
-  EXPECT_EQ(client("late")->wait(0, kPatience), Tiding::kFinished);
+  EXPECT_EQ(client("late")->next(kPatience).kind, Instruction::Kind::kFinished);
   EXPECT_TRUE(coordinator_->end("nobody needs it", kPatience));
   EXPECT_TRUE(coordinator_->status().finished);
   EXPECT_THAT(gone(), testing::IsEmpty()) << "nobody was lost";
 }
 
-TEST_F(CoordinatorTest, AJobThatEndsInGoodOrderTellsItsWorkers) {
+TEST_F(CoordinatorTest, AJobThatIsStoppedTellsItsWorkers) {
   start();
   add("a");
   ASSERT_TRUE(train_together({"a"}));
-  std::mutex mutex;
-  std::vector<Ended> told;
-  ClientOptions options;
-  options.addresses = {options_.address};
-  options.join.job = "job";
-  options.join.key.id = "b";
-  options.join.fingerprint = "same";
-  options.on_ended = [&](const Ended& how) {
-    const std::lock_guard lock(mutex);
-    told.push_back(how);
-  };
-  auto other = Client::start(std::move(options), clock_).value();
-  ASSERT_EQ(other->wait(0, kPatience), Tiding::kRoster);
+  auto other = client("b");
+  const RosterPtr roster = form(*other);
+  ASSERT_TRUE(roster);
   ASSERT_TRUE(coordinator_->end("interrupted from the keyboard", kPatience));
   coordinator_.reset();
-  EXPECT_EQ(other->wait(other->newest()->number, kPatience), Tiding::kStopped);
-  EXPECT_EQ(other->reason(), "interrupted from the keyboard");
-  const auto all = other->exchange(other->newest()->number, "x", kPatience);
+  const auto all = other->exchange(roster->number, "x");
   ASSERT_FALSE(all.ok());
-  EXPECT_EQ(all.error().message(), "the job is over: interrupted from the keyboard");
-  followers_["a"]->join();
-  ASSERT_TRUE(eventually([&] {
-    const std::lock_guard lock(mutex);
-    return !told.empty();
-  }));
-  EXPECT_THAT(told, ElementsAre(Ended{false, "interrupted from the keyboard"}));
+  EXPECT_EQ(all.error().message(), "the job was stopped: interrupted from the keyboard");
+  other->failed(roster->number, "", all.error().message());
+  EXPECT_EQ(other->next(kPatience).kind, Instruction::Kind::kStopped);
+  EXPECT_EQ(other->reason(), "interrupted from the keyboard");
+  // One that trains is told too: its group is aborted.
+  EXPECT_EQ(workers_["a"]->join().kind, Instruction::Kind::kStopped);
+}
+
+// SIGSTOP, Ctrl-Z, a log on slow storage: it is not the workers that were away.
+TEST_F(CoordinatorTest, ACallbackThatTakesLongDelaysNobody) {
+  options_.roster.lease = 800ms;
+  options_.roster.heartbeat = 100ms;
+  std::atomic<bool> slow{false};
+  options_.on_event = [&](const Event&) {
+    if (slow.exchange(false)) std::this_thread::sleep_for(2s);
+  };
+  start();
+  add("a");
+  add("b");
+  ASSERT_TRUE(train_together({"a", "b"}));
+  slow = true;
+  add("c");
+  ASSERT_TRUE(train_together({"a", "b", "c"}));
+  std::this_thread::sleep_for(1s);
+  EXPECT_THAT(gone(), testing::IsEmpty());
 }
 
 TEST_F(CoordinatorTest, StatusFromAfar) {
@@ -349,7 +367,7 @@ TEST_F(CoordinatorTest, StatusFromAfar) {
   ASSERT_TRUE(train_together({"a"}));
   add("b");
   ASSERT_TRUE(train_together({"a", "b"}));
-  followers_["a"]->stop();
+  workers_["a"]->stop();
   add("c");
   ASSERT_TRUE(train_together({"b", "c"}));
   add("d");
@@ -408,7 +426,7 @@ TEST_F(CoordinatorTest, ManyComeAndGoAtOnce) {
     add(ids.back());
   }
   ASSERT_TRUE(train_together(ids));
-  for (int i = 0; i < 6; ++i) followers_[ids[static_cast<size_t>(i)]]->stop();
+  for (int i = 0; i < 6; ++i) workers_[ids[static_cast<size_t>(i)]]->stop();
   ASSERT_TRUE(train_together({ids.begin() + 6, ids.end()}));
 }
 

@@ -5,6 +5,7 @@
 
 #include "muster/base/text.h"
 #include "muster/roster/conflicts.h"
+#include "muster/roster/follow.h"
 #include "muster/roster/lanes.h"
 
 namespace muster::roster {
@@ -66,10 +67,11 @@ class Deciding {
       by_rank_.push_back(found);
       if (!found) continue;
       members_.push_back(found);
-      Moment& got_on = got_on_[found->beat.group];
-      got_on = std::max(got_on, found->progressed);
-      if (found->beat.activity == Activity::kForming) ++forming_;
-      if (found->beat.activity == Activity::kWaiting && in_current_group(*found)) ++waiting_;
+      if (found->beat.group == 0) continue;
+      auto& since = groups_[found->beat.group].waiting_since;
+      if (waits_for_peers(found->beat.activity)) {
+        since = since ? std::min(*since, found->progressed) : found->progressed;
+      }
     }
     std::ranges::sort(members_);
   }
@@ -89,7 +91,7 @@ class Deciding {
     };
     if (!worker.exited.empty()) {
       remove(RemovalCause::kExited, worker.exited);
-    } else if (worker.disconnected && reached(*worker.disconnected + options_.linger)) {
+    } else if (worker.disconnected && reached(reconnect_by(worker))) {
       remove(RemovalCause::kDisconnected, "its connection broke");
     } else if (reached(worker.heard + options_.lease)) {
       remove(RemovalCause::kLeaseExpired, fmt::format("nothing was heard from it for {}",
@@ -99,28 +101,67 @@ class Deciding {
     }
   }
 
-  // Alive, but its own work does not get on.
+  Moment reconnect_by(const WorkerState& worker) const {
+    const Moment usual = *worker.disconnected + options_.linger;
+    return state_.resumed ? std::max(usual, *state_.resumed + options_.grace) : usual;
+  }
+
+  // Alive, but its own work makes no progress while others wait for it.
   std::optional<std::string> why_overdue(const WorkerState& worker) {
-    if (options_.hang_timeout <= Duration{0} || state_.current.waiting || !is_member(worker)) {
+    const Duration timeout = options_.hang_timeout;
+    if (timeout <= Duration{0} || state_.current.waiting || !is_member(worker)) return std::nullopt;
+    if (!reached(worker.progressed + timeout)) return std::nullopt;
+    auto since = awaited_in_group(worker);
+    if (const auto outside = awaited_outside(worker); outside && (!since || *outside < *since)) {
+      since = outside;
+    }
+    if (!since) {
+      // Who waits is known from heartbeats, for which nothing else is decided.
+      look_again(now_ + timeout / 8);
       return std::nullopt;
     }
-    const bool inside = in_current_group(worker);
-    if (inside && (worker.beat.activity != Activity::kComputing || waiting_ == 0))
+    if (!reached(*since + timeout)) return std::nullopt;
+    return fmt::format("it hangs: no progress for {} after step {}, while others wait for it",
+                       human_seconds(seconds(timeout)), worker.beat.step);
+  }
+
+  // In a group, this roster's or one before: since when a peer waits for its own work. A member
+  // that waits itself is not judged here (judge_standstill).
+  std::optional<Moment> awaited_in_group(const WorkerState& worker) const {
+    if (worker.beat.group == 0) return std::nullopt;
+    // No peer waits for the only member, but the job does.
+    if (members_.size() == 1) return worker.progressed + 2 * options_.hang_timeout;
+    if (waits_for_peers(worker.beat.activity)) return std::nullopt;
+    const auto& waiting_since = groups_.at(worker.beat.group).waiting_since;
+    if (!waiting_since) return std::nullopt;
+    return std::max(worker.progressed, *waiting_since);
+  }
+
+  // Not in the present roster's group yet: since when others wait for it there.
+  std::optional<Moment> awaited_outside(const WorkerState& worker) const {
+    if (in_current_group(worker)) return std::nullopt;
+    Moment since = std::max(worker.progressed, state_.awaited.value_or(state_.issued));
+    // Still in a group before this one, until its next step boundary: it waits there for a peer,
+    // and that one is judged.
+    if (worker.beat.group != 0 && waits_for_peers(worker.beat.activity) &&
+        !must_be_left(worker.beat.group)) {
       return std::nullopt;
-    // On the way to the group: where nobody waits yet it takes longer to be sure. So it does for
-    // one that says it is forming it, for it may be waiting for another; but such a wait has an end
-    // of its own, and if it has not, its thread hangs.
-    const bool forming = worker.beat.activity == Activity::kForming;
-    const bool waited_for = inside || (forming_ > 0 && !forming);
-    const Duration patience = waited_for ? options_.hang_timeout : 3 * options_.hang_timeout;
-    Moment since = worker.progressed;
-    if (!inside) since = std::max(since, state_.issued);
-    // Still in the group before: a change by plan waits for a step boundary. What holds it up there
-    // may be a peer that gets on, say with a long evaluation or with the last checkpoint.
-    if (!inside && worker.beat.group != 0) since = std::max(since, got_on_.at(worker.beat.group));
-    if (!reached(since + patience)) return std::nullopt;
-    return fmt::format("it hangs: no progress for {} after step {}",
-                       human_seconds(seconds(patience)), worker.beat.step);
+    }
+    if (waits_for_addresses(worker)) return std::nullopt;
+    if (worker.offered == state_.current.number) since = std::max(since, *state_.exchanged);
+    // Whatever came before this roster, it has had time to follow it.
+    const Duration least = std::max(options_.hang_timeout / 4, options_.lease / 2);
+    return std::max(since, state_.issued + least - options_.hang_timeout);
+  }
+
+  bool waits_for_addresses(const WorkerState& worker) const {
+    return worker.offered == state_.current.number && !state_.exchanged;
+  }
+
+  // Whether whoever is still in the group of this roster should have left it at once.
+  bool must_be_left(RosterNumber group) const {
+    const auto found = std::ranges::find(state_.history, group, &Roster::number);
+    return found == state_.history.end() || why_abort(*found, state_.current).has_value();
   }
 
   // A coordinator that replaces another one first hears who is there. False: still listening.
@@ -173,7 +214,7 @@ class Deciding {
     for (const WorkerKey& key : roster.leaving) {
       const WorkerState* found = worker(key);
       const bool here = found && !gone(key);
-      const bool done = found && found->beat.activity == Activity::kDone;
+      const bool done = found && found->beat.activity == Activity::kLeft;
       if (here && !done) leaving_.push_back(key);
       // It went before its last step boundary, as far as we know: the others may be waiting for it.
       const bool missing = !here && !done && (found || result_.learned);
@@ -190,18 +231,28 @@ class Deciding {
                     found != result_.out.end() ? found->reason : "it did not show itself"));
   }
 
-  // Nobody in the group gets on, and nobody can be said to be the cause: another group will tell,
-  // for who hangs will not come to it.
+  // Every member waits for the others, and none makes progress: impossible among healthy ones, so
+  // one hangs inside a collective, or what it sent was lost. Another group will tell which: a
+  // member that hangs does not come to it, and is removed hang_timeout after the standstill began.
   void judge_standstill() {
-    if (options_.hang_timeout <= Duration{0} || !settled_ || lost_ || state_.current.waiting)
+    const Duration timeout = options_.hang_timeout;
+    if (timeout <= Duration{0} || lost_ || state_.current.waiting || members_.size() < 2) return;
+    Moment last{};
+    bool all_wait = members_.size() == state_.current.members.size();
+    for (const WorkerState* member : members_) {
+      last = std::max(last, member->progressed);
+      all_wait &= member->beat.group != 0 ? waits_for_peers(member->beat.activity)
+                                          : waits_for_addresses(*member);
+    }
+    if (!reached(std::max(last, state_.issued) + timeout / 2)) return;
+    if (!all_wait) {
+      look_again(now_ + timeout / 8);
       return;
-    if (members_.empty()) return;
-    Moment last = state_.issued;
-    for (const WorkerState* member : members_) last = std::max(last, member->progressed);
-    if (!reached(last + 3 * options_.hang_timeout)) return;
+    }
     result_.retry = true;
+    result_.stalled = last;
     void_through_ = std::max(void_through_, state_.current.number);
-    say(fmt::format("no member got on for {}", human_seconds(seconds(3 * options_.hang_timeout))));
+    say(fmt::format("no member makes progress, for {}", human_seconds(seconds(now_ - last))));
   }
 
   // Members that live, but whose group failed.
@@ -270,9 +321,14 @@ class Deciding {
     }
   }
 
+  // The present roster was itself issued because of a loss.
+  bool losing() const { return state_.lost; }
+
   bool gathering() {
     if (state_.current.number != 0 || !state_.first_join) return false;
-    return static_cast<int32_t>(add_.size()) < options_.expected &&
+    // More than can be members need not be waited for.
+    const int32_t expected = std::min(options_.expected, options_.most_workers());
+    return static_cast<int32_t>(add_.size()) < expected &&
            !reached(*state_.first_join + options_.gather);
   }
 
@@ -283,6 +339,12 @@ class Deciding {
       if (settled_ && rebalance()) return std::move(result_);
       return finish(settled_ ? "nothing has changed"
                              : "the group of the present roster is being formed");
+    }
+    // The first loss is answered at once.
+    if (lost_ && !settled_ && !state_.current.waiting && losing() &&
+        !reached(state_.issued + options_.loss_batch)) {
+      result_.out.clear();  // all of them are removed by the roster that follows
+      return finish("gathering further losses");
     }
     if (gathering()) {
       return finish(fmt::format("{} of {} workers are here", add_.size(), options_.expected));
@@ -335,6 +397,7 @@ class Deciding {
   }
 
   void put(Roster next) {
+    result_.lost = lost_;
     next.reason = fmt::format("{}", fmt::join(why_, "; "));
     result_.reason = next.reason;
     result_.roster = std::move(next);
@@ -370,12 +433,13 @@ class Deciding {
   std::vector<std::string> why_;
   std::vector<const WorkerState*> by_rank_;  // members of the present roster; null: not known
   std::vector<const WorkerState*> members_;  // those that are known; sorted
-  std::map<RosterNumber, Moment> got_on_;    // by the group they are in: when anyone last did
-  int forming_ = 0;                          // how many of them say so
-  int waiting_ = 0;                          // how many wait inside the present group
-  bool settled_ = false;                     // every member is in the group of the present roster
-  bool lost_ = false;                        // the present roster cannot go on
-  bool leaves_ = false;                      // a member asked to go
+  struct GroupView {
+    std::optional<Moment> waiting_since;  // the first of its members that waits for peers
+  };
+  std::map<RosterNumber, GroupView> groups_;  // that members are in
+  bool settled_ = false;                      // every member is in the group of the present roster
+  bool lost_ = false;                         // the present roster cannot go on
+  bool leaves_ = false;                       // a member asked to go
   RosterNumber void_through_ = 0;
   std::vector<Member> stay_;
   std::vector<const WorkerState*> staying_;  // the same
@@ -387,6 +451,13 @@ class Deciding {
 
 Decision decide(Moment now, const State& state, const Options& options) {
   return Deciding(now, state, options).run();
+}
+
+void take_up(Roster roster, Moment now, State& state) {
+  state.current = std::move(roster);
+  state.issued = now;
+  state.history.push_back(state.current);
+  if (state.history.size() > kHistory) state.history.pop_front();
 }
 
 void carry_out(Moment now, const Decision& decision, State& state, const Options& options) {
@@ -408,11 +479,12 @@ void carry_out(Moment now, const Decision& decision, State& state, const Options
   if (decision.learned) state.learning = false;
   if (decision.rebalanced) state.rebalanced = now;
   if (!decision.roster) return;
-  state.current = *decision.roster;
   state.highest = decision.roster->number;
-  state.issued = now;
+  take_up(*decision.roster, now, state);
   state.rebalanced = now;
+  state.lost = decision.lost;
   if (decision.retry) ++state.failures;
+  if (decision.stalled) state.awaited = decision.stalled;
 }
 
 }  // namespace muster::roster

@@ -14,6 +14,7 @@
 // - Members that stay keep their order, and so mostly their ranks.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,9 +35,10 @@ struct WorkerState {
   std::optional<Moment> disconnected;  // its connection broke, and it did not come back yet
   std::string exited;                  // what its launcher said about its end; empty: nothing
   Heartbeat beat;                      // the last one
-  Moment progressed;                   // when beat.progress or beat.activity last changed
-  std::optional<Moment> broke;         // when it first said that its group of beat.broken failed
-  double lane_seconds = 0;             // smoothed
+  Moment progressed;            // when beat.progress, beat.activity or beat.group last changed
+  RosterNumber offered = 0;     // the newest roster for which it gave its addresses
+  std::optional<Moment> broke;  // when it first said that its group of beat.broken failed
+  double lane_seconds = 0;      // smoothed
 
   const WorkerKey& key() const { return join.key; }
 };
@@ -47,18 +49,25 @@ struct Bar {
 };
 
 struct State {
-  Moment started;            // when this coordinator began
-  RosterNumber highest = 0;  // number issued or heard of
-  Roster current;            // number 0: none yet
-  Moment issued;             // when `current` was, or was learnt
+  Moment started;              // when this coordinator began
+  RosterNumber highest = 0;    // number issued or heard of
+  Roster current;              // number 0: none yet
+  std::deque<Roster> history;  // the last kHistory rosters, newest last: `current` is the last
+  Moment issued;               // when `current` was, or was learnt
+  bool lost = false;           // `current` was issued because a member was lost
   std::optional<Moment> first_join;
   bool learning = false;       // another coordinator was there before: still listening
   std::optional<Ended> ended;  // the job has; nothing changes any more
   std::map<std::string, WorkerState> workers;  // by id: a slot has one worker at most
   std::vector<Conflict> conflicts;
   int32_t failures = 0;  // rosters in a row whose group failed, without a commit
+  // Since when members wait for others to form the group, without a commit since. Further rosters
+  // do not change it: a member that hangs is removed by this clock, however often its peers retry.
+  std::optional<Moment> awaited;
+  std::optional<Moment> exchanged;  // when all members of `current` had given their addresses
   std::map<std::string, Bar> bars;
-  Moment rebalanced;  // when lanes were last looked at for speed
+  Moment rebalanced;              // when lanes were last looked at for speed
+  std::optional<Moment> resumed;  // when this coordinator last continued after a suspension
 };
 
 struct Removal {
@@ -71,6 +80,8 @@ struct Decision {
   std::vector<Removal> out;         // to be told, and forgotten
   std::optional<Roster> roster;     // to be issued
   bool retry = false;               // `roster` is another try after a failure without a death
+  bool lost = false;                // `roster` is without a member that was lost
+  std::optional<Moment> stalled;    // with retry: no member makes progress, since then
   std::vector<Conflict> conflicts;  // with retry: as they are now, this failure included
   bool learned = false;             // listening is over
   bool rebalanced = false;          // lanes were looked at
@@ -80,6 +91,11 @@ struct Decision {
 };
 
 Decision decide(Moment now, const State& state, const Options& options);
+
+// How many rosters back a worker gets a difference, and the group of a member is known.
+inline constexpr size_t kHistory = 8;
+// Makes this the present roster.
+void take_up(Roster roster, Moment now, State& state);
 
 // Carries a decision into the state. What is said to whom is the caller's business.
 void carry_out(Moment now, const Decision& decision, State& state, const Options& options);

@@ -174,7 +174,7 @@ TEST_F(DecideTest, WhoLeavesStaysInTheGroupUntilItsEnd) {
   EXPECT_FALSE(decided().roster) << "said once";
   // They switch at a step boundary, and it goes.
   form();
-  at("1").beat.activity = Activity::kDone;
+  at("1").beat.activity = Activity::kLeft;
   at("1").disconnected = now_;
   decision = decided();
   EXPECT_FALSE(decision.roster);

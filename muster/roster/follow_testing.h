@@ -1,71 +1,47 @@
-// A worker that does nothing but follow the protocol: its groups consist of an exchange of
-// addresses, its steps of waiting. For tests of the coordinator and its client with threads and
-// processes.
+// A worker that does nothing but follow rosters: its groups consist of an exchange of addresses,
+// its steps of waiting. For tests of the coordinator and its client with threads and processes. The
+// protocol is the Follower's; this only says that its groups stand and its steps are done.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "muster/roster/client.h"
-#include "muster/roster/follow.h"
 
 namespace muster::roster {
 
-// Returns when `stop`, when it has left (after `leave`), when it is refused, or when the job ends.
-inline void follow_rosters(Client& client, const std::atomic<bool>& stop,
-                           const std::atomic<bool>& leave) {
+// Returns when `stop`, when it has left (after `leave`), when it is refused, or when the job ends:
+// what it was told last.
+inline Instruction follow_rosters(Client& client, std::atomic<RosterNumber>& aborted,
+                                  const std::atomic<bool>& stop, const std::atomic<bool>& leave) {
   using namespace std::chrono_literals;
-  RosterNumber past = 0;
-  RosterNumber group = 0;
+  using Kind = Instruction::Kind;
   uint64_t step = 0;
-  bool leaving = false;
   while (!stop) {
-    if (leave && !leaving) {
-      client.leave();
-      leaving = true;
-    }
-    const RosterPtr newest = client.newest();
-    if (group != 0) {
-      client.committed(++step, 0.001);
-      if (client.wait(group, 2ms) != Tiding::kTimeout) {
-        past = std::exchange(group, 0);
-        client.set_group(0, Activity::kIdle);
-      }
+    if (leave) client.leave();
+    const Instruction next = client.next(5ms);
+    if (next.kind == Kind::kWait || next.kind == Kind::kRejoined) continue;
+    if (next.kind != Kind::kForm) return next;
+    const RosterNumber number = next.roster->number;
+    const auto all = client.exchange(number, client.key().id);
+    if (!all.ok()) {
+      client.failed(number, "", all.error().message());
       continue;
     }
-    switch (next_move(client.key(), leaving, *newest, past)) {
-      case Next::kForm: {
-        client.set_activity(Activity::kForming);
-        const auto all = client.exchange(newest->number, client.key().id, 2s);
-        if (all.ok()) {
-          group = newest->number;
-          client.set_group(group, Activity::kComputing);
-        } else if (client.newest()->number == newest->number) {
-          past = newest->number;
-          client.broken(past, "", all.error().message());
-        }
-        break;
-      }
-      case Next::kWait:
-      case Next::kOut: {
-        const Tiding tiding = client.wait(newest->number, 5ms);
-        if (tiding == Tiding::kRefused || tiding == Tiding::kFinished ||
-            tiding == Tiding::kStopped) {
-          return;
-        }
-        if (tiding == Tiding::kOut) {
-          past = 0;
-          client.ask_in_again();
-        }
-        break;
-      }
-      case Next::kGo:
-        client.set_activity(Activity::kDone);
-        (void)client.wait(0, 2s, true);
-        return;
+    client.formed(number);
+    client.set_activity(Activity::kComputing);
+    while (!stop && aborted != number) {
+      if (leave) client.leave();
+      std::this_thread::sleep_for(2ms);
+      // There is nobody to agree with in this group: each says for all that a newer roster is
+      // known.
+      if (client.committed(++step, 0.001, client.commit_byte())) break;
     }
+    if (aborted == number) client.failed(number, "", "aborted");
   }
+  return {};
 }
 
 }  // namespace muster::roster

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "muster/base/text.h"
 #include "muster/roster/lanes.h"
 
 namespace muster::roster {
 
 namespace {
-
-// So many rosters back a worker gets a difference, else all of it.
-constexpr size_t kHistory = 8;
 
 bool leaves(const Roster& roster, const WorkerKey& key) {
   return std::ranges::find(roster.leaving, key) != roster.leaving.end();
@@ -44,11 +42,12 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
     return Refused{
         fmt::format(
             "worker {} computes other bits than this job (numerics fingerprint {}, not {}): "
-            "give it the same instruction set and math library, or set `numerics: tolerant` "
-            "and do without equal bits",
+            "run it on a machine with the same instruction set and math library; `muster doctor` "
+            "shows both",
             request.key.id, request.fingerprint, options_.fingerprint),
         false};
   }
+  if (auto held = check_held(request); !held.ok()) return Refused{held.error().message(), false};
   const auto found = state_.workers.find(request.key.id);
   if (found != state_.workers.end() && found->second.key() != request.key &&
       alive(now, found->second)) {
@@ -60,22 +59,53 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
   return std::nullopt;
 }
 
+// Numbers of other coordinators of this job are close to this one's term, which is a time of day in
+// milliseconds or a revision. One that is years ahead is damaged or forged, and would use up all
+// numbers.
+bool Registrar::plausible(RosterNumber number) const {
+  constexpr uint64_t kYears = uint64_t{1} << 36;  // about two, in milliseconds
+  return term_of(number) <= options_.term + kYears;
+}
+
+// Another coordinator has issued this number. If the wall clock was set back, that one's term is
+// above ours, and it may have issued further numbers that only silent workers know: ours must
+// differ from those, and from those of other coordinators that find themselves in the same place.
+void Registrar::heard_of(RosterNumber number) {
+  state_.highest = std::max(state_.highest, number);
+  if (number <= issued_ || term_of(number) < options_.term) return;
+  options_.term = term_of(number) + 1 + options_.nonce % (uint64_t{1} << 16);
+}
+
+// What a worker brings along may become the present roster, so it must be one that a coordinator of
+// this job can have issued.
+Status Registrar::check_held(const JoinRequest& request) const {
+  const auto wrong = [&](std::string_view what) {
+    return Error(ErrorKind::kInternal, "worker {} holds a roster that no coordinator issued: {}",
+                 request.key.id, what);
+  };
+  const Roster& held = request.held;
+  if (!plausible(request.highest) || !plausible(held.number))
+    return wrong("its number is too high");
+  if (held.number == 0) return {};
+  if (held.job != options_.job) return wrong("it is of another job");
+  if (!held.has(request.key) && !leaves(held, request.key)) return wrong("the worker is not in it");
+  return check_roster(held, options_.lanes);
+}
+
 // What this worker knows of the time before this coordinator.
 void Registrar::learn(Moment now, const JoinRequest& request) {
-  state_.highest = std::max({state_.highest, request.highest, request.held.number});
+  heard_of(std::max(request.highest, request.held.number));
   if (!state_.learning || request.held.number <= state_.current.number) return;
-  state_.current = request.held;
-  state_.issued = now;
+  take_up(request.held, now, state_);
   take_up_current();
 }
 
 // The present roster is another one: what is kept about it is made anew.
 void Registrar::take_up_current() {
   const Roster& roster = state_.current;
-  history_.push_back(roster);
-  if (history_.size() > kHistory) history_.pop_front();
   differences_.clear();
   exchange_.begin(roster);
+  state_.exchanged.reset();
   ranks_.clear();
   in_group_ = 0;
   for (size_t rank = 0; rank < roster.members.size(); ++rank) {
@@ -127,7 +157,7 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
         fmt::format("roster {} is without it", sequence_of(state_.current.number));
     record(now, fmt::format("worker {} comes back and is out: {}", key.id, why));
     sessions_.erase(session);
-    send(session, Out{why}, true);
+    send(session, Removed{why, RemovalCause::kDisconnected}, true);
     settle(now);
     return;
   }
@@ -146,7 +176,10 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   if (const auto old = session_of_.find(key.id);
       old != session_of_.end() && old->second != session) {
     sessions_.erase(old->second);
-    send(old->second, Out{"another connection of this worker has taken its place"}, true);
+    send(old->second,
+         Removed{"another connection of this worker has taken its place",
+                 RemovalCause::kDisconnected},
+         true);
   }
   session_of_[key.id] = session;
   sessions_[session].key = key;
@@ -189,6 +222,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   if (beat.group == state_.current.number && !moved && beat.step > before.step) {
     state_.failures = 0;
     state_.conflicts.clear();
+    state_.awaited.reset();
   }
   // That one member more is in the group matters when it was the last: with thousands of them,
   // deciding each time would be all that the coordinator does.
@@ -199,15 +233,15 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     note_failure(now, *worker, beat);
     news = true;
   }
-  if (beat.known > state_.highest) {
-    state_.highest = beat.known;
+  if (beat.known > state_.highest && plausible(beat.known)) {
+    heard_of(beat.known);
     news = true;
   }
   if (beat.finished && (rank_of(worker->key()) >= 0 || leaves(state_.current, worker->key()))) {
     end(now, {true, fmt::format("the job is finished after step {}", beat.step)});
     return;
   }
-  if (beat.activity == Activity::kDone && before.activity != Activity::kDone) news = true;
+  if (beat.activity == Activity::kLeft && before.activity != Activity::kLeft) news = true;
   if (news || (wake_ && now >= *wake_)) settle(now);
 }
 
@@ -217,30 +251,36 @@ void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& b
   record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, beat.trouble));
 }
 
-void Registrar::offer_addresses(SessionId session, RosterNumber roster, std::string blob) {
-  const WorkerState* worker = find(session);
+void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,
+                                std::string blob) {
+  WorkerState* worker = find(session);
   if (!worker) return;
   const int rank = rank_of(worker->key());
   if (roster != state_.current.number || rank < 0) {
-    send(session,
-         Addresses{roster, nullptr,
-                   fmt::format("roster {} has taken its place: {}",
-                               sequence_of(state_.current.number), state_.current.reason)});
+    send(session, superseded(roster));
     return;
   }
+  worker->offered = roster;
+  worker->progressed = now;
+  const bool first = !state_.awaited;
+  if (first) state_.awaited = now;
   const bool was_complete = exchange_.complete();
   const Exchange::Answer answer = exchange_.offer(rank, std::move(blob));
   if (answer == Exchange::Answer::kTooLate) {
-    send(session, Addresses{roster, nullptr, "its addresses are not those the others have"});
+    send(session, Addresses{roster, nullptr, "its addresses are not those the others have", false});
   } else if (answer == Exchange::Answer::kComplete && was_complete) {
-    send(session, Addresses{roster, exchange_.blobs(), ""});
+    send(session, Addresses{roster, exchange_.blobs(), "", false});
   } else if (answer == Exchange::Answer::kComplete) {
+    state_.exchanged = now;
     for (const Member& member : state_.current.members) {
       const auto found = session_of_.find(member.key.id);
-      if (found != session_of_.end()) send(found->second, Addresses{roster, exchange_.blobs(), ""});
+      if (found == session_of_.end()) continue;
+      send(found->second, Addresses{roster, exchange_.blobs(), "", false});
     }
   }
-  release_leavers();
+  // From the first offer on, a member waits for the others: when to look for one that hangs follows
+  // from it. For each further one there is nothing to decide.
+  first ? settle(now) : release_leavers();
 }
 
 void Registrar::disconnected(Moment now, SessionId session) {
@@ -275,6 +315,12 @@ void Registrar::end(Moment now, Ended how) {
   settle(now);
 }
 
+void Registrar::resumed(Moment now, Duration late) {
+  state_.resumed = now;
+  record(now, fmt::format("this coordinator was suspended for {}: leases are extended by as much",
+                          human_seconds(seconds(late))));
+}
+
 void Registrar::tick(Moment now) { settle(now); }
 
 // Decides until nothing more is to be done.
@@ -289,6 +335,7 @@ void Registrar::settle(Moment now) {
     if (decision.learned) end_learning();
     if (decision.roster) {
       fail_exchange(superseded);
+      issued_ = state_.current.number;
       announce(now);
     } else if (decision.learned) {
       tell_all();
@@ -309,7 +356,7 @@ void Registrar::end_learning() {
     }
   }
   for (const WorkerKey& key : strangers) {
-    end_session(key, Out{"a newer roster is without it"});
+    end_session(key, Removed{"a newer roster is without it", RemovalCause::kDisconnected});
     state_.workers.erase(key.id);
   }
 }
@@ -317,12 +364,12 @@ void Registrar::end_learning() {
 void Registrar::remove(Moment now, const Removal& removal) {
   const auto found = state_.workers.find(removal.who.id);
   if (found == state_.workers.end()) return;
-  const bool by_plan = found->second.beat.activity == Activity::kDone;
+  const bool by_plan = found->second.beat.activity == Activity::kLeft;
   record(now, fmt::format("worker {} {}", removal.who.id,
                           by_plan ? std::string("has left") : "is out: " + removal.reason));
   gone_.push_back({removal.who, found->second.join.process, removal.reason,
                    by_plan ? RemovalCause::kLeft : removal.cause});
-  end_session(removal.who, Out{removal.reason});
+  end_session(removal.who, Removed{removal.reason, removal.cause});
 }
 
 void Registrar::end_session(const WorkerKey& key, ToWorker last) {
@@ -360,8 +407,8 @@ void Registrar::send_roster(SessionId id, Session& session) {
   if (session.sent == state_.current.number) return;
   auto found = differences_.find(session.sent);
   if (found == differences_.end()) {
-    const auto base = std::ranges::find(history_, session.sent, &Roster::number);
-    const bool known = session.sent != 0 && base != history_.end();
+    const auto base = std::ranges::find(state_.history, session.sent, &Roster::number);
+    const bool known = session.sent != 0 && base != state_.history.end();
     found = differences_.emplace(session.sent, difference(known ? *base : Roster{}, state_.current))
                 .first;
   }
@@ -369,17 +416,21 @@ void Registrar::send_roster(SessionId id, Session& session) {
   session.sent = state_.current.number;
 }
 
-void Registrar::fail_exchange(const Roster& superseded) {
+void Registrar::fail_exchange(const Roster& old) {
   if (exchange_.complete()) return;
-  for (size_t rank = 0; rank < superseded.members.size(); ++rank) {
+  for (size_t rank = 0; rank < old.members.size(); ++rank) {
     if (!exchange_.offered(static_cast<int>(rank))) continue;
-    const auto found = session_of_.find(superseded.members[rank].key.id);
+    const auto found = session_of_.find(old.members[rank].key.id);
     if (found == session_of_.end()) continue;
-    send(found->second,
-         Addresses{superseded.number, nullptr,
-                   fmt::format("roster {} has taken its place: {}",
-                               sequence_of(state_.current.number), state_.current.reason)});
+    send(found->second, superseded(old.number));
   }
+}
+
+Addresses Registrar::superseded(RosterNumber roster) const {
+  return {roster, nullptr,
+          fmt::format("roster {} has replaced it: {}", sequence_of(state_.current.number),
+                      state_.current.reason),
+          true};
 }
 
 // One that leaves may go when every member has left the group it was in: then nobody can still be

@@ -2,8 +2,8 @@
 // says what is to be sent to whom. No threads, no clock, no connections: the time is passed in. The
 // gRPC server (coordinator.h) and the simulation drive the same Registrar.
 //
-// A session is one connection of a worker. What comes in a session that has been replaced, or of a
-// key that is out, is answered with Out and changes nothing: nobody outside the roster counts.
+// A session is one connection of a worker. What arrives in a session that was replaced, or from a
+// key that was removed, is answered with Removed and changes nothing.
 //
 // All state is soft. A Registrar that begins with Options::fresh = false listens for Options::grace
 // to the workers, which show the roster they hold; it takes over the newest of them as it is, so
@@ -23,32 +23,12 @@
 
 #include "muster/roster/decide.h"
 #include "muster/roster/exchange.h"
+#include "muster/roster/messages.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
 
 using SessionId = uint64_t;
-
-// What a worker is told.
-struct Welcome {  // you are known; whether you are in, a roster will say
-  Duration lease{0};
-  Duration heartbeat{0};
-};
-struct Refused {  // you cannot be in
-  std::string reason;
-  bool retry = false;  // later perhaps
-};
-struct Out {  // your key is out for good: ask in again with another
-  std::string reason;
-};
-struct Addresses {  // the answer to an offer for this roster
-  RosterNumber roster = 0;
-  Blobs blobs;         // null: it failed
-  std::string reason;  // if it failed
-};
-struct Released {};  // you asked to leave, and nobody needs you any more
-// Ended: the job has, go.
-using ToWorker = std::variant<Welcome, Refused, Out, RosterDiff, Addresses, Released, Ended>;
 
 struct Outgoing {
   SessionId session = 0;
@@ -73,13 +53,16 @@ class Registrar {
   void connected(SessionId session);
   void join(Moment now, SessionId session, const JoinRequest& request);
   void heartbeat(Moment now, SessionId session, const Heartbeat& beat);
-  void offer_addresses(SessionId session, RosterNumber roster, std::string blob);
+  void offer_addresses(Moment now, SessionId session, RosterNumber roster, std::string blob);
   void disconnected(Moment now, SessionId session);
   // A launcher saw the process of this slot end. `process`: its pid; 0: whichever is in the slot.
   void exited(Moment now, const std::string& id, int64_t process, const std::string& how);
   // The job is stopped before it is finished; nothing happens if it has ended already. All workers
   // are told so, and those who come later.
   void stop(Moment now, const std::string& reason);
+  // The coordinator was suspended for `late`, by which `now` and all later times are set back. Its
+  // workers' connections may have broken meanwhile: they get Options::grace to come back.
+  void resumed(Moment now, Duration late);
   // To be called when wake() has come, or at any other time.
   void tick(Moment now);
 
@@ -91,6 +74,8 @@ class Registrar {
   // When tick() is due; nothing: not before something happens.
   std::optional<Moment> wake() const { return wake_; }
 
+  // The newest roster that this coordinator issued itself; 0: none yet.
+  RosterNumber issued() const { return issued_; }
   const State& state() const { return state_; }
   const Options& options() const { return options_; }
   // The newest step that any worker was heard to have committed.
@@ -113,6 +98,7 @@ class Registrar {
   std::optional<Refused> why_refused(Moment now, const JoinRequest& request) const;
   bool alive(Moment now, const WorkerState& worker) const;
   void learn(Moment now, const JoinRequest& request);
+  Status check_held(const JoinRequest& request) const;
   WorkerState* find(SessionId session);
   void note_failure(Moment now, WorkerState& worker, const Heartbeat& beat);
   void settle(Moment now);
@@ -122,11 +108,14 @@ class Registrar {
   void announce(Moment now);
   void tell_all();
   void send_roster(SessionId id, Session& session);
-  void fail_exchange(const Roster& superseded);
+  void fail_exchange(const Roster& old);
   void take_up_current();
   int rank_of(const WorkerKey& key) const;
   void release_leavers();
   void end_session(const WorkerKey& key, ToWorker last);
+  bool plausible(RosterNumber number) const;
+  void heard_of(RosterNumber number);
+  Addresses superseded(RosterNumber roster) const;
   void send(SessionId session, ToWorker message, bool close = false);
   void record(Moment now, std::string text);
 
@@ -134,13 +123,13 @@ class Registrar {
   State state_;
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<std::string, SessionId> session_of_;  // by worker id
-  std::deque<Roster> history_;                             // bases for differences, newest last
   std::map<RosterNumber, RosterDiff> differences_;         // to the present roster, by base
   std::unordered_map<std::string, int> ranks_;             // in the present roster, by worker id
   size_t in_group_ = 0;                                    // members that are in its group
   Exchange exchange_;
   std::vector<Outgoing> outgoing_;
   std::vector<Gone> gone_;
+  RosterNumber issued_ = 0;
   std::optional<Moment> wake_;
   std::string standing_;
   uint64_t step_ = 0;

@@ -89,7 +89,7 @@ class RegistrarTest : public testing::Test {
   void form() {
     for (auto& [id, worker] : workers_) {
       if (!current().has(worker.key)) continue;
-      registrar_->offer_addresses(worker.session, current().number, "address of " + id);
+      registrar_->offer_addresses(now_, worker.session, current().number, "address of " + id);
     }
     deliver();
     for (auto& [id, worker] : workers_) {
@@ -191,7 +191,7 @@ TEST_F(RegistrarTest, AZombieIsToldThatItIsOut) {
   registrar_->tick(now_);
   deliver();
   EXPECT_FALSE(current().has({"1", 2}));
-  ASSERT_THAT(workers_["1"].heard<Out>(), SizeIs(1));
+  ASSERT_THAT(workers_["1"].heard<Removed>(), SizeIs(1));
   // What it still says changes nothing.
   const RosterNumber number = current().number;
   Heartbeat late;
@@ -200,7 +200,7 @@ TEST_F(RegistrarTest, AZombieIsToldThatItIsOut) {
   registrar_->heartbeat(now_, old, late);
   EXPECT_EQ(current().number, number);
   // Shown again under its old key it is out; under a new one it may come.
-  EXPECT_THAT(join("1", 2, held).heard<Out>(), SizeIs(1));
+  EXPECT_THAT(join("1", 2, held).heard<Removed>(), SizeIs(1));
   EXPECT_EQ(current().number, number);
   form();
   join("1", 77);
@@ -238,10 +238,10 @@ TEST_F(RegistrarTest, AddressesComeWhenAllAreIn) {
   join("0", 1);
   form();
   join("1", 2);
-  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
   deliver();
   EXPECT_THAT(workers_["0"].heard<Addresses>(), SizeIs(1)) << "only that of the first roster";
-  registrar_->offer_addresses(workers_["1"].session, current().number, "b");
+  registrar_->offer_addresses(now_, workers_["1"].session, current().number, "b");
   deliver();
   for (const char* id : {"0", "1"}) {
     const Addresses last = workers_[id].heard<Addresses>().back();
@@ -255,14 +255,14 @@ TEST_F(RegistrarTest, AddressesFailAtOnceWhenTheRosterIsNoMore) {
   form();
   join("1", 2);
   const RosterNumber number = current().number;
-  registrar_->offer_addresses(workers_["0"].session, number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
   drop("1");
   const Addresses last = workers_["0"].heard<Addresses>().back();
   EXPECT_EQ(last.roster, number);
   EXPECT_FALSE(last.blobs);
-  EXPECT_THAT(last.reason, HasSubstr("has taken its place: worker 1 is out"));
+  EXPECT_THAT(last.reason, HasSubstr("has replaced it: worker 1 is out"));
   // And for one who asks too late.
-  registrar_->offer_addresses(workers_["0"].session, number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
   deliver();
   EXPECT_FALSE(workers_["0"].heard<Addresses>().back().blobs);
 }
@@ -290,11 +290,11 @@ TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
   EXPECT_FALSE(current().has({"1", 2}));
   EXPECT_THAT(workers_["1"].heard<Released>(), IsEmpty()) << "worker 0 is still in their group";
   EXPECT_EQ(workers_["1"].roster, current()) << "it must know, or it would wait for the commit";
-  registrar_->offer_addresses(workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
   deliver();
   EXPECT_THAT(workers_["1"].heard<Released>(), SizeIs(1));
   beat.sequence = ++workers_["1"].beats;
-  beat.activity = Activity::kDone;
+  beat.activity = Activity::kLeft;
   say(workers_["1"], beat);
   const RosterNumber number = current().number;
   drop("1");
@@ -341,7 +341,7 @@ TEST_F(RegistrarTest, TheNewestRosterThatSomebodyHoldsCounts) {
   join("1", 2, old);
   join("0", 1, newest);
   EXPECT_EQ(current().number, newest.number);
-  EXPECT_THAT(workers_["1"].heard<Out>(), SizeIs(1));
+  EXPECT_THAT(workers_["1"].heard<Removed>(), SizeIs(1));
 }
 
 TEST_F(RegistrarTest, WhoMissedTheNewestRosterGetsItFromTheNewCoordinator) {

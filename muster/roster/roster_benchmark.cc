@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -71,48 +72,68 @@ class Crowd {
   void add(const std::string& id) {
     ClientOptions options;
     options.addresses = {address_};
-    options.join.job = "job";
-    options.join.key.id = id;
-    options.on_roster = [this, id](const RosterPtr& roster) {
+    options.follower.join.job = "job";
+    options.follower.join.key.id = id;
+    auto& one = clients_[id];
+    one = std::make_unique<One>();
+    options.on_abort = [this, raw = one.get()](RosterNumber number, const std::string&) {
       const std::lock_guard lock(mutex_);
-      seen_[id] = {roster, clock_.now()};
+      raw->aborted = number;
+      raw->when = clock_.now();
       changed_.notify_all();
     };
-    clients_[id] = Client::start(std::move(options), clock_).value();
+    one->client = Client::start(std::move(options), clock_).value();
   }
-  void remove(const std::string& id) {
-    clients_.erase(id);
-    const std::lock_guard lock(mutex_);
-    seen_.erase(id);
-  }
-  // Waits until all have a roster of that many members; returns when the last one got it.
-  Moment all_have(size_t members) {
-    Moment last{};
-    RosterNumber number = 0;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] {
-        if (seen_.size() != clients_.size()) return false;
-        last = {};
-        for (const auto& [id, seen] : seen_) {
-          if (seen.first->members.size() != members) return false;
-          last = std::max(last, seen.second);
-          number = seen.first->number;
+  void remove(const std::string& id) { clients_.erase(id); }
+
+  // Brings all into the group of a roster of that many members.
+  void form(size_t members) {
+    for (auto& [id, one] : clients_) {
+      while (one->group == nullptr || one->group->members.size() != members) {
+        if (one->group != nullptr && one->client->newest()->number > one->group->number) {
+          // At a step boundary, or because it was aborted.
+          if (!one->client->committed(++one->step, 0, 1)) break;
+          one->group = nullptr;
         }
-        return true;
-      });
+        if (one->group != nullptr) {
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+          continue;
+        }
+        const Instruction next = one->client->next(std::chrono::seconds(1));
+        if (next.kind != Instruction::Kind::kForm) continue;
+        one->client->formed(next.roster->number);
+        one->group = next.roster;
+      }
     }
-    for (auto& [id, client] : clients_) client->set_group(number, Activity::kComputing);
+  }
+  // Waits until all were told to abort their group; returns when the last one was.
+  Moment all_abort() {
+    std::unique_lock lock(mutex_);
+    Moment last{};
+    changed_.wait(lock, [&] {
+      last = {};
+      for (const auto& [id, one] : clients_) {
+        if (one->group == nullptr || one->aborted != one->group->number) return false;
+        last = std::max(last, one->when);
+      }
+      return true;
+    });
     return last;
   }
 
  private:
+  struct One {
+    std::unique_ptr<Client> client;
+    RosterPtr group;
+    uint64_t step = 0;
+    RosterNumber aborted = 0;  // guarded by mutex_
+    Moment when;               // guarded by mutex_
+  };
   const std::string address_;
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::pair<RosterPtr, Moment>> seen_;
-  std::map<std::string, std::unique_ptr<Client>> clients_;
+  std::map<std::string, std::unique_ptr<One>> clients_;
 };
 
 // From a launcher's notice that a worker ended to the roster without it at the last of the others.
@@ -126,14 +147,15 @@ void push(benchmark::State& bench) {
   const auto coordinator = Coordinator::start(std::move(options), clock).value();
   Crowd crowd(coordinator->address(), clock);
   for (size_t i = 0; i < workers; ++i) crowd.add("w" + std::to_string(i));
-  crowd.all_have(workers);
+  crowd.form(workers);
   for ([[maybe_unused]] const auto _ : bench) {
     crowd.add("victim");
-    crowd.all_have(workers + 1);
+    crowd.form(workers + 1);
     const Moment begin = clock.now();
     coordinator->exited("victim", 0, "it was killed by signal 9");
     crowd.remove("victim");
-    bench.SetIterationTime(seconds(crowd.all_have(workers) - begin));
+    bench.SetIterationTime(seconds(crowd.all_abort() - begin));
+    crowd.form(workers);
   }
 }
 BENCHMARK(push)->Arg(3)->Arg(15)->Arg(63)->UseManualTime()->Unit(benchmark::kMillisecond);

@@ -16,7 +16,7 @@ constexpr bool kSanitized = __has_feature(thread_sanitizer) || __has_feature(add
 constexpr bool kSanitized = false;
 #endif
 // A few seconds either way. `muster_roster_sim --schedules 100000` runs more.
-constexpr uint64_t kSchedules = kSanitized ? 200 : 3000;
+constexpr uint64_t kSchedules = kSanitized ? 150 : 3000;
 
 TEST(Simulation, PromisesHoldInThousandsOfSchedules) {
   Tally total;
@@ -36,7 +36,7 @@ TEST(Simulation, PromisesHoldInThousandsOfSchedules) {
   EXPECT_GT(total.received, 1000) << total.text();
   EXPECT_GT(total.restored, 1000) << total.text();
   EXPECT_GT(total.outdated, 5) << total.text();
-  EXPECT_GT(total.zombies, 100) << total.text();
+  EXPECT_GT(total.rejoined, 100) << total.text();
   EXPECT_GT(total.adopted, 100) << total.text();
   EXPECT_GT(total.retries, 100) << total.text();
   EXPECT_GT(total.barred, 10) << total.text();
@@ -47,6 +47,11 @@ TEST(Simulation, PromisesHoldInThousandsOfSchedules) {
   EXPECT_GT(total.lane_moves, 100) << total.text();
   EXPECT_GT(total.overflows, 1000) << total.text();
   EXPECT_GT(total.waiting_rosters, 100) << total.text();
+  EXPECT_GT(total.standstills, 20) << total.text();
+  EXPECT_GT(total.suspensions, 100) << total.text();
+  EXPECT_GT(total.evaluations, 100) << total.text();
+  EXPECT_GT(total.slow_restores, 20) << total.text();
+  EXPECT_GT(total.vanished, 5) << total.text();
 }
 
 TEST(Simulation, ASeedIsARun) {

@@ -22,6 +22,28 @@ int Roster::rank_of(const WorkerKey& key) const {
   return member ? static_cast<int>(member - members.data()) : -1;
 }
 
+Status check_roster(const Roster& roster, int32_t lanes) {
+  const auto wrong = [&](std::string_view what) {
+    return Error(ErrorKind::kInternal, "roster {}: {}", sequence_of(roster.number), what);
+  };
+  std::unordered_map<std::string_view, int> ids;
+  std::vector<bool> given(static_cast<size_t>(std::max(lanes, 0)), false);
+  size_t count = 0;
+  for (const Member& member : roster.members) {
+    if (member.key.id.empty() || ++ids[member.key.id] > 1) return wrong("an id is empty or double");
+    if (member.slots < 1) return wrong("a member computes no lane at a time");
+    for (const int32_t lane : member.lanes) {
+      if (lane < 0 || lane >= lanes || given[static_cast<size_t>(lane)]) {
+        return wrong("a lane is given out twice, or does not exist");
+      }
+      given[static_cast<size_t>(lane)] = true;
+      ++count;
+    }
+  }
+  if (count != (roster.waiting ? 0 : given.size())) return wrong("not every lane is given out");
+  return {};
+}
+
 namespace {
 
 // Appends values in a form that no two different sequences share.
@@ -162,10 +184,8 @@ std::string_view activity_name(Activity activity) {
       return "computing";
     case Activity::kWaiting:
       return "waiting";
-    case Activity::kReceiving:
-      return "receiving";
-    case Activity::kDone:
-      return "done";
+    case Activity::kLeft:
+      return "left";
   }
   return "unknown";
 }

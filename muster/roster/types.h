@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,6 +73,13 @@ struct Roster {
   uint64_t checksum() const;
 };
 
+// An error unless its ids differ and each of the `lanes` lanes is given out once (none if it is
+// waiting).
+Status check_roster(const Roster& roster, int32_t lanes);
+
+// Rosters are shared between threads and never changed.
+using RosterPtr = std::shared_ptr<const Roster>;
+
 // What turns the roster `base` into another one. With base 0: all of it.
 //
 // Members that stay keep their order; new ones follow. So an exchange of one worker among thousands
@@ -111,11 +119,12 @@ enum class Activity : uint8_t {
   kIdle = 0,       // no group: waits for a roster
   kForming = 1,    // waits for addresses, connects, agrees
   kComputing = 2,  // its own work; it alone can hold itself up
-  kWaiting = 3,    // inside an operation of the group: a peer may hold it up
-  kReceiving = 4,  // takes over the state
-  kDone = 5,  // has left its last group at a step boundary, by plan, and will not be in another
+  kWaiting = 3,    // inside a collective of the group: a peer may hold it up
+  kLeft = 4,       // has left its last group at a step boundary, and will not be in another
 };
 std::string_view activity_name(Activity activity);
+// Whether a worker at this is waiting for its peers rather than for its own work.
+constexpr bool waits_for_peers(Activity activity) { return activity == Activity::kWaiting; }
 
 // Sent every Options::heartbeat, and at once when `group`, `broken` or `leaving` changes. It says
 // how things are, not what has happened, so one that is lost or comes twice does no harm.
@@ -201,9 +210,12 @@ struct Options {
   // A broken connection is as good as a death certificate. A link that breaks connections of
   // healthy workers wants some time here for them to come back.
   Duration linger{0};
-  // A member whose own work shows no progress for this long while another waits for it is out;
-  // three times as long if nobody waits. 0: never.
+  // A member whose own work makes no progress for this long while another member waits for it is
+  // removed. 0: never.
   Duration hang_timeout = std::chrono::seconds(60);
+  // While a roster's group is still being formed, further losses are gathered for this long before
+  // the next roster: a rack of 40 workers that loses power costs two or three rosters, not 40.
+  Duration loss_batch = std::chrono::milliseconds(30);
 
   // After a member says that its group failed, and nobody is known to have died: how long to wait
   // for such news before the same members try again under another number.
@@ -221,11 +233,18 @@ struct Options {
   // Higher than that of any coordinator that this job had before: milliseconds since 1970 (44 bits
   // last until 2527), or the revision of the leader's key where etcd picks it.
   uint64_t term = 1;
+  // Random, for the case that the clock was set back: see Registrar::heard_of.
+  uint64_t nonce = 0;
   // No coordinator was there before this one, so no worker can be holding a roster.
   bool fresh = true;
   // Not fresh: how long to listen to workers that show themselves before deciding anything.
   Duration grace = std::chrono::seconds(2);
 
+  // How long the coordinator's loop waits at most: what it is later than that is no worker's fault
+  // (loop_clock.h).
+  Duration longest_wait() const {
+    return std::min<Duration>(lease / 8, std::chrono::milliseconds(250));
+  }
   // How many can be in: a worker without a lane would only hold the state.
   int32_t most_workers() const { return max_workers > 0 ? std::min(max_workers, lanes) : lanes; }
   // One sentence if some of this cannot work together.

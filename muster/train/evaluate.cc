@@ -62,6 +62,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
         next = batches;
         return;
       }
+      if (with.vitals != nullptr) with.vitals->note_progress();
       double* row = parts.data() + i * width;
       row[0] = part->samples;
       row[1] = part->loss;
@@ -75,6 +76,8 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   if (with.group != nullptr) {
     fault_point(FaultPoint::kEvaluation);
     // As whole rows, so that the parts are those that were computed.
+    const Vitals none;
+    const WaitingForPeers waiting(with.vitals != nullptr ? *with.vitals : none);
     for (int rank = 0; rank < with.group->size(); ++rank) {
       const auto part = part_of(rank);
       MUSTER_RETURN_IF_ERROR(with.group->broadcast(

@@ -14,6 +14,7 @@
 #include "muster/data/dataset.h"
 #include "muster/train/lane_net.h"
 #include "muster/train/team.h"
+#include "muster/train/vitals.h"
 
 namespace muster::train {
 
@@ -31,6 +32,7 @@ struct EvalGroup {
   comm::Group* group = nullptr;  // nullptr: alone
   std::span<const size_t> shares;
   comm::OpOptions options;
+  const Vitals* vitals = nullptr;  // each batch is progress
 };
 
 // The part of `count` things that belongs to `rank`; the parts of all ranks cover them once.

@@ -14,6 +14,10 @@ namespace muster::train {
 using roster::Action;
 using roster::Report;
 
+namespace {
+constexpr uint64_t kTransferPart = 4 << 20;
+}  // namespace
+
 roster::Report Recovery::report(uint64_t restorable) {
   auto& stepper = session_.stepper();
   Report mine;
@@ -37,7 +41,10 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
   const auto mine = report(restorable).encode();
   MUSTER_CHECK(mine.size() == Report::kBytes, "a report of another size");
   std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(rank * Report::kBytes));
-  MUSTER_RETURN_IF_ERROR(group.allgather(std::span(all), options));
+  {
+    const WaitingForPeers waiting(session_.vitals());
+    MUSTER_RETURN_IF_ERROR(group.allgather(std::span(all), options));
+  }
   fault_point(FaultPoint::kRecovery);
   std::vector<Report> reports;
   for (size_t r = 0; r < size; ++r) {
@@ -51,11 +58,20 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
   if (agreement.actions[rank] == Action::kRestore) {
     has_state_ = false;
     session_.stepper().forget();
-    MUSTER_RETURN_IF_ERROR(restore(agreement.position.step));
+    MUSTER_TRY(const bool restored, restore(agreement.position.step));
+    if (!restored) {
+      const auto why =
+          fmt::format("the checkpoint of step {} cannot be read", agreement.position.step);
+      group.abort(why);
+      return Error(ErrorKind::kCheckpoint, "{}", why);
+    }
     has_state_ = true;
   }
-  MUSTER_RETURN_IF_ERROR(roll_forward(group, agreement, outcome, options));
-  MUSTER_RETURN_IF_ERROR(transfer(group, agreement, outcome, options));
+  {
+    const WaitingForPeers waiting(session_.vitals());
+    MUSTER_RETURN_IF_ERROR(roll_forward(group, agreement, outcome, options));
+    MUSTER_RETURN_IF_ERROR(transfer(group, agreement, outcome, options));
+  }
   const auto position = session_.stepper().position();
   // What a checkpoint holds beyond its step (it may have been evaluated there) nobody knew before.
   if (agreement.any(Action::kRestore)) outcome.agreement.position.attempt = position.attempt;
@@ -92,13 +108,18 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
   for (int receiver = 0; receiver < group.size(); ++receiver) {
     if (agreement.actions[static_cast<size_t>(receiver)] != Action::kReceive) continue;
     for (const auto& stripe : roster::stripes(bytes.size(), agreement.sources, receiver)) {
-      const auto part = bytes.subspan(stripe.offset, stripe.bytes);
-      if (stripe.source == rank) {
-        MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
-        fault_point(FaultPoint::kTransfer);
-      } else if (receiver == rank) {
-        MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
-        outcome.received += part.size();
+      if (stripe.source != rank && receiver != rank) continue;
+      // In parts, each of which is progress: all of it may take longer than hang_timeout.
+      for (uint64_t done = 0; done < stripe.bytes; done += kTransferPart) {
+        const auto part = bytes.subspan(stripe.offset + done,
+                                        std::min<uint64_t>(kTransferPart, stripe.bytes - done));
+        if (stripe.source == rank) {
+          MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
+        } else {
+          MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
+          outcome.received += part.size();
+        }
+        session_.vitals().note_progress();
         fault_point(FaultPoint::kTransfer);
       }
     }

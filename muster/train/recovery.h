@@ -19,9 +19,10 @@ namespace muster::train {
 
 class Recovery {
  public:
-  // Where the state of a job comes from if nobody has it: loads the checkpoint of that step into
-  // the arena, or makes the initial state for step 0.
-  using Restore = std::function<Status(uint64_t step)>;
+  // Where the state of a job comes from if no member has it: loads the checkpoint of that step into
+  // the arena, or makes the initial state for step 0. False: the checkpoint cannot be read
+  // (damaged, or deleted since it was listed); the caller will not offer it again.
+  using Restore = std::function<Result<bool>(uint64_t step)>;
 
   explicit Recovery(Session& session) : session_(session) {}
 
@@ -37,7 +38,8 @@ class Recovery {
   };
   // Collective over the group. `restorable`: the newest step this worker could restore. An error of
   // the group leaves a state that can be brought into the next group; so does a transfer that was
-  // cut short, which then counts as none.
+  // cut short, which then counts as none. If a checkpoint could not be read the group is aborted,
+  // so that all members try again with another.
   Result<Outcome> run(comm::Group& group, uint64_t restorable, const Restore& restore,
                       const comm::OpOptions& options);
 

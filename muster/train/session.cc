@@ -95,6 +95,12 @@ void Session::start_loader() {
       StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), &loading_.batches,
                 &plan_.schema, optimizer_.get()},
       total_steps_);
+  stepper_->set_vitals(vitals_);
+}
+
+void Session::set_vitals(const Vitals* vitals) {
+  vitals_ = vitals != nullptr ? vitals : &no_vitals_;
+  if (stepper_ != nullptr) stepper_->set_vitals(vitals_);
 }
 
 Status Session::reset() {
@@ -154,7 +160,7 @@ Result<const data::Dataset*> Session::test_data() {
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
   return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
-                         {group_, shares_, {.timeout = timeout_}});
+                         {group_, shares_, {.timeout = timeout_}, vitals_});
 }
 
 void Session::remember(const EvalReport& report) {

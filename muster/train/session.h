@@ -19,6 +19,7 @@
 #include "muster/train/lane_net.h"
 #include "muster/train/stepper.h"
 #include "muster/train/team.h"
+#include "muster/train/vitals.h"
 
 namespace muster::train {
 
@@ -50,6 +51,9 @@ class Session {
   // calls (step, evaluate) are then made by all members of the group, which must outlive them.
   // Without it: all lanes, alone.
   void assign(const std::vector<std::vector<int>>& lanes, comm::Group& group, Duration timeout);
+  // Whom to tell that work makes progress; nullptr: nobody. It must outlive its use.
+  void set_vitals(const Vitals* vitals);
+  const Vitals& vitals() const { return *vitals_; }
   // Back to the initial state of the job, as if nothing had been trained.
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
@@ -98,6 +102,8 @@ class Session {
   comm::Group* group_ = nullptr;
   std::vector<size_t> shares_ = {1};  // by rank: how many lanes, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
+  const Vitals no_vitals_;
+  const Vitals* vitals_ = &no_vitals_;
 };
 
 }  // namespace muster::train

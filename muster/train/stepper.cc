@@ -36,6 +36,8 @@ std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::S
 
 }  // namespace
 
+const Vitals Stepper::kNoVitals;
+
 Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
     : job_(job),
       parts_(parts),
@@ -90,12 +92,17 @@ Status Stepper::compute() {
   } else {
     parts_.sum->abandon();
   }
-  auto summed = exchange_.finish();
+  auto summed = finish_sums();
   // A failed group is the cause of lanes that stopped early; a failed lane is nobody else's fault.
   MUSTER_RETURN_IF_ERROR(std::move(summed));
   MUSTER_RETURN_IF_ERROR(std::move(lanes));
   holds_sums_ = true;
   return {};
+}
+
+Status Stepper::finish_sums() {
+  const WaitingForPeers waiting(*vitals_);
+  return exchange_.finish();
 }
 
 Status Stepper::run_lanes() {
@@ -131,6 +138,7 @@ Status Stepper::commit(const CommitFlags& flags) {
     draft_.set_lane(lane, result);
   }
   draft_.set_flags(flags);
+  const WaitingForPeers waiting(*vitals_);
   MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
   std::swap(draft_, message_);
   return {};
@@ -258,7 +266,7 @@ Status Stepper::run_lane(int member, int lane) {
   const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
   MUSTER_TRY(result.loss,
              parts_.nets[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
-  if (tick_) tick_();
+  vitals_->note_progress();
   return {};
 }
 

@@ -37,6 +37,7 @@
 #include "muster/train/lane_net.h"
 #include "muster/train/sum_exchange.h"
 #include "muster/train/team.h"
+#include "muster/train/vitals.h"
 
 namespace muster::train {
 
@@ -93,8 +94,11 @@ class Stepper {
   // does whatever its lanes, is shared out among them: a slow worker with few lanes is slower for
   // each of them than its lanes alone would say.
   double lane_seconds() const { return lane_seconds_; }
-  // Called from any thread of the team whenever a lane is done: a sign of life.
-  void on_lane(std::function<void()> tick) { tick_ = std::move(tick); }
+  // Progress: a lane is done, or a bucket is summed. It must outlive the Stepper.
+  void set_vitals(const Vitals* vitals) {
+    vitals_ = vitals;
+    exchange_.set_vitals(vitals);
+  }
   // The arena's state was or is about to be changed by something other than a commit: sums and
   // message no longer belong to it.
   void forget();
@@ -102,6 +106,7 @@ class Stepper {
  private:
   GradientSum::Mode mode() const;
   Status run_lanes();
+  Status finish_sums();
   Status run_lane(int member, int lane);
   Error not_finite_error(const CommitMessage& message, int lane);
   bool mend_scales(const CommitMessage& message);
@@ -130,7 +135,8 @@ class Stepper {
   bool holds_sums_ = false;
   double lanes_spent_ = 0;  // by all threads together, in the last compute()
   double lane_seconds_ = 0;
-  std::function<void()> tick_;
+  static const Vitals kNoVitals;
+  const Vitals* vitals_ = &kNoVitals;
   std::vector<LaneResult> lane_results_;     // by lane, written by whoever has the lane
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block

@@ -56,6 +56,7 @@ Status SumExchange::exchange() {
       failed_.store(true, std::memory_order_relaxed);
       return status;
     }
+    if (vitals_ != nullptr) vitals_->note_progress();
   }
   return {};
 }

@@ -13,6 +13,7 @@
 #include "muster/base/thread.h"
 #include "muster/comm/group.h"
 #include "muster/train/gradient_sum.h"
+#include "muster/train/vitals.h"
 
 namespace muster::train {
 
@@ -25,6 +26,8 @@ class SumExchange {
 
   // The lanes are about to begin (after GradientSum::begin). `group` must live until finish().
   void begin(comm::Group& group, const comm::OpOptions& options);
+  // Each summed bucket is progress.
+  void set_vitals(const Vitals* vitals) { vitals_ = vitals; }
   // All lanes have been added, or given up (GradientSum::flush or abandon was called). Returns when
   // every bucket holds the sum over all workers, or with the first failure.
   Status finish();
@@ -36,6 +39,7 @@ class SumExchange {
   Status exchange();
 
   GradientSum& sum_;
+  const Vitals* vitals_ = nullptr;
   comm::Group* group_ = nullptr;  // of the present round
   comm::OpOptions options_;
   Status status_;  // of the present round, once it is over

@@ -10,8 +10,12 @@
 
 namespace muster::train {
 
-Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment, Crew* crew)
-    : session_(session), recorder_(recorder), env_(std::move(environment)), crew_(crew) {
+Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment,
+                 Membership* membership)
+    : session_(session),
+      recorder_(recorder),
+      env_(std::move(environment)),
+      membership_(membership) {
   const auto& job = session_.job();
   const auto& metrics = session_.plan().loss.metrics;
   best_by_ = !job.best_by.empty() ? job.best_by : metrics.empty() ? "loss" : metrics[0].name;
@@ -26,28 +30,38 @@ Trainer::~Trainer() {
 }
 
 Status Trainer::prepare() {
-  MUSTER_TRY(const uint64_t step, restorable(true));
-  return restore(step);
-}
-
-Result<uint64_t> Trainer::restorable(bool sure) {
-  if (!sure) {
-    MUSTER_TRY(const auto snapshots, recorder_.store().list());
-    return snapshots.empty() ? uint64_t{0} : static_cast<uint64_t>(snapshots.back().step);
-  }
   std::vector<std::string> notes;
-  MUSTER_TRY(snapshot_, recorder_.store().load_newest(&notes));
+  MUSTER_TRY(const auto snapshot, recorder_.store().load_newest(&notes));
   for (const auto& note : notes) recorder_.warn(note);
-  return snapshot_ ? static_cast<uint64_t>(snapshot_->step) : uint64_t{0};
+  if (!snapshot) return make_initial();
+  env_.log->info("resuming after step {}", snapshot->step);
+  return load(*snapshot);
 }
 
-Status Trainer::restore(uint64_t step) {
-  const auto looked_at = std::exchange(snapshot_, std::nullopt);
-  if (step == 0) return make_initial();
+// Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
+// is seen when it is needed, which is rare.
+Result<uint64_t> Trainer::restorable() {
+  MUSTER_TRY(const auto snapshots, recorder_.store().list());
+  for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
+    if (!unreadable_.contains(it->step)) return static_cast<uint64_t>(it->step);
+  }
+  return uint64_t{0};
+}
+
+Result<bool> Trainer::restore(uint64_t step) {
+  if (step == 0) {
+    MUSTER_RETURN_IF_ERROR(make_initial());
+    return true;
+  }
   env_.log->info("resuming after step {}", step);
-  if (looked_at && static_cast<uint64_t>(looked_at->step) == step) return load(*looked_at);
-  MUSTER_TRY(const auto snapshot, recorder_.store().load(static_cast<int64_t>(step)));
-  return load(snapshot);
+  const auto snapshot = recorder_.store().load(static_cast<int64_t>(step));
+  if (!snapshot.ok()) {
+    recorder_.warn(snapshot.error().message());
+    unreadable_.insert(static_cast<int64_t>(step));
+    return false;
+  }
+  MUSTER_RETURN_IF_ERROR(load(*snapshot));
+  return true;
 }
 
 Status Trainer::make_initial() {
@@ -118,14 +132,14 @@ Progressed Trainer::progressed() const {
 
 int Trainer::stop_wish() {
   const int signal = env_.stop_signal();
-  if (signal == 0 || crew_ == nullptr || signal != SIGTERM) return signal;
-  crew_->leave();
-  return crew_->connected() ? 0 : signal;  // else nobody can let it go
+  if (signal == 0 || membership_ == nullptr || signal != SIGTERM) return signal;
+  membership_->leave();
+  return membership_->connected() ? 0 : signal;  // else nobody can let it go
 }
 
 CommitFlags Trainer::wishes() {
   CommitFlags flags;
-  if (crew_ != nullptr) flags.newer_roster = crew_->roster_byte();
+  if (membership_ != nullptr) flags.newer_roster = membership_->roster_byte();
   flags.stop = static_cast<uint8_t>(stop_wish());
   if (!recorder_.on()) return flags;  // one clock decides
   const auto& job = session_.job();
@@ -141,17 +155,17 @@ CommitFlags Trainer::wishes() {
 Result<TrainSummary> Trainer::train() {
   started_ = last_eval_time_ = env_.clock->now();
   Turn turn = Turn::kEnter;
-  if (crew_ == nullptr) {
+  if (membership_ == nullptr) {
     MUSTER_RETURN_IF_ERROR(recorder_.begin(0));
     turn = Turn::kAdvance;
   } else {
-    session_.stepper().on_lane([this] { crew_->progress(); });
     stop_watch_.emplace("stop-watch", [this] { watch_for_stop(); });
   }
   while (turn != Turn::kEnd) {
     auto next = turn == Turn::kEnter ? enter() : advance();
     if (!next.ok()) {
-      if (crew_ == nullptr || !crew_->lost(next.error())) return std::move(next).error();
+      if (membership_ == nullptr || !membership_->lost(next.error()))
+        return std::move(next).error();
       next = Turn::kEnter;
     }
     turn = *next;
@@ -161,8 +175,8 @@ Result<TrainSummary> Trainer::train() {
   return summary(reason_);
 }
 
-// Told to stop, a crew ends at the next step boundary. But a worker that hangs may never let the
-// others come to it; then each leaves with what it has. Also wakes one that waits for a roster.
+// Told to stop, all workers end at the next step boundary. But a worker that hangs may never let
+// the others come to it; then each leaves with what it has. Also wakes one that waits for a roster.
 void Trainer::watch_for_stop() {
   constexpr auto kLook = std::chrono::milliseconds(20);
   std::optional<Moment> told;
@@ -171,35 +185,35 @@ void Trainer::watch_for_stop() {
     if (!told && env_.stop_signal() == SIGINT) told = env_.clock->now();
     if (!told || env_.clock->now() - *told < env_.patience) continue;
     gave_up_ = true;
-    crew_->abort("told to stop, and the step does not end");
+    membership_->abort("told to stop, and the step does not end");
     return;
   }
 }
 
 Result<Trainer::Turn> Trainer::enter() {
   if (gave_up_) return give_up();
-  const Crew::Sources sources{
-      .restorable = [this](bool sure) { return restorable(sure); },
+  const Membership::Sources sources{
+      .restorable = [this] { return restorable(); },
       .restore = [this](uint64_t step) { return restore(step); },
       // Without a group there is nobody to come to a boundary with.
       .give_up =
           [this] {
             const int signal = env_.stop_signal();
-            if (signal == SIGTERM) crew_->leave();
-            return gave_up_ || signal == SIGINT || (signal == SIGTERM && !crew_->connected());
+            if (signal == SIGTERM) membership_->leave();
+            return gave_up_ || signal == SIGINT || (signal == SIGTERM && !membership_->connected());
           },
   };
-  MUSTER_TRY(const auto entry, crew_->enter(sources));
+  MUSTER_TRY(const auto entry, membership_->enter(sources));
   switch (entry.how) {
-    case Crew::Entry::How::kReleased:
+    case Membership::Entry::How::kReleased:
       reason_ = EndReason::kLeft;
       return Turn::kEnd;
-    case Crew::Entry::How::kFinished:
+    case Membership::Entry::How::kFinished:
       reason_ = ending().value_or(EndReason::kLeft);
       return Turn::kEnd;
-    case Crew::Entry::How::kGaveUp:
+    case Membership::Entry::How::kGaveUp:
       return give_up();
-    case Crew::Entry::How::kIn:
+    case Membership::Entry::How::kIn:
       MUSTER_RETURN_IF_ERROR(take_up(entry));
       return Turn::kAdvance;
   }
@@ -207,54 +221,56 @@ Result<Trainer::Turn> Trainer::enter() {
 }
 
 // All members are at one position. Come to one mind about what is to be done there, and record it.
-Status Trainer::take_up(const Crew::Entry& entry) {
+Status Trainer::take_up(const Membership::Entry& entry) {
   const auto& counters = session_.arena().counters();
   // Others may have recorded meanwhile.
-  if (entry.other_state || entry.was_out) recorder_.end();
+  if (entry.other_state || entry.rejoined) recorder_.end();
   if (entry.rolled) {
     flags_ = session_.stepper().message().flags();
     flags_step_ = counters.step;
   }
   if (flags_step_ != counters.step) flags_.evaluate = 0;
   std::array<uint8_t, 3> wishes = {flags_.evaluate, flags_.time_over, flags_.stop};
-  MUSTER_RETURN_IF_ERROR(crew_->combine(wishes));
+  MUSTER_RETURN_IF_ERROR(membership_->combine(wishes));
   flags_ = {0, wishes[0], wishes[1], wishes[2]};
   flags_step_ = counters.step;
 
-  if (crew_->rank() != 0) {
+  if (membership_->rank() != 0) {
     recorder_.end();
   } else {
-    MUSTER_RETURN_IF_ERROR(recorder_.begin(crew_->roster().number));
+    MUSTER_RETURN_IF_ERROR(recorder_.begin(membership_->roster().number));
   }
   announce_roster();
   return {};
 }
 
 void Trainer::announce_roster() {
-  const auto& roster = crew_->roster();
+  const auto& roster = membership_->roster();
   std::vector<roster::WorkerKey> members;
   for (const auto& member : roster.members) members.push_back(member.key);
   const bool first = announced_.empty();
   if (members == announced_) return;
   announced_ = std::move(members);
   if (first) {
-    recorder_.message(fmt::format("{} worker{}, {} lanes", crew_->size(),
-                                  crew_->size() == 1 ? "" : "s", session_.job().lanes));
+    recorder_.message(fmt::format("{} worker{}, {} lanes", membership_->size(),
+                                  membership_->size() == 1 ? "" : "s", session_.job().lanes));
     return;
   }
   recorder_.message(fmt::format("roster {}: {}; {} worker{}", roster::sequence_of(roster.number),
-                                roster.reason, crew_->size(), crew_->size() == 1 ? "" : "s"));
+                                roster.reason, membership_->size(),
+                                membership_->size() == 1 ? "" : "s"));
 }
 
 Result<Trainer::Turn> Trainer::advance() {
-  if (crew_ == nullptr) {
+  if (membership_ == nullptr) {
     flags_ = wishes();  // of this boundary: there is nobody to agree with
     flags_step_ = session_.arena().counters().step;
   }
   MUSTER_RETURN_IF_ERROR(settle());
   if (const auto reason = ending()) return conclude(*reason);
   // The last one does not wait for others to take over: they will find what it saves.
-  if (crew_ != nullptr && crew_->size() == 1 && env_.stop_signal() == SIGTERM) return give_up();
+  if (membership_ != nullptr && membership_->size() == 1 && env_.stop_signal() == SIGTERM)
+    return give_up();
   return step();
 }
 
@@ -282,14 +298,14 @@ Status Trainer::settle() {
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
   MUSTER_TRY(const auto report,
-             session_.step([this] { return crew_ != nullptr ? wishes() : CommitFlags{}; }));
+             session_.step([this] { return membership_ != nullptr ? wishes() : CommitFlags{}; }));
   (void)report;  // it is in the state
   MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
-  if (crew_ == nullptr) return Turn::kAdvance;
+  if (membership_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.stepper().message().flags();
   flags_ = agreed;
   flags_step_ = session_.arena().counters().step;
-  return crew_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
+  return membership_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
 }
 
 Status Trainer::evaluate() {
@@ -321,9 +337,9 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
     MUSTER_RETURN_IF_ERROR(reason == EndReason::kSignal ? recorder_.interrupt(flags_.stop, result)
                                                         : recorder_.finish(result));
   }
-  if (crew_ != nullptr) {
-    MUSTER_RETURN_IF_ERROR(crew_->barrier());
-    if (reason != EndReason::kSignal) crew_->finished();
+  if (membership_ != nullptr) {
+    MUSTER_RETURN_IF_ERROR(membership_->barrier());
+    if (reason != EndReason::kSignal) membership_->finished();
   }
   return Turn::kEnd;
 }
@@ -332,7 +348,7 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
 Result<Trainer::Turn> Trainer::give_up() {
   flags_.stop = static_cast<uint8_t>(env_.stop_signal());
   reason_ = EndReason::kSignal;
-  if (recorder_.on() && crew_->has_state()) {
+  if (recorder_.on() && membership_->has_state()) {
     if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
     MUSTER_RETURN_IF_ERROR(recorder_.flush());
     MUSTER_RETURN_IF_ERROR(recorder_.interrupt(flags_.stop, describe(summary(reason_))));
@@ -381,7 +397,7 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"test", test},
           {"best_step", counters.best_step},
           {"ended", name(summary.reason)},
-          {"workers", crew_ != nullptr ? crew_->size() : 1},
+          {"workers", membership_ != nullptr ? membership_->size() : 1},
           {"reduction", session_.job().sync.reduction},
           {"run_dir", recorder_.directory()}};
 }

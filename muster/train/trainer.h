@@ -1,25 +1,28 @@
-// A training run from start to end: a Session, alone or in a crew (crew.h), with evaluation,
-// checkpoints, early stopping and recording (recorder.h) around it.
+// A training run from start to end: a Session, alone or as a member of a multi-worker
+// job (membership.h), with evaluation, checkpoints, early stopping and recording (recorder.h)
+// around it.
 //
 // The order of things at a step boundary is fixed, because a checkpoint must hold exactly what an
 // undisturbed run has there: commit, evaluate if due (which may find a new best or decide to stop),
 // checkpoint if due. So whoever resumes from the checkpoint of step s has nothing of step s left to
 // do, and whoever comes to a boundary after a recovery does what is left of it, and nothing twice.
 //
-// In a crew all workers do the same at a boundary, because evaluation is work for all. What follows
+// In a multi-worker job all workers do the same at a boundary, because all evaluate. What follows
 // from the state (an evaluation every 500 steps, early stopping) each finds out alone. What does
-// not (a signal, the clock) somebody wishes, the commit combines, and all do it after that step
-// (commit.h: CommitFlags).
+// not (a signal, the clock) one worker requests with a commit flag; the commit combines the flags,
+// and all workers act after that step (commit.h: CommitFlags).
 //
-// Signals to a worker of a crew: SIGINT ends the job. SIGTERM sends this worker away, at a step
-// boundary and without a redo; the last one saves before it goes, so that others can go on. If the
-// coordinator is gone too (its launcher was killed), it ends the job. Alone both end it.
+// Signals to a worker of such a job: SIGINT ends the job. SIGTERM makes this worker leave at the
+// next step boundary; no step is redone. The last worker saves a checkpoint first, so that others
+// can resume the job. If the coordinator is gone too (its launcher was killed), SIGTERM ends the
+// job. A worker alone ends with either.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +31,8 @@
 #include "muster/base/file_system.h"
 #include "muster/base/log.h"
 #include "muster/base/thread.h"
-#include "muster/train/crew.h"
 #include "muster/train/due.h"
+#include "muster/train/membership.h"
 #include "muster/train/recorder.h"
 #include "muster/train/session.h"
 
@@ -41,7 +44,7 @@ struct TrainerEnvironment {
   const Clock* clock;
   Log* log;
   std::function<int()> stop_signal;  // SIGINT or SIGTERM, once it has come; or 0
-  // How long the workers of a crew may take, once told to stop, to come to the next step boundary.
+  // How long the workers of a job may take, once told to stop, to come to the next step boundary.
   // Then each leaves with what it has.
   Duration patience = std::chrono::milliseconds(1200);
 };
@@ -65,13 +68,13 @@ struct TrainSummary {
 
 class Trainer {
  public:
-  // `crew`: the others; nullptr: this worker has all lanes.
+  // `membership`: of a multi-worker job; nullptr: this worker has all lanes.
   Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment,
-          Crew* crew = nullptr);
+          Membership* membership = nullptr);
   ~Trainer();
 
   // Alone: takes the newest checkpoint of the run that is whole, or else the initial state. In a
-  // crew that is done when the others do not have a state either, in train().
+  // multi-worker job that is done when no other member has a state either, in train().
   Status prepare();
   // Trains to the end, or until told to stop.
   Result<TrainSummary> train();
@@ -82,13 +85,13 @@ class Trainer {
   enum class Turn { kAdvance, kEnter, kEnd };
 
   // Where the state comes from if nobody has it.
-  Result<uint64_t> restorable(bool sure);
-  Status restore(uint64_t step);
+  Result<uint64_t> restorable();
+  Result<bool> restore(uint64_t step);
   Status load(const ckpt::Snapshot& snapshot);
   Status make_initial();
 
   Result<Turn> enter();
-  Status take_up(const Crew::Entry& entry);
+  Status take_up(const Membership::Entry& entry);
   Result<Turn> advance();
   Status settle();
   Result<Turn> step();
@@ -110,13 +113,13 @@ class Trainer {
   Session& session_;
   Recorder& recorder_;
   TrainerEnvironment env_;
-  Crew* crew_;
+  Membership* membership_;
   std::string best_by_;  // the metric that decides
   bool higher_is_better_ = false;
   // What all agreed on for the boundary after flags_step_ steps. `stop` and `time_over` stay.
   CommitFlags flags_;
   int64_t flags_step_ = 0;
-  std::optional<ckpt::Snapshot> snapshot_;    // that restorable() has looked at
+  std::set<int64_t> unreadable_;              // checkpoints that could not be loaded
   std::vector<roster::WorkerKey> announced_;  // who was in when it was last said
   EndReason reason_ = EndReason::kDone;       // at the end
   Moment started_;

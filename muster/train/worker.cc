@@ -16,8 +16,8 @@
 #include "muster/config/table.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
-#include "muster/train/crew.h"
 #include "muster/train/fingerprint.h"
+#include "muster/train/membership.h"
 #include "muster/train/predict.h"
 #include "muster/train/probe.h"
 #include "muster/train/signals.h"
@@ -83,23 +83,23 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
   // then all is on the disk.
   track::BackgroundSink sink(standard_output);
-  std::unique_ptr<Crew> crew;
+  std::unique_ptr<Membership> membership;
   if (!args.coordinators.empty()) {
-    CrewOptions options;
+    MembershipOptions options;
     options.coordinators = args.coordinators;
     options.job = args.name.empty() ? session->job().name : args.name;
     options.id = args.id;
     options.host = args.host;
     options.process = getpid();
     options.fingerprint = take_fingerprint().combined().hex();
-    MUSTER_TRY(crew, Crew::join(*session, std::move(options), clock, log));
+    MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
   Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display), [&] {
-                                 if (crew != nullptr) crew->progress();
+                                 if (membership != nullptr) membership->progress();
                                }});
   Trainer trainer(*session, recorder, {&files, &clock, &log, [&] { return signals.received(); }},
-                  crew.get());
-  if (crew == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
+                  membership.get());
+  if (membership == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
   MUSTER_TRY(const auto summary, trainer.train());
   return summary.reason == EndReason::kSignal ? 128 + summary.signal : 0;
 }

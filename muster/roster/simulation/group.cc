@@ -7,7 +7,7 @@ namespace muster::roster::simulation {
 using namespace std::chrono_literals;
 
 Group::Group(World& world, Witness& witness, std::shared_ptr<const Roster> roster,
-             std::vector<int> slots, int32_t lanes)
+             std::vector<int> slots, int32_t lanes, Duration silence)
     : world_(world),
       witness_(witness),
       roster_(std::move(roster)),
@@ -15,9 +15,11 @@ Group::Group(World& world, Witness& witness, std::shared_ptr<const Roster> roste
       members_(slots_.size(), nullptr),
       gone_(slots_.size(), false),
       frozen_(slots_.size()),
+      silent_(slots_.size(), false),
       due_(slots_.size(), Moment::max()),
       watched_(slots_.size(), false),
-      lanes_(lanes) {}
+      lanes_(lanes),
+      silence_(silence) {}
 
 // When no link between members is cut any more, as things are.
 Moment Group::links_whole() const {
@@ -37,11 +39,16 @@ void Group::arrive(int rank, GroupMember* member, Duration deadline) {
   ++arrived_;
   const auto self = shared_from_this();
   for (size_t other = 0; other < gone_.size(); ++other) {
-    if (gone_[other]) tell_failed(rank, "connection refused", 1ms);
+    if (gone_[other]) tell_failed(rank, "connection refused", 1ms, Suspect::kNone);
   }
-  world_.after(deadline, [self, rank, place] {
+  // A member that has reached all its peers leaves them time to say whom they cannot reach.
+  world_.after(deadline + 2s, [self, rank, place] {
     if (self->formed_ || !self->members_[place]) return;
-    self->tell_failed(rank, "could not connect in time", 0ns);
+    self->tell_failed(rank, "others could not connect", 0ns, Suspect::kNone);
+  });
+  world_.after(deadline, [self, rank, place] {
+    if (self->formed_ || !self->members_[place] || self->suspect_of(rank) < 0) return;
+    self->tell_failed(rank, "could not connect in time", 0ns, Suspect::kSilent);
   });
   if (arrived_ < size()) return;
   const Moment whole = std::max(links_whole(), world_.now());
@@ -57,8 +64,7 @@ void Group::arrive(int rank, GroupMember* member, Duration deadline) {
   });
 }
 
-void Group::enter(int rank, size_t index, const Offering& offering, Duration takes,
-                  Duration deadline) {
+void Group::enter(int rank, size_t index, const Offering& offering, Duration takes) {
   const auto place = static_cast<size_t>(rank);
   while (operations_.size() <= index) {
     Operation next;
@@ -82,7 +88,7 @@ void Group::enter(int rank, size_t index, const Offering& offering, Duration tak
     operation.lanes.resize(static_cast<size_t>(lanes_), 0);
     for (const int32_t lane : *offering.lanes) ++operation.lanes[static_cast<size_t>(lane)];
   }
-  due_[place] = world_.now() + deadline;
+  due_[place] = world_.now() + silence_;
   if (!watched_[place]) watch(rank);
   if (operation.entered < size()) return;
   const auto self = shared_from_this();
@@ -108,7 +114,7 @@ void Group::complete(int rank, size_t index) {
   members_[place]->on_complete(index);
 }
 
-// The first peer it has no way to, or that is silent; not one that went. -1: there is none.
+// The first peer it cannot connect to, or that is silent; not one that closed. -1: there is none.
 int Group::suspect_of(int rank) const {
   const auto place = static_cast<size_t>(rank);
   for (size_t other = 0; other < slots_.size(); ++other) {
@@ -116,9 +122,11 @@ int Group::suspect_of(int rank) const {
     if (world_.is_cut(slots_[place], slots_[other])) return static_cast<int>(other);
   }
   for (size_t other = 0; other < slots_.size(); ++other) {
-    if (gone_[other] || other == place) continue;
-    const bool silent = formed_ ? !operations_.empty() && !operations_.back().has_entered[other]
-                                : members_[other] == nullptr;
+    if (other == place) continue;
+    // A member that gave its addresses and has not come yet has said nothing to anybody.
+    const bool silent = members_[other] != nullptr ? !members_[other]->answers()
+                        : gone_[other]             ? silent_[other]
+                                                   : !formed_;
     if (silent) return static_cast<int>(other);
   }
   return -1;
@@ -131,19 +139,22 @@ void Group::watch(int rank) {
   world_.at(due_[place], [self = shared_from_this(), rank, place] {
     self->watched_[place] = false;
     if (!self->members_[place] || self->due_[place] == Moment::max()) return;
-    if (self->due_[place] > self->world_.now()) {
-      self->watch(rank);
-    } else {
-      self->tell_failed(rank, "an operation took too long", 0ns);
+    if (self->due_[place] <= self->world_.now()) {
+      if (self->suspect_of(rank) >= 0) {
+        self->tell_failed(rank, "a peer is silent", 0ns, Suspect::kSilent);
+        return;
+      }
+      self->due_[place] = self->world_.now() + self->silence_ / 3;
     }
+    self->watch(rank);
   });
 }
 
-void Group::tell_failed(int rank, const char* why, Duration delay) {
+void Group::tell_failed(int rank, const char* why, Duration delay, Suspect suspect) {
   const auto self = shared_from_this();
-  world_.after(delay, [self, rank, why] {
+  world_.after(delay, [self, rank, why, suspect] {
     GroupMember* member = self->members_[static_cast<size_t>(rank)];
-    if (member) member->on_failed(self->suspect_of(rank), why);
+    if (member) member->on_failed(suspect == Suspect::kNone ? -1 : self->suspect_of(rank), why);
   });
 }
 
@@ -151,6 +162,7 @@ void Group::leave(int rank, Going going) {
   const auto place = static_cast<size_t>(rank);
   members_[place] = nullptr;
   gone_[place] = true;
+  silent_[place] = going == Going::kSilently;
   if (going == Going::kByPlan) return;
   bool seen_by_some = false;
   bool missed_by_some = false;
@@ -165,7 +177,8 @@ void Group::leave(int rank, Going going) {
     if (!may_complete) frozen_[other] = Moment::max();
     if (going == Going::kSilently || world_.is_cut(slots_[place], slots_[other])) continue;
     tell_failed(one, "connection reset",
-                may_complete ? world_.between(4ms, 8ms) : world_.between(200us, 3ms));
+                may_complete ? world_.between(4ms, 8ms) : world_.between(200us, 3ms),
+                Suspect::kNone);
   }
   if (seen_by_some && missed_by_some) ++witness_.tally.split;
 }

@@ -50,14 +50,16 @@ class GroupMember {
   virtual ~GroupMember() = default;
   virtual void on_formed() = 0;
   virtual void on_complete(size_t operation) = 0;
-  // `suspect`: the rank it could not work with, or -1.
+  // `suspect`: the rank that it could not connect to or that was silent, or -1.
   virtual void on_failed(int suspect, const std::string& why) = 0;
+  // Whether its process runs: then it answers its peers, whatever its own thread does.
+  virtual bool answers() const = 0;
 };
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
   Group(World& world, Witness& witness, std::shared_ptr<const Roster> roster,
-        std::vector<int> slots, int32_t lanes);
+        std::vector<int> slots, int32_t lanes, Duration silence);
 
   const Roster& roster() const { return *roster_; }
   int size() const { return static_cast<int>(slots_.size()); }
@@ -65,8 +67,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // The member comes, and wants to hear of it within `deadline` whether the group stands.
   void arrive(int rank, GroupMember* member, Duration deadline);
-  // The member enters its next operation, number `index`.
-  void enter(int rank, size_t index, const Offering& offering, Duration takes, Duration deadline);
+  // The member enters its next operation, number `index`. If it is not complete after a while the
+  // member asks its peers, and fails if one is silent.
+  void enter(int rank, size_t index, const Offering& offering, Duration takes);
   // It goes. By plan: everybody goes after the operation it has just completed. Silently: without
   // its machine being able to close the connections.
   enum class Going : uint8_t { kByPlan, kAbruptly, kSilently };
@@ -78,7 +81,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void complete(int rank, size_t index);
   void watch(int rank);
   int suspect_of(int rank) const;
-  void tell_failed(int rank, const char* why, Duration delay);
+  // Only silence makes a suspect: a peer that closes its connection has a reason of its own.
+  enum class Suspect : uint8_t { kNone, kSilent };
+  void tell_failed(int rank, const char* why, Duration delay, Suspect suspect);
   Moment links_whole() const;
 
   World& world_;
@@ -88,11 +93,13 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<GroupMember*> members_;  // by rank; null: not here yet, or gone
   std::vector<bool> gone_;
   std::vector<Moment> frozen_;  // by rank: not before this
-  std::vector<Moment> due_;     // by rank: when its operation must be complete; max: it is in none
+  std::vector<bool> silent_;    // by rank: gone, and nothing closed its connections
+  std::vector<Moment> due_;     // by rank: when it asks its peers; max: it is in no operation
   std::vector<bool> watched_;   // by rank: somebody looks at due_ when it comes
   int arrived_ = 0;
   bool formed_ = false;
   int32_t lanes_;
+  Duration silence_;
   std::vector<Operation> operations_;
 };
 

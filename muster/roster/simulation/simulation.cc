@@ -1,8 +1,10 @@
 #include "muster/roster/simulation/simulation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "muster/roster/simulation/worker.h"
 
@@ -18,7 +20,7 @@ struct Scenario {
   int slots = 5;    // workers there can ever be
   bool peaceful = false;
   // One fault in a quiet job: then it is known how soon the others must go on.
-  enum class Lone : uint8_t { kNo, kKill, kPower, kCut };
+  enum class Lone : uint8_t { kNo, kKill, kPower, kCut, kHang, kSuspend, kRestart };
   Lone lone = Lone::kNo;
   Duration length{0};   // how long faults go on
   Duration between{0};  // mean time between two of them
@@ -37,13 +39,15 @@ struct Scenario {
   }
 };
 
+// Times are those of the product: Options and Timing have its defaults, and what is drawn here
+// (lanes, faults) is chosen to fit them.
 Scenario draw_scenario(World& world) {
   Scenario scenario;
   const uint64_t kind = world.below(1000);
   const bool large = kind < 1;
-  scenario.peaceful = kind >= 900;
-  const bool lone = kind >= 840 && kind < 900;
-  if (lone) scenario.lone = static_cast<Scenario::Lone>(1 + world.below(3));
+  scenario.peaceful = kind >= 920;
+  const bool lone = kind >= 840 && kind < 920;
+  if (lone) scenario.lone = static_cast<Scenario::Lone>(1 + world.below(6));
   scenario.workers =
       static_cast<int>(large ? 100 + world.below(200) : (lone ? 2 : 1) + world.below(6));
   scenario.slots = scenario.workers + static_cast<int>(1 + world.below(3));
@@ -54,23 +58,17 @@ Scenario draw_scenario(World& world) {
   options.max_workers =
       world.chance(0.2) ? std::max(options.min_workers, static_cast<int32_t>(scenario.workers)) : 0;
   options.expected = world.chance(0.7) ? scenario.workers : 0;
-  options.gather = 300ms;
-  options.lease = 500ms;
-  options.heartbeat = scenario.timing.heartbeat;
-  options.linger = world.chance(0.2) ? 100ms : 0ms;
-  options.hang_timeout = 1200ms;
-  options.confirm = 20ms;
-  options.bar = 1s;
-  options.longest_bar = 4s;
-  options.rebalance_every = 800ms;
-  options.grace = 300ms;
-  scenario.length = world.between(large ? 500ms : 1s, large ? 1s : 4s);
-  scenario.between = world.between(60ms, 500ms);
+  options.linger = world.chance(0.2) ? 400ms : 0ms;
+  options.longest_bar = 40s;
+  scenario.length = world.between(large ? 2s : 4s, large ? 5s : 40s);
+  scenario.between = world.between(200ms, 4s);
   scenario.duplicates = world.chance(0.3) ? 0.1 : 0;
+  scenario.timing.evaluations = !scenario.peaceful && !lone && !large && world.chance(0.15);
   return scenario;
 }
 
-constexpr Duration kLongestLane = 48ms;  // the slowest worker takes so long for one
+constexpr Duration kLongestLane = 800ms;  // the slowest worker takes so long for one
+constexpr Duration kQuickLane = 25ms;     // in a quiet job
 
 // How long a step of all workers takes at most. A lane that overflows has it done twice.
 Duration longest_step(const Scenario& scenario) {
@@ -78,44 +76,50 @@ Duration longest_step(const Scenario& scenario) {
   if (scenario.options.max_workers > 0) {
     members = std::min(members, static_cast<int>(scenario.options.max_workers));
   }
-  return 2 * ((scenario.options.lanes + members - 1) / members * kLongestLane + 10ms);
+  const Duration lane = scenario.lone == Scenario::Lone::kNo ? kLongestLane : kQuickLane;
+  return 2 * ((scenario.options.lanes + members - 1) / members * lane + 10ms);
 }
 
 // Steps that may have to be done again when all who had them are gone: those since the last
-// checkpoint, and those of the time it took to write it, of 4 ms at least.
+// checkpoint, those of the time it took to write it, of 40 ms at least, and a checkpoint that was
+// deleted.
 int most_lost(const Scenario& scenario) {
-  return static_cast<int>(scenario.timing.checkpoint_every) +
-         static_cast<int>(scenario.timing.writing / 4ms);
+  return static_cast<int>(2 * scenario.timing.checkpoint_every) +
+         static_cast<int>(scenario.timing.writing / 40ms);
 }
 
-// The longest time from the last fault to three steps committed by everybody who can be in:
-// somebody may just have been barred; a process has to start; and then, one after the other,
-// everything may have to lapse once.
+// The longest time from the last fault to three steps committed by everybody who can be in: a
+// worker may just have been quarantined; a process has to start; and then, one after the other,
+// everything may have to time out once.
 Duration bound(const Scenario& scenario) {
   const Options& options = scenario.options;
   const Timing& timing = scenario.timing;
   const Duration start = 1s;
   const Duration notice =
-      options.lease + options.grace + 6 * options.hang_timeout + timing.operation;
-  const Duration retry = options.tries * (options.lease + 2 * timing.form);
+      options.lease + 2 * options.grace + 3 * options.hang_timeout + timing.silence;
+  const Duration retry = options.tries * (options.lease + timing.form);
   const Duration steps = (most_lost(scenario) + 3) * longest_step(scenario);
-  return start + notice + retry + options.longest_bar + 2 * options.rebalance_every + steps;
+  const Duration work = timing.slow_disk + (timing.evaluations ? 400s : 0s);
+  return start + notice + retry + options.longest_bar + 2 * options.rebalance_every + steps + work;
 }
 
 // After one fault in a quiet job the others have committed two more steps within this time. What is
-// added to the time it takes to notice is forming a group and a few steps, of 100 ms at most.
+// added to the time it takes to notice is forming a group and a few steps.
 Duration lone_bound(const Scenario& scenario) {
   const Options& options = scenario.options;
-  const Timing& timing = scenario.timing;
-  const Duration go_on = 500ms;
+  const Duration go_on = options.linger + 500ms + 2 * longest_step(scenario);
   switch (scenario.lone) {
     case Scenario::Lone::kNo:
     case Scenario::Lone::kKill:
+    case Scenario::Lone::kSuspend:
+    case Scenario::Lone::kRestart:
       return go_on;
     case Scenario::Lone::kPower:
       return options.lease + go_on;
+    case Scenario::Lone::kHang:
+      return options.hang_timeout + options.heartbeat + go_on;
     case Scenario::Lone::kCut:
-      return timing.operation + options.tries * (timing.form + options.lease) + go_on;
+      return 15s + go_on;
   }
   return go_on;
 }
@@ -126,10 +130,11 @@ class Run {
       : world_(seed, plant, trace),
         scenario_(draw_scenario(world_)),
         witness_(scenario_.options.lanes, 37, static_cast<uint64_t>(scenario_.options.lanes) * 2),
-        office_(world_, witness_, scenario_.options),
+        host_(world_, witness_, scenario_.options),
         began_(world_.now()) {
     world_.trace("seed {}: {}", seed, scenario_.text());
-    office_.set_duplicates(scenario_.duplicates);
+    host_.set_duplicates(scenario_.duplicates);
+    host_.on_hung([this](const std::string& id, int64_t process) { kill_hung(id, process); });
     for (int slot = 0; slot < scenario_.slots; ++slot) add_worker(slot);
     for (int slot = 0; slot < scenario_.workers; ++slot) {
       world_.after(world_.between(0ms, 100ms), [this, slot] { workers_[at(slot)]->start(); });
@@ -141,7 +146,7 @@ class Run {
     if (scenario_.lone != Scenario::Lone::kNo) {
       lone_fault();
     } else {
-      world_.after(world_.between(50ms, 300ms), [this, end] { next_fault(end); });
+      world_.after(world_.between(200ms, 4s), [this, end] { next_fault(end); });
       run_until(end, [] { return false; });
     }
     if (!witness_.violation()) make_peace();
@@ -155,6 +160,11 @@ class Run {
     if (!recovered) witness_.violated(why_stuck(goal));
     witness_.check_samples();
     if (scenario_.peaceful) check_peace();
+    for (const auto& [id, suspect] : witness_.suspects()) {
+      if (disturbed_.contains(std::stoi(id.substr(1)))) continue;
+      if (disturbed_.contains(std::stoi(suspect.substr(1)))) continue;
+      witness_.violated(fmt::format("{} suspected {}, though both were well", id, suspect));
+    }
     Outcome outcome;
     outcome.violation = witness_.violation().value_or("");
     outcome.tally = witness_.tally;
@@ -172,13 +182,13 @@ class Run {
   void add_worker(int slot) {
     const bool slow = world_.chance(0.15);
     const bool quick = scenario_.lone != Scenario::Lone::kNo;
-    const Duration lane_time =
-        quick ? world_.between(2ms, 5ms) : world_.between(2ms, kLongestLane / 4) * (slow ? 4 : 1);
+    const Duration lane_time = quick ? world_.between(5ms, kQuickLane)
+                                     : world_.between(20ms, kLongestLane / 4) * (slow ? 4 : 1);
     const auto threads = static_cast<int32_t>(1 + world_.below(2));
-    workers_.push_back(
-        std::make_unique<Worker>(Surroundings{world_, office_, witness_, disk_, meetings_,
-                                              scenario_.timing, scenario_.options.lanes},
-                                 slot, lane_time, threads));
+    workers_.push_back(std::make_unique<Worker>(
+        Surroundings{world_, host_, witness_, disk_, meetings_, scenario_.timing,
+                     scenario_.options.lanes, [this](int one) { start_again(one); }},
+        slot, lane_time, threads));
   }
 
   // True when `enough` was; false when the time is over or a promise is broken.
@@ -191,11 +201,11 @@ class Run {
   }
 
   void lone_fault() {
-    if (!run_until(began_ + 5s, [&] { return witness_.newest_step() >= 3 && all_in(); })) {
+    if (!run_until(began_ + 15s, [&] { return witness_.newest_step() >= 3 && all_in(); })) {
       witness_.violated("a quiet job does not begin");
       return;
     }
-    run_until(world_.now() + world_.between(0ns, 200ms), [] { return false; });
+    run_until(world_.now() + world_.between(0ns, 2s), [] { return false; });
     ++witness_.tally.faults;
     const int slot = static_cast<int>(world_.below(static_cast<uint64_t>(scenario_.workers)));
     const int other = (slot + 1) % scenario_.workers;
@@ -206,11 +216,23 @@ class Run {
         workers_[at(slot)]->kill(Worker::Death::kProcess, world_.chance(0.5));
         break;
       case Scenario::Lone::kPower:
+        disturbed_.insert(slot);
         workers_[at(slot)]->kill(Worker::Death::kMachine, false);
         break;
       case Scenario::Lone::kCut:
         world_.trace("network: w{} and w{} are cut off from each other", slot, other);
-        world_.cut(slot, other, world_.now() + 60s);
+        cut(slot, other, world_.now() + 60s);
+        break;
+      case Scenario::Lone::kHang:
+        disturbed_.insert(slot);
+        workers_[at(slot)]->hang();
+        break;
+      case Scenario::Lone::kSuspend:
+        host_.suspend(world_.now() + world_.between(1s, 6s));
+        break;
+      case Scenario::Lone::kRestart:
+        host_.crash();
+        world_.after(world_.between(1ms, 1500ms), [this] { host_.restart(); });
         break;
     }
     const uint64_t goal = witness_.newest_step() + 2;
@@ -218,6 +240,15 @@ class Run {
     if (!run_until(world_.now() + bound, [&] { return witness_.newest_step() >= goal; })) {
       witness_.violated(
           fmt::format("one fault held the job up for more than {:.2f} s", seconds(bound)));
+      return;
+    }
+    // A coordinator that is away for a while changes nothing.
+    const bool away =
+        scenario_.lone == Scenario::Lone::kSuspend || scenario_.lone == Scenario::Lone::kRestart;
+    if (!away) return;
+    run_until(world_.now() + 15s, [] { return false; });
+    if (witness_.tally.removed > 0) {
+      witness_.violated("a coordinator that was away for a while has removed workers");
     }
   }
 
@@ -230,6 +261,55 @@ class Run {
     world_.after(world_.between(0ns, 2 * scenario_.between), [this, end] { next_fault(end); });
   }
 
+  void cut(int a, int b, Moment until) {
+    disturbed_.insert({a, b});
+    world_.cut(a, b, until);
+  }
+
+  void start_again(int slot) {
+    world_.after(world_.between(20ms, 800ms), [this, slot] { workers_[at(slot)]->start(); });
+  }
+
+  // What a launcher does with a worker that was removed because it hangs.
+  void kill_hung(const std::string& id, int64_t process) {
+    for (const auto& worker : workers_) {
+      if (worker->id() != id || worker->process() != process || !worker->running()) continue;
+      // A worker that others started (`muster join`) has no launcher here: it exits by itself.
+      if (slot_of(*worker) >= scenario_.workers) return;
+      worker->kill(Worker::Death::kProcess, true);
+      start_again(slot_of(*worker));
+    }
+  }
+
+  // One worker is suspended while the others train on, and continues when they are gone.
+  void leave_behind(int slot) {
+    const Duration away = world_.between(8s, 25s);
+    disturbed_.insert(slot);
+    workers_[at(slot)]->stop(world_.now() + away);
+    world_.after(away - world_.between(0s, 2s), [this, slot] {
+      for (const auto& one : workers_) {
+        if (slot_of(*one) != slot) kill(slot_of(*one), Worker::Death::kProcess);
+      }
+    });
+  }
+
+  // A process that is none of ours, or a damaged message.
+  void forged_join() {
+    JoinRequest request;
+    request.key = {"stranger", world_.draw()};
+    request.job = "sim";
+    request.fingerprint = "same";
+    request.highest = ~uint64_t{0};
+    host_.receive_forged(request);
+  }
+
+  // The newest checkpoint is deleted, but never the last one.
+  void delete_checkpoint() {
+    if (disk_.states.size() < 3) return;
+    world_.trace("disk: the checkpoint of step {} is deleted", disk_.newest());
+    disk_.states.erase(std::prev(disk_.states.end()));
+  }
+
   void peaceful_change() {
     Worker& worker = *workers_[at(any_slot())];
     switch (world_.below(3)) {
@@ -240,19 +320,21 @@ class Run {
         worker.start();
         break;
       default:
-        worker.set_lane_time(world_.between(2ms, 30ms));
+        worker.set_lane_time(world_.between(20ms, kLongestLane / 4));
     }
   }
 
   void fault() {
     const int slot = any_slot();
     Worker& worker = *workers_[at(slot)];
-    const Moment soon = world_.now() + world_.between(50ms, 1500ms);
-    switch (world_.below(14)) {
+    const Moment soon = world_.now() + world_.between(100ms, 6s);
+    switch (world_.below(20)) {
       case 0:
       case 1:
-      case 2:
         kill(slot, Worker::Death::kProcess);
+        break;
+      case 2:
+        worker.kill_in_commit();
         break;
       case 3:
         kill(slot, Worker::Death::kMachine);
@@ -264,9 +346,11 @@ class Run {
         }
         break;
       case 5:
+        disturbed_.insert(slot);
         worker.stop(soon);
         break;
       case 6:
+        disturbed_.insert(slot);
         worker.hang();
         break;
       case 7:
@@ -276,6 +360,7 @@ class Run {
         worker.start();
         break;
       case 9:
+        disturbed_.insert(slot);
         world_.trace("network: {} is cut off from the coordinator", worker.id());
         world_.cut(slot, kCoordinator, soon);
         break;
@@ -283,19 +368,40 @@ class Run {
         const int other = any_slot();
         if (other == slot) break;
         world_.trace("network: w{} and w{} are cut off from each other", slot, other);
-        world_.cut(slot, other, world_.now() + world_.between(50ms, 6s));
+        cut(slot, other, world_.now() + world_.between(200ms, 30s));
         break;
       }
       case 11:
+        disturbed_.insert(slot);
         world_.trace("network: {} is slow", worker.id());
-        world_.slow(slot, world_.between(10ms, 700ms), soon);
+        world_.slow(slot, world_.between(10ms, 2s), soon);
         break;
       case 12:
-        worker.set_lane_time(world_.between(2ms, 30ms));
+        worker.set_lane_time(world_.between(20ms, kLongestLane / 4));
+        break;
+      case 13:
+        host_.suspend(soon);
+        break;
+      case 14:
+        world_.trace("coordinator: its wall clock is set");
+        host_.step_wall_clock(world_.between(0s, 2h) - 1h);
+        break;
+      case 15:
+        world_.trace("disk: slow");
+        disk_.slow_until = world_.now() + world_.between(1s, 20s);
+        break;
+      case 16:
+        delete_checkpoint();
+        break;
+      case 17:
+        forged_join();
+        break;
+      case 18:
+        leave_behind(slot);
         break;
       default:
-        office_.crash();
-        world_.after(world_.between(1ms, 1200ms), [this] { office_.restart(); });
+        host_.crash();
+        world_.after(world_.between(1ms, 5s), [this] { host_.restart(); });
     }
   }
 
@@ -304,19 +410,19 @@ class Run {
   void kill(int slot, Worker::Death death) {
     Worker& worker = *workers_[at(slot)];
     if (!worker.running()) return;
+    if (death == Worker::Death::kMachine) disturbed_.insert(slot);
     worker.kill(death, world_.chance(0.7));
     // Its launcher starts it again.
-    if (world_.chance(0.8)) {
-      world_.after(world_.between(20ms, 800ms), [this, slot] { workers_[at(slot)]->start(); });
-    }
+    if (world_.chance(0.8)) start_again(slot);
   }
 
   // No more faults. What is broken stays so until somebody notices, but it can be mended.
   void make_peace() {
     world_.trace("---- no more faults");
     world_.heal_all();
-    office_.set_duplicates(0);
-    if (!office_.up()) office_.restart();
+    disk_.slow_until = world_.now();
+    host_.set_duplicates(0);
+    if (!host_.up()) host_.restart();
     for (size_t slot = 0; slot < workers_.size(); ++slot) {
       // Slots that were never used may stay so; the others are started again by their launchers.
       if (static_cast<int>(slot) < scenario_.workers) keep_running(static_cast<int>(slot));
@@ -330,7 +436,7 @@ class Run {
 
   // Everybody who can be in the roster is, and has got to the goal.
   bool all_in() const {
-    const Registrar* registrar = office_.registrar();
+    const Registrar* registrar = host_.registrar();
     if (!registrar) return false;
     const Roster& current = registrar->state().current;
     const Options& options = scenario_.options;
@@ -348,7 +454,7 @@ class Run {
   }
 
   std::string why_stuck(uint64_t goal) const {
-    const Registrar* registrar = office_.registrar();
+    const Registrar* registrar = host_.registrar();
     return fmt::format(
         "{:.1f} s after the last fault the job is at step {}, not at {} with everybody in; "
         "the coordinator says: {}",
@@ -358,11 +464,11 @@ class Run {
 
   void check_peace() {
     const Tally& tally = witness_.tally;
-    if (tally.redone + tally.aborted + tally.failed + tally.lapsed > 0) {
+    if (tally.redone + tally.aborted + tally.failed + tally.removed > 0) {
       witness_.violated(
           fmt::format("nothing but joins and leaves, but {} attempts were given up, {} groups "
-                      "aborted, {} failed",
-                      tally.redone, tally.aborted, tally.failed));
+                      "aborted, {} failed, {} workers removed",
+                      tally.redone, tally.aborted, tally.failed, tally.removed));
     }
   }
 
@@ -371,8 +477,9 @@ class Run {
   Witness witness_;
   Disk disk_;
   Meetings meetings_;
-  Office office_;
+  CoordinatorHost host_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::set<int> disturbed_;  // slots whose links were cut, or which were silent for a while
   Moment began_;
 };
 

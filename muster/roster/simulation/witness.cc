@@ -42,8 +42,14 @@ Tally& Tally::operator+=(const Tally& other) {
   barred += other.barred;
   hung += other.hung;
   lapsed += other.lapsed;
-  zombies += other.zombies;
+  rejoined += other.rejoined;
+  standstills += other.standstills;
+  suspensions += other.suspensions;
+  evaluations += other.evaluations;
+  slow_restores += other.slow_restores;
+  vanished += other.vanished;
   left += other.left;
+  removed += other.removed;
   adopted += other.adopted;
   lane_moves += other.lane_moves;
   overflows += other.overflows;
@@ -54,15 +60,15 @@ Tally& Tally::operator+=(const Tally& other) {
 
 std::string Tally::text() const {
   return fmt::format(
-      "{} faults, {} steps committed, {} rosters ({} waiting, {} retries, {} for speed, {} "
-      "adopted); "
-      "groups: {} switched, {} aborted, {} failed; workers: {} rolled forward, {} received, {} "
-      "restored ({} for an older state), {} came back, {} left, {} lapsed, {} hung, {} barred; {} "
-      "attempts given up, {} "
-      "overflows, {} commits seen by some only",
-      faults, steps, rosters, waiting_rosters, retries, lane_moves, adopted, switched, aborted,
-      failed, rolled, received, restored, outdated, zombies, left, lapsed, hung, barred, redone,
-      overflows, split);
+      "{} faults, {} steps committed, {} rosters ({} waiting, {} retries, {} standstills, {} for "
+      "speed, {} adopted); groups: {} switched, {} aborted, {} failed; workers: {} rolled forward, "
+      "{} received, {} restored ({} for an older state, {} slowly, {} deleted before), {} "
+      "rejoined, "
+      "{} left, {} leases expired, {} hung, {} quarantined; {} attempts given up, {} overflows, {} "
+      "commits seen by some only; {} suspensions of the coordinator, {} long evaluations",
+      faults, steps, rosters, waiting_rosters, retries, standstills, lane_moves, adopted, switched,
+      aborted, failed, rolled, received, restored, outdated, slow_restores, vanished, rejoined,
+      left, lapsed, hung, barred, redone, overflows, split, suspensions, evaluations);
 }
 
 Witness::Witness(int32_t lanes, uint64_t samples, uint64_t batch)

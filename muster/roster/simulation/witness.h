@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/roster/types.h"
@@ -23,24 +24,30 @@ struct Tally {
   uint64_t steps = 0;  // committed, each counted once
   uint64_t rosters = 0;
   uint64_t waiting_rosters = 0;
-  uint64_t redone = 0;      // attempts that were given up
-  uint64_t rolled = 0;      // workers that rolled forward
-  uint64_t received = 0;    // workers that took over the state
-  uint64_t restored = 0;    // from a checkpoint, or begun anew
-  uint64_t outdated = 0;    // of these: had a state, older than the checkpoint
-  uint64_t aborted = 0;     // groups left because a roster said so
-  uint64_t failed = 0;      // groups that failed under a worker
-  uint64_t switched = 0;    // groups left at a step boundary
-  uint64_t retries = 0;     // rosters that tried again without a death
-  uint64_t barred = 0;      // workers put out because they could not work with another
-  uint64_t hung = 0;        // workers put out because they hung
-  uint64_t lapsed = 0;      // leases
-  uint64_t zombies = 0;     // workers that were told that they are out, and came back
-  uint64_t left = 0;        // workers that went by plan
-  uint64_t adopted = 0;     // rosters taken over from a coordinator before
-  uint64_t lane_moves = 0;  // rosters that moved lanes for speed
-  uint64_t overflows = 0;   // commits that said: once more
-  uint64_t split = 0;       // commits seen by some and not by others when the group broke
+  uint64_t redone = 0;         // attempts that were given up
+  uint64_t rolled = 0;         // workers that rolled forward
+  uint64_t received = 0;       // workers that took over the state
+  uint64_t restored = 0;       // from a checkpoint, or begun anew
+  uint64_t outdated = 0;       // of these: had a state, older than the checkpoint
+  uint64_t aborted = 0;        // groups left because a roster said so
+  uint64_t failed = 0;         // groups that failed under a worker
+  uint64_t switched = 0;       // groups left at a step boundary
+  uint64_t retries = 0;        // rosters that tried again without a death
+  uint64_t barred = 0;         // workers put out because they could not work with another
+  uint64_t hung = 0;           // workers put out because they hung
+  uint64_t lapsed = 0;         // leases
+  uint64_t rejoined = 0;       // workers that were told that they were removed, and came back
+  uint64_t left = 0;           // workers that left as they had asked to
+  uint64_t removed = 0;        // workers removed for any other reason
+  uint64_t adopted = 0;        // rosters taken over from a coordinator before
+  uint64_t lane_moves = 0;     // rosters that moved lanes for speed
+  uint64_t overflows = 0;      // commits that said: once more
+  uint64_t split = 0;          // commits seen by some and not by others when the group broke
+  uint64_t standstills = 0;    // rosters issued because nobody made progress
+  uint64_t suspensions = 0;    // of the coordinator, noticed by it
+  uint64_t evaluations = 0;    // by one worker, longer than hang_timeout or waited for that long
+  uint64_t slow_restores = 0;  // of a checkpoint from a slow disk
+  uint64_t vanished = 0;       // checkpoints that were deleted before they could be restored
   uint64_t faults = 0;
   Tally& operator+=(const Tally& other);
   std::string text() const;
@@ -66,6 +73,11 @@ class Witness {
   // The run is over: were all samples of the whole passes used once?
   void check_samples();
   void violated(std::string what);
+  // A worker reported a peer that it could not connect to, or that was silent.
+  void suspected(const std::string& id, const std::string& suspect) {
+    suspects_.emplace(id, suspect);
+  }
+  const std::set<std::pair<std::string, std::string>>& suspects() const { return suspects_; }
 
   uint64_t newest_step() const { return newest_step_; }
   const std::optional<std::string>& violation() const { return violation_; }
@@ -79,7 +91,8 @@ class Witness {
   uint64_t batch_;
   std::map<RosterNumber, uint64_t> numbers_;  // checksum of the roster of each number
   uint64_t term_ = 0;
-  Roster last_;              // issued by the coordinator of term_
+  Roster last_;  // issued by the coordinator of term_
+  std::set<std::pair<std::string, std::string>> suspects_;
   std::set<WorkerKey> out_;  // keys this coordinator has put out
   std::vector<uint64_t> reference_{kInitialState};
   std::map<uint64_t, uint64_t> committed_;             // step: state after it, as first seen

@@ -10,9 +10,12 @@ namespace muster::roster::simulation {
 using namespace std::chrono_literals;
 
 Worker::Worker(Surroundings around, int slot, Duration lane_time, int32_t threads)
-    : around_(around), world_(around.world), slot_(slot), lane_time_(lane_time), threads_(threads) {
-  key_.id = fmt::format("w{}", slot);
-}
+    : around_(std::move(around)),
+      world_(around_.world),
+      id_(fmt::format("w{}", slot)),
+      slot_(slot),
+      lane_time_(lane_time),
+      threads_(threads) {}
 
 bool Worker::deferred(std::function<void()> again) {
   if (stopped_until_ <= world_.now()) return false;
@@ -44,21 +47,27 @@ void Worker::start() {
   running_ = true;
   ++life_;
   stopped_until_ = {};
-  hung_ = refused_ = leaving_ = false;
-  key_.incarnation = world_.draw();
+  hung_ = asking_ = dies_in_commit_ = false;
   session_ = 0;
-  welcome_ = false;
-  streamed_ = newest_ = {};
   inbox_.clear();
-  highest_ = broken_ = past_ = forming_ = 0;
-  suspect_.clear();
-  activity_ = Activity::kIdle;
+  tick_at_.reset();
+  forming_ = nullptr;
   has_state_ = holds_sums_ = has_message_ = false;
   position_ = {};
   state_ = 0;
+  unreadable_.clear();
   world_.trace("{}: starts", id());
-  later(world_.between(1ms, 20ms), [this] { connect(); });
-  later(around_.timing.heartbeat, [this] { beats(); });
+  FollowerOptions options;
+  options.join.key.id = id_;
+  options.join.job = "sim";
+  options.join.host = fmt::format("host-{}", slot_);
+  options.join.slots = threads_;
+  options.join.process = process();
+  options.join.fingerprint = "same";
+  options.heartbeat = around_.timing.heartbeat;
+  options.seed = world_.draw();
+  follower_.emplace(std::move(options), world_.now() + world_.between(1ms, 20ms));
+  carry_out();
 }
 
 void Worker::kill(Death death, bool launcher_sees) {
@@ -71,16 +80,25 @@ void Worker::kill(Death death, bool launcher_sees) {
   }
   group_.reset();
   if (session_ != 0) {
-    death == Death::kProcess ? around_.office.close(session_) : around_.office.vanish(session_);
+    death == Death::kProcess ? around_.coordinator.close(session_)
+                             : around_.coordinator.vanish(session_);
   }
   session_ = 0;
   running_ = false;
-  if (launcher_sees) around_.office.send_exited(id(), static_cast<int64_t>(life_));
+  if (launcher_sees) around_.coordinator.send_exited(id(), process());
+}
+
+void Worker::kill_in_commit() { dies_in_commit_ = running_; }
+
+void Worker::exit(const char* why) {
+  world_.trace("{}: exits: {}", id(), why);
+  kill(Death::kProcess, true);
+  around_.exited(slot_);
 }
 
 void Worker::stop(Moment until) {
   if (!running_) return;
-  world_.trace("{}: is stopped for {:.0f} ms", id(), seconds(until - world_.now()) * 1e3);
+  world_.trace("{}: is suspended for {:.0f} ms", id(), seconds(until - world_.now()) * 1e3);
   stopped_until_ = until;
   if (group_ && formed_) group_->freeze(rank_, until);
 }
@@ -92,239 +110,208 @@ void Worker::hang() {
 }
 
 void Worker::leave() {
-  if (!running_ || leaving_) return;
+  if (!running_ || follower_->leaving()) return;
   world_.trace("{}: is told to leave", id());
-  leaving_ = true;
-  beat();
+  follower_->leave(world_.now());
+  carry_out();
   later(around_.timing.leave, [this] { kill(Death::kProcess, true); });
-  if (!group_ && forming_ == 0) advance();
 }
 
-// ---- Towards the coordinator
+// ---- The client's thread.
 
-void Worker::connect() {
-  if (session_ != 0 || refused_) return;
-  session_ = around_.office.connect(slot_, this);
-  if (session_ == 0) {
-    later(world_.between(10ms, 80ms), [this] { connect(); });
-    return;
+// What the Follower ordered, and what the worker's own thread may now be told.
+void Worker::carry_out() {
+  for (const FollowerAction& action : follower_->take_actions()) {
+    std::visit([this](const auto& one) { carry_out(one); }, action);
+    if (!running_) return;
   }
-  streamed_ = {};
-  welcome_ = false;
-  // It may have been in a roster that never reached it, and be out by now.
-  if (newest_.number == 0 && world_.plant() != Plant::kCountLate) key_.incarnation = world_.draw();
-  JoinRequest request;
-  request.key = key_;
-  request.job = "sim";
-  request.host = fmt::format("host-{}", slot_);
-  request.slots = threads_;
-  request.process = static_cast<int64_t>(life_);
-  request.fingerprint = "same";
-  request.held = newest_;
-  request.highest = highest_;
-  if (world_.plant() == Plant::kCountLate) request.held = {};
-  around_.office.send_join(session_, request);
+  schedule_tick();
+  ask_next();
+}
+
+void Worker::schedule_tick() {
+  const auto due = follower_->wake();
+  if (!due || (tick_at_ && *tick_at_ <= *due && *tick_at_ > world_.now())) return;
+  tick_at_ = std::max(*due, world_.now() + 1us);
+  later(*tick_at_ - world_.now(), [this, when = *tick_at_] {
+    if (tick_at_ != when) return;
+    tick_at_.reset();
+    follower_->tick(world_.now());
+    give_up_silent_connection();
+    carry_out();
+  });
+}
+
+void Worker::carry_out(const Connect&) {
+  later(world_.between(1ms, 5ms), [this] {
+    session_ = around_.coordinator.connect(slot_, this);
+    session_ != 0 ? follower_->connected(world_.now()) : follower_->disconnected(world_.now());
+    carry_out();
+  });
+}
+
+void Worker::carry_out(const Disconnect&) {
+  if (session_ != 0) around_.coordinator.close(session_);
+  session_ = 0;
+}
+
+void Worker::carry_out(const Send& send) {
+  if (session_ == 0) return;
+  FromWorker message = send.message;
+  if (auto* beat = std::get_if<Heartbeat>(&message)) {
+    if (world_.plant() == Plant::kSilentFailure) beat->broken = 0;
+    if (world_.plant() == Plant::kNoSuspect) beat->suspect.clear();
+    if (!beat->suspect.empty()) around_.witness.suspected(id(), beat->suspect);
+    if (world_.plant() == Plant::kNeverWaiting && beat->activity == Activity::kWaiting) {
+      beat->activity = Activity::kComputing;
+    }
+    if (world_.plant() == Plant::kSilentLeave && beat->activity == Activity::kLeft) {
+      beat->activity = Activity::kIdle;
+    }
+  } else if (auto* join = std::get_if<JoinRequest>(&message)) {
+    if (world_.plant() == Plant::kCountLate) {
+      join->key.incarnation = life_;
+      join->held = {};
+    }
+  }
+  around_.coordinator.send(session_, std::move(message));
+}
+
+void Worker::carry_out(const Abort& abort) {
+  if (world_.plant() == Plant::kNeverAbort && formed_) return;
+  if (group_ && group_->roster().number == abort.roster) {
+    world_.trace("{}: aborts its group at step {}: {}", id(), step(), abort.reason);
+    ++around_.witness.tally.aborted;
+    // The client's thread closes the connections even if the worker's own hangs.
+    leave_group(Group::Going::kAbruptly);
+  }
+  work(0ns, [this, number = abort.roster] {
+    if (forming_ && forming_->number == number) give_up_group(-1, "aborted");
+  });
+}
+
+void Worker::carry_out(const AddressesReady& ready) {
+  work(0ns, [this, ready] { arrive(ready); });
+}
+
+void Worker::carry_out(const ExitStuck& stuck) { exit(stuck.reason.c_str()); }
+
+// gRPC's keepalive.
+void Worker::give_up_silent_connection() {
+  if (session_ == 0) return;
+  if (world_.cut_until(slot_, kCoordinator) <= world_.now() + around_.timing.keepalive) return;
+  around_.coordinator.close(session_);
+  session_ = 0;
+  follower_->disconnected(world_.now());
 }
 
 void Worker::on_break(SessionId session) {
   if (session != session_ || !running_) return;
   if (deferred([this, session] { on_break(session); })) return;
   world_.trace("{}: loses the coordinator", id());
-  around_.office.vanish(session_);
+  around_.coordinator.vanish(session_);
   session_ = 0;
-  later(world_.between(5ms, 60ms), [this] { connect(); });
-}
-
-// It is out: draws another incarnation and asks in again. What it has of the state it keeps.
-void Worker::ask_in_again() {
-  ++around_.witness.tally.zombies;
-  leave_group(Group::Going::kAbruptly);
-  stop_forming();
-  if (session_ != 0) around_.office.close(session_);
-  session_ = 0;
-  newest_ = streamed_ = {};
-  broken_ = past_ = 0;
-  suspect_.clear();
-  activity_ = Activity::kIdle;
-  if (world_.plant() != Plant::kCountLate) key_.incarnation = world_.draw();
-  if (leaving_) {
-    kill(Death::kProcess, true);
-    return;
-  }
-  later(world_.between(5ms, 60ms), [this] { connect(); });
-}
-
-void Worker::beats() {
-  beat();
-  later(around_.timing.heartbeat, [this] { beats(); });
-  // A connection over which nothing can come is given up after a while.
-  if (session_ != 0 &&
-      world_.cut_until(slot_, kCoordinator) > world_.now() + around_.timing.keepalive) {
-    around_.office.close(session_);
-    session_ = 0;
-    later(world_.between(10ms, 80ms), [this] { connect(); });
-  }
-}
-
-void Worker::beat() {
-  if (session_ == 0 || !welcome_) return;
-  Heartbeat beat;
-  beat.sequence = ++beats_;
-  beat.known = newest_.number;
-  beat.group = group_ && formed_ ? group_->roster().number : 0;
-  beat.broken = world_.plant() == Plant::kSilentFailure ? 0 : broken_;
-  beat.suspect = suspect_;
-  beat.trouble = suspect_.empty() ? "" : "no way to " + suspect_;
-  beat.activity = activity_;
-  beat.step = position_.step;
-  beat.progress = progress_;
-  beat.lane_seconds = position_.step > 0 ? seconds(lane_time_) : 0;
-  beat.leaving = leaving_;
-  around_.office.send_beat(session_, beat);
+  follower_->disconnected(world_.now());
+  carry_out();
 }
 
 void Worker::on_message(SessionId session, const ToWorker& message) {
   if (session != session_ || !running_) return;
-  // What comes in one connection stays in order, also over a stop.
+  // What comes in one connection stays in order, also over a suspension.
   inbox_.emplace_back(session, message);
   read_inbox();
 }
 
 void Worker::read_inbox() {
   if (deferred([this] { read_inbox(); })) return;
-  while (!inbox_.empty()) {
-    const auto [from, next] = std::move(inbox_.front());
+  while (!inbox_.empty() && running_) {
+    const auto [from, message] = std::move(inbox_.front());
     inbox_.pop_front();
-    if (from == session_) take(next);
-  }
-}
-
-void Worker::take(const ToWorker& message) {
-  if (std::holds_alternative<Welcome>(message)) {
-    welcome_ = true;
-    beat();
-    if (forming_ != 0) around_.office.send_addresses(session_, forming_, blob_);
-  } else if (const auto* refused = std::get_if<Refused>(&message)) {
-    world_.trace("{}: refused: {}", id(), refused->reason);
-    around_.office.vanish(session_);
-    session_ = 0;
-    refused_ = !refused->retry;
-    later(world_.between(50ms, 150ms), [this] { connect(); });
-  } else if (const auto* out = std::get_if<Out>(&message)) {
-    world_.trace("{}: is told that it is out: {}", id(), out->reason);
-    // A process that hangs cannot ask in; its launcher ends it.
-    hung_ ? kill(Death::kProcess, true) : ask_in_again();
-  } else if (const auto* diff = std::get_if<RosterDiff>(&message)) {
-    take_roster(*diff);
-  } else if (const auto* addresses = std::get_if<Addresses>(&message)) {
-    take_addresses(*addresses);
-  } else if (std::holds_alternative<Released>(message) && activity_ == Activity::kDone) {
-    world_.trace("{}: goes", id());
-    around_.office.close(session_);
-    session_ = 0;
-    running_ = false;
-  }
-}
-
-void Worker::take_roster(const RosterDiff& diff) {
-  auto next = muster::roster::apply(streamed_, diff);
-  if (!next.ok()) {
-    around_.witness.violated(fmt::format("{}: {}", id(), next.error().message()));
-    return;
-  }
-  streamed_ = *next;
-  around_.witness.handed(diff.number, diff.checksum);
-  if (next->number <= newest_.number) return;
-  highest_ = std::max(highest_, next->number);
-  newest_ = std::move(*next);
-  if (group_ && formed_) {
-    const auto why = why_abort(group_->roster(), newest_);
-    if (!why || world_.plant() == Plant::kNeverAbort) {
-      beat();
-      return;
+    if (from != session_) continue;
+    if (const auto* diff = std::get_if<RosterDiff>(&message)) {
+      around_.witness.handed(diff->number, diff->checksum);
+    } else if (const auto* removed = std::get_if<Removed>(&message)) {
+      world_.trace("{}: is told that it was removed: {}", id(), removed->reason);
     }
-    world_.trace("{}: leaves its group at step {}: {}", id(), step(), *why);
-    ++around_.witness.tally.aborted;
-    leave_group(Group::Going::kAbruptly);
-  } else {
-    // A group that does not stand yet is not worth waiting for.
-    leave_group(Group::Going::kAbruptly);
-    stop_forming();
-  }
-  work(0ns, [this] { advance(); });
-}
-
-// ---- Forming a group
-
-void Worker::advance() {
-  if (group_ || forming_ != 0 || activity_ == Activity::kDone) return;
-  switch (next_move(key_, leaving_, newest_, past_)) {
-    case Next::kForm:
-      begin_forming();
-      break;
-    case Next::kWait:
-      if (leaving_ && newest_.number == 0) {  // never was in
-        kill(Death::kProcess, false);
-        return;
-      }
-      activity_ = Activity::kIdle;
-      beat();
-      break;
-    case Next::kGo:
-      activity_ = Activity::kDone;
-      beat();
-      break;
-    case Next::kOut:
-      ask_in_again();
-      break;
+    follower_->received(world_.now(), message);
+    carry_out();
   }
 }
 
-void Worker::begin_forming() {
-  forming_ = newest_.number;
-  blob_ = fmt::format("{}/{}", slot_, world_.draw());
-  activity_ = Activity::kForming;
-  beat();
-  if (session_ != 0 && welcome_) around_.office.send_addresses(session_, forming_, blob_);
-  work(2 * around_.timing.form, [this, number = forming_, blob = blob_] {
-    if (forming_ == number && blob_ == blob && !group_) on_failed(-1, "no addresses came");
+// ---- The worker's own thread.
+
+// It waits in next(), which looks again whenever something has changed.
+void Worker::ask_next() {
+  if (asking_ || forming_) return;
+  asking_ = true;
+  work(0ns, [this] {
+    asking_ = false;
+    advance();
   });
 }
 
-void Worker::stop_forming() {
-  forming_ = 0;
-  if (activity_ == Activity::kForming) activity_ = Activity::kIdle;
+void Worker::advance() {
+  if (forming_) return;
+  const Instruction instruction = follower_->next(world_.now());
+  for (const FollowerAction& action : follower_->take_actions()) {
+    std::visit([this](const auto& one) { carry_out(one); }, action);
+  }
+  using Kind = Instruction::Kind;
+  switch (instruction.kind) {
+    case Kind::kWait:
+      break;
+    case Kind::kForm:
+      begin_forming(instruction.roster);
+      break;
+    case Kind::kRejoined:
+      ++around_.witness.tally.rejoined;
+      ask_next();
+      break;
+    case Kind::kReleased:
+      world_.trace("{}: leaves", id());
+      if (session_ != 0) around_.coordinator.close(session_);
+      session_ = 0;
+      running_ = false;
+      return;
+    case Kind::kFinished:
+    case Kind::kStopped:
+    case Kind::kRefused:
+      around_.witness.violated(fmt::format("{} was sent away: {}", id(), instruction.reason));
+      return;
+    case Kind::kOrphaned:
+      exit("there is no coordinator");
+      return;
+  }
+  schedule_tick();
 }
 
-void Worker::take_addresses(const Addresses& addresses) {
-  if (addresses.roster != forming_ || group_) return;
-  if (!addresses.blobs) {
-    const bool superseded = newest_.number > forming_;
-    if (superseded) {
-      stop_forming();
-      work(0ns, [this] { advance(); });
-    } else if (addresses.reason.find("taken its place") == std::string::npos) {
-      on_failed(-1, addresses.reason);
-    }
-    // Otherwise the roster that took its place is on its way to us.
-    return;
-  }
-  if (hung_) return;
+void Worker::begin_forming(const RosterPtr& roster) {
+  forming_ = roster;
+  formed_ = false;
+  blob_ = fmt::format("{}/{}", slot_, world_.draw());
+  work(world_.between(100us, 3ms), [this, roster] {
+    if (forming_ != roster) return;
+    follower_->offer(world_.now(), roster->number, blob_);
+    carry_out();
+  });
+}
+
+void Worker::arrive(const AddressesReady& ready) {
+  if (!forming_ || forming_->number != ready.roster || group_) return;
   std::string all;
   std::vector<int> slots;
-  for (const std::string& blob : *addresses.blobs) {
+  for (const std::string& blob : *ready.blobs) {
     all += blob + " ";
     slots.push_back(std::stoi(blob));
   }
-  const uint64_t key = hash64(all.data(), all.size(), newest_.number);
+  const uint64_t key = hash64(all.data(), all.size(), ready.roster);
   auto& group = around_.meetings[key];
   if (!group) {
-    group = std::make_shared<Group>(world_, around_.witness,
-                                    std::make_shared<const Roster>(newest_), slots, around_.lanes);
+    group = std::make_shared<Group>(world_, around_.witness, forming_, slots, around_.lanes,
+                                    around_.timing.silence);
   }
   group_ = group;
-  formed_ = false;
-  rank_ = newest_.rank_of(key_);
+  rank_ = forming_->rank_of(follower_->key());
   group_->arrive(rank_, this, around_.timing.form);
 }
 
@@ -336,24 +323,11 @@ void Worker::on_formed() {
   }
   if (hung_ || !group_) return;
   formed_ = true;
-  forming_ = 0;
   operation_ = 0;
   phase_ = Phase::kAgreeing;
-  activity_ = Activity::kWaiting;
-  beat();
-  Offering offering;
-  Report& report = offering.report;
-  report.has_state = has_state_;
-  report.position = position_;
-  report.holds_sums = holds_sums_;
-  if (world_.plant() == Plant::kRollWithoutSums && has_state_) report.holds_sums = true;
-  report.has_message = has_message_;
-  report.message_of = message_.of;
-  saved_ = around_.disk.newest();
-  report.restorable = saved_;
-  if (world_.plant() == Plant::kForgetCheckpoints && has_state_) report.restorable = 0;
-  report.state_hash = has_state_ && position_.attempt == 0 ? state_ : 0;
-  enter(offering);
+  follower_->formed(world_.now(), forming_->number);
+  carry_out();
+  if (group_) report();
 }
 
 void Worker::on_failed(int suspect, const std::string& why) {
@@ -362,26 +336,25 @@ void Worker::on_failed(int suspect, const std::string& why) {
       })) {
     return;
   }
-  if (hung_) return;
-  ++around_.witness.tally.failed;
-  broken_ = group_ ? group_->roster().number : forming_;
-  suspect_.clear();
-  if (group_ && suspect >= 0) {
-    suspect_ = group_->roster().members[static_cast<size_t>(suspect)].key.id;
-  }
-  world_.trace("{}: its group of roster {} failed at step {} ({}, {})", id(), sequence_of(broken_),
-               step(), suspect_.empty() ? "nobody to blame" : suspect_, why);
-  leave_group(Group::Going::kAbruptly);
-  stop_forming();
-  report_broken(broken_);
+  if (!hung_ && group_) give_up_group(suspect, why);
 }
 
-void Worker::report_broken(RosterNumber number) {
-  broken_ = number;
-  past_ = std::max(past_, number);
-  activity_ = Activity::kIdle;
-  beat();
-  work(0ns, [this] { advance(); });
+void Worker::give_up_group(int suspect, const std::string& why) {
+  const RosterPtr roster = forming_;
+  std::string name;
+  if (world_.plant() == Plant::kBlameClosed && suspect < 0 && group_) {
+    suspect = (rank_ + 1) % group_->size();
+  }
+  if (suspect >= 0) name = roster->members[static_cast<size_t>(suspect)].key.id;
+  if (group_) {
+    ++around_.witness.tally.failed;
+    world_.trace("{}: its group of roster {} failed at step {} ({}; suspect: {})", id(),
+                 sequence_of(roster->number), step(), why, name.empty() ? "none" : name);
+  }
+  leave_group(Group::Going::kAbruptly);
+  forming_ = nullptr;
+  follower_->failed(world_.now(), roster->number, name, why);
+  carry_out();
 }
 
 void Worker::leave_group(Group::Going going) {
@@ -391,9 +364,7 @@ void Worker::leave_group(Group::Going going) {
   }
   old_lanes_ = my_lanes();
   const auto group = std::exchange(group_, nullptr);
-  past_ = std::max(past_, group->roster().number);
   formed_ = false;
-  forming_ = 0;
   group->leave(rank_, going);
 }
 

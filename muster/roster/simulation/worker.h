@@ -1,42 +1,52 @@
-// A virtual worker: a slot whose process starts, trains, and can be killed, stopped, hung or told
-// to leave. It makes its decisions with follow.h and agree.h, as the real one does.
+// A virtual worker: a slot whose process starts, trains, and can be killed, suspended, hung or told
+// to leave. What it does is decided by the product's own Follower (follower.h) and agree(); this
+// only plays the parts around it: gRPC, the process, the training loop.
+//
+// A worker has two threads here as in the product. The client's (`later`) carries messages and
+// heartbeats; a suspended process holds it up. The worker's own (`work`) forms groups and trains; a
+// hang holds it up for ever while the client's goes on.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "muster/roster/agree.h"
-#include "muster/roster/follow.h"
+#include "muster/roster/follower.h"
+#include "muster/roster/simulation/coordinator_host.h"
 #include "muster/roster/simulation/group.h"
-#include "muster/roster/simulation/office.h"
 #include "muster/roster/simulation/witness.h"
 #include "muster/roster/simulation/world.h"
 
 namespace muster::roster::simulation {
 
 // What outlives every process: the checkpoints on disk, by step, for all to see. Rank 0 of a group
-// writes them. One that was agreed on can be loaded even if somebody, in the roster or not any
-// more, has written a newer one meanwhile.
+// writes them. One that was agreed on can be loaded even if another worker has written a newer one
+// meanwhile; but any of them may be deleted.
 struct Disk {
   std::map<uint64_t, uint64_t> states = {{0, kInitialState}};
+  Moment slow_until;  // reading and writing take long until then
   uint64_t newest() const { return states.rbegin()->first; }
 };
 
-// How long things take, and how long one waits for them.
+// How long things take, and how long one waits for them: in the product's own proportions.
 struct Timing {
-  Duration heartbeat = std::chrono::milliseconds(160);
-  Duration keepalive = std::chrono::milliseconds(600);  // until a dead connection is given up
-  Duration form = std::chrono::milliseconds(700);       // to form a group
-  Duration operation = std::chrono::milliseconds(2500);
-  Duration transfer = std::chrono::milliseconds(30);
-  Duration leave =
-      std::chrono::seconds(2);    // a worker that is told to go waits this long for its turn
-  uint64_t checkpoint_every = 4;  // steps
-  Duration writing = std::chrono::milliseconds(20);  // of a checkpoint, behind the steps, at most
+  Duration heartbeat = std::chrono::milliseconds(400);
+  Duration keepalive = std::chrono::seconds(10);  // until a silent connection is given up
+  Duration form = std::chrono::seconds(4);        // to connect to all members
+  Duration silence = std::chrono::seconds(3);     // until a peer that does not answer is suspected
+  Duration transfer = std::chrono::milliseconds(300);
+  // A worker that is told to leave is killed by its launcher after this long.
+  Duration leave = std::chrono::seconds(20);
+  uint64_t checkpoint_every = 4;                      // steps
+  Duration writing = std::chrono::milliseconds(200);  // of a checkpoint, behind the steps, at most
+  Duration slow_disk = std::chrono::seconds(90);      // reading one from a slow disk, at most
+  bool evaluations = false;  // every 16 steps, one that takes longer than hang_timeout
 };
 
 // Where members of a roster with the same addresses meet.
@@ -44,12 +54,14 @@ using Meetings = std::map<uint64_t, std::shared_ptr<Group>>;
 
 struct Surroundings {
   World& world;
-  Office& office;
+  CoordinatorHost& coordinator;
   Witness& witness;
   Disk& disk;
   Meetings& meetings;
   const Timing& timing;
   int32_t lanes;
+  // The worker's process has ended by itself; its launcher decides whether to start it again.
+  std::function<void(int slot)> exited;
 };
 
 class Worker final : public Caller, public GroupMember {
@@ -60,6 +72,7 @@ class Worker final : public Caller, public GroupMember {
   void start();
   enum class Death : uint8_t { kProcess, kMachine };
   void kill(Death death, bool launcher_sees);
+  void kill_in_commit();    // the same, in the middle of its next commit
   void stop(Moment until);  // SIGSTOP, later SIGCONT
   void hang();              // its own work stands still; its heartbeats go on
   void leave();             // SIGTERM
@@ -67,10 +80,9 @@ class Worker final : public Caller, public GroupMember {
 
   bool running() const { return running_; }
   bool hung() const { return hung_; }
-  bool leaving() const { return leaving_; }
-  bool refused() const { return refused_; }
-  const std::string& id() const { return key_.id; }
-  const WorkerKey& key() const { return key_; }
+  bool leaving() const { return running_ && follower_->leaving(); }
+  const std::string& id() const { return id_; }
+  int64_t process() const { return static_cast<int64_t>(life_); }
   uint64_t step() const { return position_.step; }
 
   void on_message(SessionId session, const ToWorker& message) override;
@@ -78,33 +90,43 @@ class Worker final : public Caller, public GroupMember {
   void on_formed() override;
   void on_complete(size_t operation) override;
   void on_failed(int suspect, const std::string& why) override;
+  bool answers() const override { return running_ && stopped_until_ <= world_.now(); }
 
  private:
-  // Runs `what` later, if this process still lives then; if it is stopped, when it goes on.
+  // Runs `what` later, if this process still lives then; if it is suspended, when it continues.
   void later(Duration delay, std::function<void()> what);
-  // The same for its own work, which a hang holds up for ever.
+  // The same for its own thread, which a hang holds up for ever.
   void work(Duration delay, std::function<void()> what);
-  // True if it is stopped: then `again` is called when it goes on.
+  // True if it is suspended: then `again` is called when it continues.
   bool deferred(std::function<void()> again);
+  void exit(const char* why);
 
-  void connect();
+  // The client's thread.
+  void carry_out();
+  void carry_out(const Connect&);
+  void carry_out(const Disconnect&);
+  void carry_out(const Send& send);
+  void carry_out(const Abort& abort);
+  void carry_out(const AddressesReady& ready);
+  void carry_out(const ExitStuck& stuck);
+  void schedule_tick();
+  void give_up_silent_connection();
   void read_inbox();
-  void take(const ToWorker& message);
-  void ask_in_again();
-  void beat();
-  void beats();
-  void take_roster(const RosterDiff& diff);
-  void take_addresses(const Addresses& addresses);
+
+  // The worker's own thread.
+  void ask_next();
   void advance();
-  void begin_forming();
-  void stop_forming();
+  void begin_forming(const RosterPtr& roster);
+  void arrive(const AddressesReady& ready);
+  void give_up_group(int suspect, const std::string& why);
   void leave_group(Group::Going going);
-  void report_broken(RosterNumber number);
   void enter(const Offering& offering, Duration takes = {});
+  void report();
 
   // The phases of a group, each entered when the operation of the one before is complete.
   enum class Phase : uint8_t { kAgreeing, kRolling, kTransferring, kReducing, kCommitting };
   void agreed();
+  void restore();
   void roll();
   void transfer();
   void begin_step();
@@ -114,39 +136,34 @@ class Worker final : public Caller, public GroupMember {
   void apply(const CommitMessage& message);
   void save();
   void claim(uint64_t state);
+  void set_activity(Activity activity);
+  // Its own thread is busy for this long, and shows progress meanwhile.
+  void toil(Duration takes, std::function<void()> then);
   const std::vector<int32_t>& my_lanes() const;
 
   Surroundings around_;
   World& world_;
+  std::string id_;
   int slot_;
   Duration lane_time_;
   int32_t threads_;
 
   // The process.
   bool running_ = false;
-  uint64_t life_ = 0;  // counts starts: events of an earlier process are void
+  uint64_t life_ = 0;  // counts starts: events of an earlier process no longer count
   Moment stopped_until_;
   bool hung_ = false;
-  bool refused_ = false;
+  bool dies_in_commit_ = false;
 
   // Towards the coordinator.
-  WorkerKey key_;
+  std::optional<Follower> follower_;
   SessionId session_ = 0;
-  std::deque<std::pair<SessionId, ToWorker>> inbox_;  // came while it was stopped
-  bool welcome_ = false;
-  Roster streamed_;  // the base of the next difference in this session
-  Roster newest_;
-  RosterNumber highest_ = 0;
-  uint64_t beats_ = 0;
-  Activity activity_ = Activity::kIdle;
-  RosterNumber broken_ = 0;
-  RosterNumber past_ = 0;  // groups up to this number are behind it
-  std::string suspect_;
-  bool leaving_ = false;
-  uint64_t progress_ = 0;
+  std::deque<std::pair<SessionId, ToWorker>> inbox_;  // arrived while it was suspended
+  std::optional<Moment> tick_at_;
+  bool asking_ = false;  // advance() is on its way
 
   // Its group.
-  RosterNumber forming_ = 0;
+  RosterPtr forming_;  // it was told to form the group of this roster
   std::string blob_;
   std::shared_ptr<Group> group_;
   bool formed_ = false;
@@ -155,6 +172,7 @@ class Worker final : public Caller, public GroupMember {
   size_t operation_ = 0;
   Agreement agreement_;
   uint64_t saved_ = 0;              // the newest checkpoint there was when it reported
+  std::set<uint64_t> unreadable_;   // checkpoints that could not be loaded
   std::vector<int32_t> old_lanes_;  // for Plant::kOldLanes
 
   // Its state.

@@ -1,4 +1,4 @@
-// What a virtual worker does inside a group: agree, catch up, then step after step.
+// What a virtual worker does inside a group: reconcile the state, then step after step.
 #include <algorithm>
 
 #include "muster/roster/lanes.h"
@@ -8,21 +8,55 @@ namespace muster::roster::simulation {
 
 using namespace std::chrono_literals;
 
+void Worker::set_activity(Activity activity) { follower_->set_activity(activity); }
+
 void Worker::enter(const Offering& offering, Duration takes) {
-  activity_ = Activity::kWaiting;
-  group_->enter(rank_, operation_, offering, takes, around_.timing.operation);
+  set_activity(Activity::kWaiting);
+  group_->enter(rank_, operation_, offering, takes);
+}
+
+void Worker::toil(Duration takes, std::function<void()> then) {
+  set_activity(Activity::kComputing);
+  static constexpr Duration kPart = 10s;
+  if (world_.plant() != Plant::kSilentWork) follower_->progress();
+  if (takes <= kPart) {
+    work(takes, std::move(then));
+  } else {
+    work(kPart, [this, group = group_, takes, then = std::move(then)] {
+      if (group_ == group) toil(takes - kPart, then);
+    });
+  }
+}
+
+void Worker::report() {
+  Offering offering;
+  Report& report = offering.report;
+  report.has_state = has_state_;
+  report.position = position_;
+  report.holds_sums = holds_sums_;
+  if (world_.plant() == Plant::kRollWithoutSums && has_state_) report.holds_sums = true;
+  report.has_message = has_message_;
+  report.message_of = message_.of;
+  saved_ = 0;
+  for (const auto& [step, state] : around_.disk.states) {
+    if (!unreadable_.contains(step)) saved_ = std::max(saved_, step);
+  }
+  report.restorable = saved_;
+  if (world_.plant() == Plant::kForgetCheckpoints && has_state_) report.restorable = 0;
+  report.state_hash = has_state_ && position_.attempt == 0 ? state_ : 0;
+  enter(offering);
 }
 
 void Worker::on_complete(size_t operation) {
   if (hung_ || !group_) return;
-  // A stopped process looks at what has arrived when it goes on.
+  // A suspended process looks at what has arrived when it continues.
   if (stopped_until_ > world_.now()) {
     world_.at(stopped_until_, [this, life = life_, group = group_, operation] {
       if (running_ && life == life_ && group_ == group) on_complete(operation);
     });
     return;
   }
-  ++progress_;
+  follower_->progress();
   const Operation& result = group_->operation(operation);
   ++operation_;
   switch (phase_) {
@@ -73,11 +107,10 @@ void Worker::agreed() {
                                          agreement_.position.text(), saved_));
   }
   if (action == Action::kRestore) {
-    ++around_.witness.tally.restored;
-    if (has_state_) ++around_.witness.tally.outdated;
-    position_ = agreement_.position;
-    claim(around_.disk.states.at(position_.step));
-  } else if (action == Action::kReceive) {
+    restore();
+    return;
+  }
+  if (action == Action::kReceive) {
     has_state_ = false;
     if (world_.plant() == Plant::kHalfState) {
       has_state_ = true;
@@ -85,6 +118,29 @@ void Worker::agreed() {
     }
   }
   roll();
+}
+
+void Worker::restore() {
+  if (has_state_) ++around_.witness.tally.outdated;
+  has_state_ = false;
+  const bool slow = around_.disk.slow_until > world_.now();
+  const Duration takes = slow ? world_.between(0s, around_.timing.slow_disk) : 1ms;
+  if (slow) ++around_.witness.tally.slow_restores;
+  toil(takes, [this, group = group_] {
+    if (group_ != group) return;
+    const auto found = around_.disk.states.find(agreement_.position.step);
+    if (found == around_.disk.states.end()) {
+      // It was deleted since: without a state, all try again with what is left.
+      ++around_.witness.tally.vanished;
+      unreadable_.insert(agreement_.position.step);
+      give_up_group(-1, "the checkpoint is gone");
+      return;
+    }
+    ++around_.witness.tally.restored;
+    position_ = agreement_.position;
+    claim(found->second);
+    roll();
+  });
 }
 
 void Worker::claim(uint64_t state) {
@@ -115,23 +171,26 @@ void Worker::transfer() {
   const Action action = agreement_.actions[static_cast<size_t>(rank_)];
   if (action != Action::kReceive) offering.state = state_;
   enter(offering, world_.between(0ns, around_.timing.transfer));
-  if (action == Action::kReceive) activity_ = Activity::kReceiving;
 }
 
 void Worker::begin_step() {
   phase_ = Phase::kReducing;
-  activity_ = Activity::kComputing;
   holds_sums_ = false;  // the buffer is used again
   const double noise = 0.95 + 0.001 * static_cast<double>(world_.below(100));
   const double time = lanes_seconds(my_lanes().size(), threads_, seconds(lane_time_)) * noise;
   const auto takes = 1ms + Duration{static_cast<int64_t>(time * 1e9)};
-  work(takes, [this, group = group_, at = operation_] {
+  // Now and then an evaluation comes first: some wait for others longer than hang_timeout.
+  const bool evaluates =
+      around_.timing.evaluations && position_.step % 16 == 5 && position_.attempt == 0;
+  if (evaluates) ++around_.witness.tally.evaluations;
+  const Duration evaluation = !evaluates ? 0s : rank_ % 2 == 0 ? 20s : 90s;
+  toil(takes + evaluation, [this, group = group_, at = operation_] {
     if (group_ == group && operation_ == at) reduce();
   });
 }
 
 void Worker::reduce() {
-  ++progress_;
+  follower_->progress();
   const bool old = world_.plant() == Plant::kOldLanes && !old_lanes_.empty();
   const std::vector<int32_t>& lanes = old ? old_lanes_ : my_lanes();
   Offering offering;
@@ -150,11 +209,17 @@ void Worker::reduced(uint64_t sum) {
   CommitMessage message;
   message.of = position_;
   for (const int32_t lane : my_lanes()) message.overflow |= overflows(position_, lane);
-  message.newer = commit_byte(group_->roster(), newest_);
+  message.newer = follower_->commit_byte();
   offering.message = message;
   if (world_.plant() == Plant::kDropCommitRule)
     apply(CommitMessage{.of = position_, .overflow = message.overflow});
   enter(offering);
+  if (dies_in_commit_) {
+    later(world_.between(0ns, 3ms), [this] {
+      kill(Death::kProcess, true);
+      around_.exited(slot_);
+    });
+  }
 }
 
 void Worker::apply(const CommitMessage& message) {
@@ -172,9 +237,11 @@ void Worker::apply(const CommitMessage& message) {
 }
 
 // A copy is made at the step boundary and written behind: it may be lost with its writer, or be
-// there when its writer is out. A hang of the worker's own thread does not hold it up.
+// there when its writer was removed. A hang of the worker's own thread does not hold it up.
 void Worker::save() {
-  later(world_.between(1ms, around_.timing.writing), [this, step = position_.step, state = state_] {
+  const bool slow = around_.disk.slow_until > world_.now();
+  const Duration longest = slow ? around_.timing.slow_disk : around_.timing.writing;
+  later(world_.between(1ms, longest), [this, step = position_.step, state = state_] {
     around_.disk.states.emplace(step, state);
   });
 }
@@ -186,25 +253,18 @@ void Worker::committed(const CommitMessage& message) {
     save();
   }
   uint8_t newer = message.newer;
-  if (world_.plant() == Plant::kSwitchAlone) newer = commit_byte(group_->roster(), newest_);
-  switch (after_commit(newer, group_->roster(), newest_)) {
-    case AfterCommit::kGoOn:
-      begin_step();
-      return;
-    case AfterCommit::kSwitch:
-    case AfterCommit::kWait:
-      break;
+  if (world_.plant() == Plant::kSwitchAlone) newer = follower_->commit_byte();
+  const double lane_seconds = position_.step > 0 ? seconds(lane_time_) : 0;
+  if (!follower_->committed(world_.now(), position_.step, lane_seconds, newer)) {
+    begin_step();
+    return;
   }
   ++around_.witness.tally.switched;
   world_.trace("{}: leaves roster {} by plan after step {}", id(),
                sequence_of(group_->roster().number), step());
-  const RosterNumber left = group_->roster().number;
   leave_group(Group::Going::kByPlan);
-  activity_ = Activity::kIdle;
-  work(around_.timing.form, [this, left] {
-    if (newest_.number == left && !group_) report_broken(left);
-  });
-  advance();
+  forming_ = nullptr;
+  carry_out();
 }
 
 }  // namespace muster::roster::simulation

@@ -22,6 +22,15 @@ const std::vector<PlantName>& plants() {
       {Plant::kForgetCheckpoints, "forget-checkpoints",
        "one that has a state does not look for a newer checkpoint"},
       {Plant::kSilentFailure, "silent-failure", "a failed group is not reported"},
+      {Plant::kNeverWaiting, "never-waiting", "workers do not say that they wait for their peers"},
+      {Plant::kRestartClock, "restart-clock", "each retry restarts the clock of a hung member"},
+      {Plant::kNoSuspect, "no-suspect", "a failed group names no suspect"},
+      {Plant::kSilentWork, "silent-work", "evaluations and restores report no progress"},
+      {Plant::kBlameSuspended, "blame-suspended",
+       "a suspended coordinator takes its own absence for that of its workers"},
+      {Plant::kSilentLeave, "silent-leave", "a worker that left does not say so"},
+      {Plant::kWrapNumbers, "wrap-numbers", "a roster number near 2^64 is believed"},
+      {Plant::kBlameClosed, "blame-closed", "a peer that only closed is named as a suspect"},
   };
   return all;
 }

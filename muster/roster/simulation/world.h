@@ -35,6 +35,15 @@ enum class Plant : uint8_t {
   kNeverAbort,         // stays in a group that lost a member
   kForgetCheckpoints,  // one that has a state does not look for a newer checkpoint
   kSilentFailure,      // does not tell the coordinator that its group failed
+  // Defects that the product once had.
+  kNeverWaiting,    // workers do not say that they wait for their peers
+  kRestartClock,    // each retry restarts the clock by which a hung member is removed
+  kNoSuspect,       // a failed attempt to form a group names no suspect
+  kSilentWork,      // evaluations and restores report no progress
+  kBlameSuspended,  // a coordinator that was suspended takes it for its workers' silence
+  kSilentLeave,     // a worker that left does not say so
+  kWrapNumbers,     // a roster number near 2^64 is believed
+  kBlameClosed,     // a peer that only closed its connection is reported as a suspect
 };
 struct PlantName {
   Plant plant;

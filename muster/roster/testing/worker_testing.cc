@@ -44,12 +44,16 @@ int main(int argc, char** argv) {
   const muster::SystemClock clock;
   muster::roster::ClientOptions options;
   options.addresses = {argv[1]};
-  options.join.job = argv[2];
-  options.join.key.id = argv[3];
-  options.join.process = getpid();
+  options.follower.join.job = argv[2];
+  options.follower.join.key.id = argv[3];
+  options.follower.join.process = getpid();
+  std::atomic<muster::roster::RosterNumber> aborted{0};
+  options.on_abort = [&](muster::roster::RosterNumber number, const std::string&) {
+    aborted = number;
+  };
   auto client = muster::roster::Client::start(std::move(options), clock);
   if (!client.ok()) return 1;
   const std::atomic<bool> stop{false};
-  muster::roster::follow_rosters(**client, stop, leave);
+  (void)muster::roster::follow_rosters(**client, aborted, stop, leave);
   return 0;
 }

@@ -11,9 +11,16 @@ namespace muster::roster::wire {
 
 namespace {
 
-constexpr int kPingEvery = 1000;  // ms; the client pings a connection on which nothing moves
-constexpr int kPingTimeout = 1500;
+// ms; the client pings a connection on which nothing arrives. Much longer than a lease: a
+// coordinator that is suspended for some seconds must find its connections whole when it continues.
+// Members that lose their coordinator keep training, so nothing is urgent here.
+constexpr int kPingEvery = 2000;
+constexpr int kPingTimeout = 8000;
 constexpr int kConnectTimeout = 1000;
+
+// Bytes. The largest message of a worker has its addresses, or the roster it holds: some 100 kB
+// with a thousand members.
+constexpr int kLargestFromWorker = 16 << 20;
 
 void drop_line(gpr_log_func_args* line) {
   // Before gRPC aborts the process this is all it says.
@@ -37,7 +44,7 @@ void silence_grpc() {
 
 void tune(grpc::ServerBuilder& builder) {
   silence_grpc();
-  builder.SetMaxReceiveMessageSize(-1);  // addresses of hundreds of workers come in one message
+  builder.SetMaxReceiveMessageSize(kLargestFromWorker);
   // Without this the server takes the clients' pings for an attack and hangs up.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);

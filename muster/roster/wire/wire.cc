@@ -129,7 +129,7 @@ Heartbeat from_wire(const v1::Heartbeat& from) {
   to.broken = from.broken();
   to.suspect = from.suspect();
   to.trouble = from.trouble();
-  const auto last = static_cast<uint32_t>(Activity::kDone);
+  const auto last = static_cast<uint32_t>(Activity::kLeft);
   to.activity = from.activity() <= last ? static_cast<Activity>(from.activity()) : Activity::kIdle;
   to.step = from.step();
   to.progress = from.progress();
@@ -151,13 +151,17 @@ struct Writer {
     to.mutable_refused()->set_reason(refused.reason);
     to.mutable_refused()->set_retry(refused.retry);
   }
-  void operator()(const Out& out) const { to.mutable_out()->set_reason(out.reason); }
+  void operator()(const Removed& removed) const {
+    to.mutable_removed()->set_reason(removed.reason);
+    to.mutable_removed()->set_cause(static_cast<uint32_t>(removed.cause));
+  }
   void operator()(const RosterDiff& diff) const { to_wire(diff, *to.mutable_roster()); }
   void operator()(const Addresses& addresses) const {
     auto& message = *to.mutable_addresses();
     message.set_roster(addresses.roster);
     message.set_ok(addresses.blobs != nullptr);
     message.set_reason(addresses.reason);
+    message.set_superseded(addresses.superseded);
     if (!addresses.blobs) return;
     for (const std::string& blob : *addresses.blobs) message.add_blobs(blob);
   }
@@ -172,15 +176,60 @@ struct Writer {
 
 void to_wire(const ToWorker& from, v1::ToWorker& to) { std::visit(Writer{to}, from); }
 
+namespace {
+
 Addresses from_wire(v1::Addresses&& from) {
   Addresses to;
   to.roster = from.roster();
   to.reason = from.reason();
+  to.superseded = from.superseded();
   if (!from.ok()) return to;
   auto blobs = std::make_shared<std::vector<std::string>>();
   for (auto& blob : *from.mutable_blobs()) blobs->push_back(std::move(blob));
   to.blobs = std::move(blobs);
   return to;
+}
+
+Removed from_wire(const v1::Removed& from) {
+  const auto last = static_cast<uint32_t>(RemovalCause::kQuarantined);
+  return {from.reason(), from.cause() <= last ? static_cast<RemovalCause>(from.cause())
+                                              : RemovalCause::kDisconnected};
+}
+
+}  // namespace
+
+std::optional<ToWorker> from_wire(v1::ToWorker&& from) {
+  switch (from.message_case()) {
+    case v1::ToWorker::kWelcome:
+      return Welcome{Duration{from.welcome().lease_ns()}, Duration{from.welcome().heartbeat_ns()}};
+    case v1::ToWorker::kRefused:
+      return Refused{from.refused().reason(), from.refused().retry()};
+    case v1::ToWorker::kRemoved:
+      return from_wire(from.removed());
+    case v1::ToWorker::kRoster:
+      return from_wire(from.roster());
+    case v1::ToWorker::kAddresses:
+      return from_wire(std::move(*from.mutable_addresses()));
+    case v1::ToWorker::kReleased:
+      return Released{};
+    case v1::ToWorker::kEnded:
+      return Ended{from.ended().finished(), from.ended().reason()};
+    case v1::ToWorker::MESSAGE_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
+void to_wire(const FromWorker& from, v1::FromWorker& to) {
+  if (const auto* join = std::get_if<JoinRequest>(&from)) {
+    to_wire(*join, *to.mutable_join());
+  } else if (const auto* beat = std::get_if<Heartbeat>(&from)) {
+    to_wire(*beat, *to.mutable_heartbeat());
+  } else {
+    const auto& offer = std::get<AddressOffer>(from);
+    to.mutable_addresses()->set_roster(offer.roster);
+    to.mutable_addresses()->set_blob(offer.blob);
+  }
 }
 
 void to_wire(const StatusReport& from, v1::StatusReply& to) {

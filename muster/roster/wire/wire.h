@@ -1,8 +1,10 @@
-// Between the values of types.h and registrar.h and their form on the wire (roster.proto). Only the
+// Between the values of types.h and messages.h and their form on the wire (roster.proto). Only the
 // coordinator and its client include this; no other module sees Protobuf.
 #pragma once
 
-#include "muster/roster/registrar.h"
+#include <optional>
+
+#include "muster/roster/messages.h"
 #include "muster/roster/status.h"
 #include "muster/roster/types.h"
 #include "muster/roster/wire/roster.pb.h"
@@ -10,12 +12,13 @@
 namespace muster::roster {
 
 // Of roster.proto. To be raised when an older peer would misunderstand.
-inline constexpr uint32_t kProtocol = 2;
+inline constexpr uint32_t kProtocol = 3;
 
 void to_wire(const Roster& from, v1::Roster& to);
 void to_wire(const JoinRequest& from, v1::Join& to);
 void to_wire(const Heartbeat& from, v1::Heartbeat& to);
 void to_wire(const ToWorker& from, v1::ToWorker& to);
+void to_wire(const FromWorker& from, v1::FromWorker& to);
 void to_wire(const StatusReport& from, v1::StatusReply& to);
 
 // Whatever comes over a wire is taken as it is: the Registrar judges it. Fields that are out of any
@@ -24,7 +27,8 @@ Roster from_wire(const v1::Roster& from);
 RosterDiff from_wire(const v1::RosterDiff& from);
 JoinRequest from_wire(const v1::Join& from);
 Heartbeat from_wire(const v1::Heartbeat& from);
-Addresses from_wire(v1::Addresses&& from);
+// Nothing: a message that this version does not know.
+std::optional<ToWorker> from_wire(v1::ToWorker&& from);
 StatusReport from_wire(const v1::StatusReply& from);
 
 }  // namespace muster::roster

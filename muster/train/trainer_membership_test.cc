@@ -60,7 +60,7 @@ struct Life {
   std::string error;
 };
 
-class TrainerCrewTest : public testing::Test {
+class TrainerMembershipTest : public testing::Test {
  protected:
   void start(int expected) {
     roster::CoordinatorOptions options;
@@ -92,19 +92,19 @@ class TrainerCrewTest : public testing::Test {
     auto run = open_run(directory);
     const auto session = open_session(kJob, sets);
     NoSink sink;
-    std::unique_ptr<Crew> crew;
+    std::unique_ptr<Membership> membership;
     if (!id.empty()) {
-      CrewOptions options;
+      MembershipOptions options;
       options.coordinators = {coordinator_->address()};
       options.job = "points";
       options.id = id;
-      auto joined = Crew::join(*session, options, clock_, log_);
+      auto joined = Membership::join(*session, options, clock_, log_);
       EXPECT_TRUE(joined.ok()) << joined.error().message();
-      crew = *std::move(joined);
+      membership = *std::move(joined);
     }
     Recorder recorder(
         *session, {&run, files_.get(), &clock_, &log_, &sink, track::ProgressMode::kNormal, [&] {
-                     if (crew != nullptr) crew->progress();
+                     if (membership != nullptr) membership->progress();
                    }});
     // The trainer asks on this thread, which alone may look at the state, and on one that watches.
     const auto here = std::this_thread::get_id();
@@ -114,8 +114,8 @@ class TrainerCrewTest : public testing::Test {
       newest_ = std::max(newest_.load(), step.load());
       return told.at_step >= 0 && step >= told.at_step ? told.signal : 0;
     };
-    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, signal}, crew.get());
-    if (crew == nullptr) {
+    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, signal}, membership.get());
+    if (membership == nullptr) {
       EXPECT_TRUE(trainer.prepare().ok());
     }
     auto summary = trainer.train();
@@ -200,7 +200,7 @@ class SlowFileSystem final : public ForwardingFileSystem {
   const Duration pause_;
 };
 
-TEST_F(TrainerCrewTest, SeveralLeaveWhatOneLeaves) {
+TEST_F(TrainerMembershipTest, SeveralLeaveWhatOneLeaves) {
   const auto lives = together("run", {{}, {}, {}});
   for (const auto& life : lives) {
     ASSERT_TRUE(life.summary) << life.error;
@@ -213,7 +213,7 @@ TEST_F(TrainerCrewTest, SeveralLeaveWhatOneLeaves) {
 
 // At the end all wait for the last checkpoint. Its writer is not taken for one that hangs, however
 // long it takes, as long as the disk gets on.
-TEST_F(TrainerCrewTest, ASlowDiskIsNotAHang) {
+TEST_F(TrainerMembershipTest, ASlowDiskIsNotAHang) {
   const auto disk = std::exchange(files_, nullptr);
   // Some 25 tensors and small files: much longer than three times the timeout, after which the
   // coordinator would try another group.
@@ -231,7 +231,7 @@ TEST_F(TrainerCrewTest, ASlowDiskIsNotAHang) {
 }
 
 // Stopped while it took over, and continued when all was over.
-TEST_F(TrainerCrewTest, OneThatWakesUpAfterTheEndDoesNotSayThatTheJobRuns) {
+TEST_F(TrainerMembershipTest, OneThatWakesUpAfterTheEndDoesNotSayThatTheJobRuns) {
   auto run = open_run("run");
   ASSERT_TRUE(run.write_status(track::RunState::kFinished, "", 60, clock_).ok());
   const auto session = open_session(kJob);
@@ -242,7 +242,7 @@ TEST_F(TrainerCrewTest, OneThatWakesUpAfterTheEndDoesNotSayThatTheJobRuns) {
   EXPECT_EQ(run.read_status().state, track::RunState::kFinished);
 }
 
-TEST_F(TrainerCrewTest, TheOneThatRecordsMayGoAndAnotherGoesOnRecording) {
+TEST_F(TrainerMembershipTest, TheOneThatRecordsMayGoAndAnotherGoesOnRecording) {
   // Rank 0 is whoever was first; each in turn is told to go.
   for (size_t leaver = 0; leaver < 3; ++leaver) {
     std::vector<Told> tell(3);
@@ -255,7 +255,7 @@ TEST_F(TrainerCrewTest, TheOneThatRecordsMayGoAndAnotherGoesOnRecording) {
   }
 }
 
-TEST_F(TrainerCrewTest, OneIsToldToStopAndAllDoAfterTheSameStep) {
+TEST_F(TrainerMembershipTest, OneIsToldToStopAndAllDoAfterTheSameStep) {
   const auto lives = together("run", {{}, {31, SIGINT}, {}});
   for (const auto& life : lives) {
     ASSERT_TRUE(life.summary) << life.error;
@@ -275,14 +275,14 @@ TEST_F(TrainerCrewTest, OneIsToldToStopAndAllDoAfterTheSameStep) {
   expect_as_alone("run", rest[1]);
 }
 
-TEST_F(TrainerCrewTest, TheLastOneThatIsToldToGoSavesFirst) {
+TEST_F(TrainerMembershipTest, TheLastOneThatIsToldToGoSavesFirst) {
   const auto lives = together("run", {{12, SIGTERM}});
   ASSERT_TRUE(lives[0].summary) << lives[0].error;
   EXPECT_EQ(lives[0].summary->reason, EndReason::kSignal);
   expect_as_alone("run", live("run", ""));
 }
 
-TEST_F(TrainerCrewTest, AJoinerTakesPart) {
+TEST_F(TrainerMembershipTest, AJoinerTakesPart) {
   start(1);
   Life first, second;
   {
@@ -300,7 +300,7 @@ TEST_F(TrainerCrewTest, AJoinerTakesPart) {
   EXPECT_EQ(records("run"), records("alone"));
 }
 
-TEST_F(TrainerCrewTest, TimeEndsAJobForAllAtOnce) {
+TEST_F(TrainerMembershipTest, TimeEndsAJobForAllAtOnce) {
   const std::vector<std::string> sets = {"steps=100000000", "time=200ms", "eval.every=0",
                                          "checkpoint.every=0"};
   const auto lives = together("run", {{}, {}}, sets);
@@ -312,7 +312,7 @@ TEST_F(TrainerCrewTest, TimeEndsAJobForAllAtOnce) {
   }
 }
 
-TEST_F(TrainerCrewTest, TheLedgerIsWhatTheOrderSays) {
+TEST_F(TrainerMembershipTest, TheLedgerIsWhatTheOrderSays) {
   const auto session = open_session(kJob);
   const auto lives = together("run", {{}, {23, SIGTERM}, {}});
   ASSERT_TRUE(lives[0].summary) << lives[0].error;

@@ -1,6 +1,6 @@
-// Crews: a real coordinator, real groups over loopback, a thread for each worker. Workers come, go
-// and break off at random moments; the bits stay those of one worker alone.
-#include "muster/train/crew.h"
+// Membership: a real coordinator, real groups over loopback, a thread for each worker. Workers
+// come, go and break off at random moments; the bits stay those of one worker alone.
+#include "muster/train/membership.h"
 
 #include <atomic>
 #include <string>
@@ -33,7 +33,7 @@ std::string undisturbed() {
   return session->arena().weights_hash().hex();
 }
 
-class CrewTest : public testing::Test {
+class MembershipTest : public testing::Test {
  protected:
   void start(int expected) {
     roster::CoordinatorOptions options;
@@ -58,24 +58,27 @@ class CrewTest : public testing::Test {
   Life live(const std::string& id, int64_t dies_after = -1, int64_t leaves_after = -1) {
     Life life;
     const auto session = open_session(kJob);
-    CrewOptions options;
+    MembershipOptions options;
     options.coordinators = {coordinator_->address()};
     options.job = "crew";
     options.id = id;
-    auto joined = Crew::join(*session, options, clock_, log_);
+    auto joined = Membership::join(*session, options, clock_, log_);
     EXPECT_TRUE(joined.ok()) << joined.error().message();
     if (!joined.ok()) return life;
-    Crew& crew = **joined;
+    Membership& membership = **joined;
     const auto& counters = session->arena().counters();
     bool in = false;
     for (int64_t steps = 0; !in || counters.step < kSteps;) {
       if (!in) {
-        const auto entry = crew.enter({.restorable = [](bool) { return uint64_t{0}; },
-                                       .restore = [&](uint64_t) { return session->reset(); },
-                                       .give_up = {}});
+        const auto entry = membership.enter({.restorable = [] { return uint64_t{0}; },
+                                             .restore = [&](uint64_t) -> Result<bool> {
+                                               MUSTER_RETURN_IF_ERROR(session->reset());
+                                               return true;
+                                             },
+                                             .give_up = {}});
         EXPECT_TRUE(entry.ok()) << entry.error().message();
         if (!entry.ok()) return life;
-        life.released = entry->how == Crew::Entry::How::kReleased;
+        life.released = entry->how == Membership::Entry::How::kReleased;
         if (life.released) return life;
         ++life.entries;
         life.took_over |= entry->other_state;
@@ -83,19 +86,19 @@ class CrewTest : public testing::Test {
         continue;
       }
       if (steps == dies_after) return life;
-      if (steps == leaves_after) crew.leave();
+      if (steps == leaves_after) membership.leave();
       const auto report =
-          session->step([&] { return CommitFlags{.newer_roster = crew.roster_byte()}; });
+          session->step([&] { return CommitFlags{.newer_roster = membership.roster_byte()}; });
       if (report.ok()) {
         ++steps;
         committed_ = std::max(committed_.load(), counters.step);
-        in = !crew.committed(session->stepper().message().flags().newer_roster);
+        in = !membership.committed(session->stepper().message().flags().newer_roster);
       } else {
-        EXPECT_TRUE(crew.lost(report.error())) << report.error().message();
+        EXPECT_TRUE(membership.lost(report.error())) << report.error().message();
         in = false;
       }
     }
-    crew.finished();
+    membership.finished();
     life.hash = session->arena().weights_hash().hex();
     return life;
   }
@@ -106,7 +109,7 @@ class CrewTest : public testing::Test {
   std::atomic<int64_t> committed_{0};
 };
 
-TEST_F(CrewTest, SeveralWorkersGiveTheBitsOfOne) {
+TEST_F(MembershipTest, SeveralWorkersGiveTheBitsOfOne) {
   start(3);
   std::vector<Life> lives(3);
   {
@@ -121,7 +124,7 @@ TEST_F(CrewTest, SeveralWorkersGiveTheBitsOfOne) {
   }
 }
 
-TEST_F(CrewTest, WhenOneBreaksOffTheOthersGoOn) {
+TEST_F(MembershipTest, WhenOneBreaksOffTheOthersGoOn) {
   start(3);
   std::vector<Life> lives(3);
   {
@@ -136,7 +139,7 @@ TEST_F(CrewTest, WhenOneBreaksOffTheOthersGoOn) {
   EXPECT_GE(lives[0].entries, 2);
 }
 
-TEST_F(CrewTest, OneLeavesAndAnotherJoinsWithoutARedo) {
+TEST_F(MembershipTest, OneLeavesAndAnotherJoinsWithoutARedo) {
   start(2);
   std::vector<Life> lives(3);
   {

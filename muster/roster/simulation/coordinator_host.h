@@ -1,11 +1,15 @@
-// The coordinator in the simulation: a Registrar, its connections, and its crashes.
+// The coordinator in the simulation: the product's Registrar and LoopClock, with virtual
+// connections, crashes and suspensions.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "muster/roster/loop_clock.h"
 #include "muster/roster/registrar.h"
 #include "muster/roster/simulation/witness.h"
 #include "muster/roster/simulation/world.h"
@@ -20,9 +24,9 @@ class Caller {
   virtual void on_break(SessionId session) = 0;
 };
 
-class Office {
+class CoordinatorHost {
  public:
-  Office(World& world, Witness& witness, Options options);
+  CoordinatorHost(World& world, Witness& witness, Options options);
 
   bool up() const { return registrar_ != nullptr; }
   const Registrar* registrar() const { return registrar_.get(); }
@@ -30,9 +34,7 @@ class Office {
   // 0: nobody answers.
   SessionId connect(int slot, Caller* caller);
   // What a worker sends arrives later, in order, unless the coordinator is gone by then.
-  void send_join(SessionId session, const JoinRequest& request);
-  void send_beat(SessionId session, const Heartbeat& beat);
-  void send_addresses(SessionId session, RosterNumber roster, const std::string& blob);
+  void send(SessionId session, FromWorker message);
   // The worker's end is closed: by itself, or by the kernel of a machine that still runs.
   void close(SessionId session);
   // The worker's machine is gone: nothing is closed, nothing arrives any more.
@@ -42,6 +44,16 @@ class Office {
 
   void crash();
   void restart();
+  // Its process is suspended (SIGSTOP), or something in its loop takes this long.
+  void suspend(Moment until);
+  // The wall clock of its machine is set. The next coordinator makes its term from it.
+  void step_wall_clock(Duration by) { wall_offset_ += by; }
+  // A message that no worker of this job has sent.
+  void receive_forged(const JoinRequest& request);
+  // A worker that hangs was removed: its launcher kills it and starts it again.
+  void on_hung(std::function<void(const std::string& id, int64_t process)> kill) {
+    kill_ = std::move(kill);
+  }
   // Some messages of workers come twice, the second time late.
   void set_duplicates(double chance) { duplicates_ = chance; }
 
@@ -55,6 +67,10 @@ class Office {
   };
   template <typename Call>
   void up(SessionId session, Call call);
+  // Runs `what` now, or when this coordinator continues; not if it has crashed by then.
+  void run(std::function<void(Registrar&)> what);
+  Moment now();
+  uint64_t wall_milliseconds() const;
   void down(const Outgoing& out);
   void after_call();
   void note_events();
@@ -69,6 +85,11 @@ class Office {
   RosterNumber announced_ = 0;
   std::optional<Moment> wake_;
   double duplicates_ = 0;
+  std::optional<LoopClock> time_;
+  Moment suspended_until_;
+  std::deque<std::function<void(Registrar&)>> backlog_;  // what arrived while it was suspended
+  Duration wall_offset_{0};
+  std::function<void(const std::string& id, int64_t process)> kill_;
 };
 
 }  // namespace muster::roster::simulation

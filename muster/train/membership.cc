@@ -1,0 +1,244 @@
+#include "muster/train/membership.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "muster/base/fault_point.h"
+
+namespace muster::train {
+
+using roster::Activity;
+using roster::Instruction;
+
+// How often a worker that waits looks whether it shall give up.
+constexpr auto kLook = std::chrono::milliseconds(100);
+
+// Where the members of one roster exchange their addresses: at the coordinator.
+class Membership::Meeting final : public comm::Rendezvous {
+ public:
+  Meeting(roster::Client& client, roster::RosterNumber roster) : client_(client), roster_(roster) {}
+  // The coordinator ends it if a member does not come, so the deadline is not needed.
+  Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment,
+                                            std::stop_token stop) override {
+    MUSTER_TRY(auto all, client_.exchange(roster_, blob, stop));
+    fault_point(FaultPoint::kForming);
+    return all;
+  }
+
+ private:
+  roster::Client& client_;
+  roster::RosterNumber roster_;
+};
+
+namespace {
+
+// With float sums, or evaluations by the clock, two groups may reach one position with states that
+// differ. A worker that was removed must then not contribute its own.
+bool bits_follow_from_position(const config::Job& job) {
+  return job.sync.reduction == "exact" && job.eval.every.unit != config::Every::Unit::kSeconds;
+}
+
+Duration duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Membership::Membership(Session& session, MembershipOptions options, const Clock& clock, Log& log)
+    : session_(session),
+      options_(std::move(options)),
+      clock_(clock),
+      log_(log),
+      recovery_(session) {}
+
+Membership::~Membership() {
+  session_.set_vitals(nullptr);
+  client_.reset();  // its thread uses the rest
+}
+
+roster::ClientOptions Membership::client_options() {
+  roster::ClientOptions client;
+  client.addresses = options_.coordinators;
+  auto& follower = client.follower;
+  follower.join.key.id = options_.id;
+  follower.join.job = options_.job;
+  follower.join.host = options_.host;
+  follower.join.slots = session_.threads();
+  follower.join.process = options_.process;
+  follower.join.fingerprint = options_.fingerprint;
+  follower.orphaned = options_.orphaned;
+  follower.hang_timeout = duration(session_.job().workers.hang_timeout);
+  client.on_abort = [this](roster::RosterNumber number, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (forming_ != number) return;
+    stop_forming_.request_stop();
+    if (group_) group_->abort(reason);
+  };
+  client.on_stuck = [this](const std::string& reason) {
+    // Its own thread hangs, so nothing can be cleaned up: only this thread still runs.
+    log_.error("this worker was removed ({}) and its own thread hangs: it exits", reason);
+    _exit(static_cast<int>(ErrorKind::kMachine));
+  };
+  return client;
+}
+
+Result<std::unique_ptr<Membership>> Membership::join(Session& session, MembershipOptions options,
+                                                     const Clock& clock, Log& log) {
+  std::unique_ptr<Membership> self(new Membership(session, std::move(options), clock, log));
+  MUSTER_TRY(self->device_, comm::GlooDevice::open(self->options_.host));
+  MUSTER_TRY(self->client_, roster::Client::start(self->client_options(), clock));
+  self->vitals_.progress = [raw = self.get()] { raw->client_->progress(); };
+  self->vitals_.waiting = [raw = self.get()](bool waits) {
+    raw->client_->set_activity(waits ? Activity::kWaiting : Activity::kComputing);
+  };
+  session.set_vitals(&self->vitals_);
+  return self;
+}
+
+void Membership::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  stop_forming_.request_stop();
+  if (group_) group_->abort(why);
+}
+
+Status Membership::combine(std::span<uint8_t> bytes) {
+  const WaitingForPeers waiting(vitals_);
+  return group_->allreduce_max(bytes, {.timeout = options_.timeout});
+}
+
+Status Membership::barrier() {
+  const WaitingForPeers waiting(vitals_);
+  return group_->barrier({.timeout = options_.timeout});
+}
+
+Result<Membership::Entry> Membership::enter(const Sources& sources) {
+  drop_group();
+  bool rejoined = false;
+  while (true) {
+    if (sources.give_up && sources.give_up())
+      return Entry{Entry::How::kGaveUp, false, false, false};
+    const Instruction next = client_->next(kLook);
+    switch (next.kind) {
+      case Instruction::Kind::kWait:
+        break;
+      case Instruction::Kind::kForm: {
+        MUSTER_TRY(auto entry, enter_group(next.roster, sources));
+        if (!entry) break;
+        entry->rejoined = rejoined;
+        return *entry;
+      }
+      case Instruction::Kind::kRejoined:
+        log_.warning("this worker was removed: {}; it rejoins", next.reason);
+        if (!bits_follow_from_position(session_.job())) recovery_.lose_state();
+        rejoined = true;
+        break;
+      case Instruction::Kind::kReleased:
+        return Entry{Entry::How::kReleased, false, false, false};
+      case Instruction::Kind::kFinished:
+      case Instruction::Kind::kStopped:
+        return Entry{Entry::How::kFinished, false, false, false};
+      case Instruction::Kind::kRefused:
+        return Error(ErrorKind::kMachine, "the coordinator does not accept this worker: {}",
+                     next.reason);
+      case Instruction::Kind::kOrphaned:
+        return Error(ErrorKind::kMachine,
+                     "the coordinator ({}) has not answered for {:.0f} s, and without it this "
+                     "worker cannot join the others",
+                     fmt::join(options_.coordinators, ", "), seconds(options_.orphaned));
+    }
+  }
+}
+
+Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::RosterPtr& roster,
+                                                                 const Sources& sources) {
+  comm::GroupFailure failure;
+  if (auto formed = form(roster, failure); !formed.ok()) {
+    report_failure(failure, formed.error().message());
+    drop_group();
+    return std::optional<Entry>();
+  }
+  MUSTER_TRY(const uint64_t restorable, sources.restorable());
+  auto outcome = recovery_.run(*group_, restorable, sources.restore, {.timeout = options_.timeout});
+  if (!outcome.ok()) {
+    // An error of this worker alone, such as a checkpoint of another model.
+    if (!group_->failed()) return std::move(outcome).error();
+    report_failure(group_->failure().value_or(comm::GroupFailure{}), outcome.error().message());
+    drop_group();
+    return std::optional<Entry>();
+  }
+  std::vector<std::vector<int>> lanes;
+  for (const auto& member : roster_->members) {
+    lanes.emplace_back(member.lanes.begin(), member.lanes.end());
+  }
+  session_.assign(lanes, *group_, options_.timeout);
+  client_->set_activity(Activity::kComputing);
+  log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number), rank(),
+            size(), lanes[static_cast<size_t>(rank())].size(), outcome->agreement.reason);
+  const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
+  const bool other = action == roster::Action::kReceive || action == roster::Action::kRestore;
+  return std::optional(Entry{Entry::How::kIn, outcome->rolled, other, false});
+}
+
+Status Membership::form(const roster::RosterPtr& roster, comm::GroupFailure& failure) {
+  std::vector<std::string> names;
+  for (const auto& member : roster->members) names.push_back(member.key.id + "@" + member.host);
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    forming_ = roster->number;
+    stop_forming_ = std::stop_source();
+    stop = stop_forming_.get_token();
+  }
+  roster_ = roster;
+  key_ = client_->key();
+  Meeting meeting(*client_, roster->number);
+  MUSTER_TRY(auto group, comm::make_gloo_group({.device = device_,
+                                                .rendezvous = &meeting,
+                                                .rank = rank(),
+                                                .names = std::move(names),
+                                                .timeout = options_.connecting,
+                                                .shared_memory = options_.shared_memory,
+                                                .stop = stop},
+                                               &failure));
+  {
+    const std::lock_guard lock(mutex_);
+    group_ = std::move(group);
+  }
+  // If it was to be aborted meanwhile, this orders it again.
+  client_->formed(roster->number);
+  return {};
+}
+
+void Membership::drop_group() {
+  std::shared_ptr<comm::Group> old;
+  const std::lock_guard lock(mutex_);
+  old = std::move(group_);
+  group_ = nullptr;
+  forming_ = 0;
+}
+
+void Membership::report_failure(const comm::GroupFailure& failure, const std::string& trouble) {
+  std::string suspect;
+  if (failure.suspect >= 0 && failure.suspect != rank()) {
+    suspect = roster_->members[static_cast<size_t>(failure.suspect)].key.id;
+  }
+  log_.warning("roster {}: {}", roster::sequence_of(roster_->number), trouble);
+  client_->failed(roster_->number, suspect, trouble);
+}
+
+bool Membership::committed(uint8_t agreed) {
+  const auto& counters = session_.arena().counters();
+  return client_->committed(static_cast<uint64_t>(counters.step), session_.stepper().lane_seconds(),
+                            agreed);
+}
+
+bool Membership::lost(const Error& error) {
+  if (group_ == nullptr || !group_->failed()) return false;
+  report_failure(group_->failure().value_or(comm::GroupFailure{}), error.message());
+  return true;
+}
+
+}  // namespace muster::train
