@@ -64,7 +64,7 @@ Error GlooMember::forming_error() const {
 }
 
 Status GlooMember::form(const GlooGroupOptions& options) {
-  const Moment deadline = std::chrono::steady_clock::now() + options.timeout;
+  Moment deadline = std::chrono::steady_clock::now() + options.timeout;
   const SigpipeGuard guard;
   const std::stop_callback stop(options.stop, [this] { abort("told to stop while it formed"); });
 
@@ -98,6 +98,8 @@ Status GlooMember::form(const GlooGroupOptions& options) {
         (plane_ != nullptr ? plane_->address() : "") + '\n' + wire_->address_for(r);
   }
   connecting_since_ = std::chrono::steady_clock::now();
+  // The exchange may have waited for a member for long; connecting has its time all the same.
+  deadline = connecting_since_.load() + options.timeout;
   places_[0].number = kFormingNumber;
   MUSTER_RETURN_IF_ERROR(watch_->start(addresses, std::move(greetings), handlers()));
   if (!connect_watch(deadline) || !connect_wire(deadline) ||

@@ -38,7 +38,8 @@ struct GlooGroupOptions {
   Rendezvous* rendezvous = nullptr;  // used only during the call
   int rank = 0;
   std::vector<std::string> names;  // of all members, by rank
-  // For the meeting and the connecting together.
+  // For the exchange of addresses, unless the rendezvous has a limit of its own, and again for
+  // connecting.
   Duration timeout = std::chrono::seconds(30);
   // Members on one host share memory, if they can: collectives of tag 0 go through it, in a
   // fraction of the time. In a group of several hosts, allreduce goes through shared memory within

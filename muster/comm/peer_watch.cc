@@ -352,6 +352,7 @@ void PeerWatch::admit(std::span<const pollfd> polled) {
     if (p.over || p.fd || !dials(guest.rank, rank_, size_)) continue;
     p.fd = std::move(guest.fd);
     p.connected = true;
+    notice_silence(p.fd, p.address, kSilence);
     write_now(p.fd, p.hello);
     greeted(p, std::move(guest.greeting));
   }
@@ -376,6 +377,7 @@ void PeerWatch::on_dialling(int rank, short events) {
   const int error = pending_error(p.fd);
   if (error == 0 && (events & POLLOUT) != 0 && (events & POLLHUP) == 0) {
     p.connected = true;
+    notice_silence(p.fd, p.address, kSilence);
     p.give_up.reset();
     trouble_.clear();
     write_now(p.fd, p.hello);
@@ -411,12 +413,18 @@ void PeerWatch::on_readable(int rank) {
   Peer& p = peer(rank);
   if (p.over || !p.fd) return;
   if (!p.greeting && !read_reply(rank, lock)) return;
-  const bool open = read_up_to(p.fd, p.heard, kReadAtATime);
+  int error = 0;
+  const bool open = read_up_to(p.fd, p.heard, kReadAtATime, &error);
   while (!p.over && take_frame(rank, lock)) {
   }
   if (open || p.over) return;
   lock.unlock();
-  lose(rank, Loss::kClosed, "has died: its connection closed without a message");
+  if (is_silence(error)) {
+    lose(rank, Loss::kUnreachable,
+         fmt::format("cannot be reached any more: {}", std::generic_category().message(error)));
+  } else {
+    lose(rank, Loss::kClosed, "has died: its connection closed without a message");
+  }
 }
 
 // The hello with which a peer that was dialled answers. False: there is nothing more to read.

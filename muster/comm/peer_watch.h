@@ -59,6 +59,11 @@ class PeerWatch {
   // the reason.
   static constexpr Duration kDialTime = std::chrono::seconds(4);
 
+  // How long a peer's machine may leave packets unanswered before the peer counts as unreachable: a
+  // cut link, a firewall that drops, a machine without power. The kernel answers for a process that
+  // is suspended, so that is not noticed here.
+  static constexpr Duration kSilence = std::chrono::seconds(3);
+
   enum class Loss {
     kClosed,       // its process died or closed: the connection ended, or its machine refused it
     kUnreachable,  // no connection could be made

@@ -5,7 +5,9 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -115,6 +117,27 @@ int pending_error(const Fd& socket) {
   socklen_t length = sizeof(error);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
   return error;
+}
+
+void notice_silence(const Fd& socket, const SocketAddress& peer, Duration after) {
+  if (const std::string ip = peer.ip(); ip.starts_with("127.") || ip == "::1") return;
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket.get(), level, option, &value, sizeof(value));
+  };
+  constexpr int kProbes = 2;
+  const auto total = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(after).count());
+  const int interval = std::max(1, total / (kProbes + 1));
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, interval);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  // The same for what was sent and is not acknowledged.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * total);
+}
+
+bool is_silence(int error) {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == EHOSTDOWN || error == ENETDOWN;
 }
 
 }  // namespace muster::comm

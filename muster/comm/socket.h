@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "muster/base/clock.h"
 #include "muster/base/result.h"
 
 namespace muster::comm {
@@ -63,5 +64,11 @@ Result<Listener> listen_at(const SocketAddress& address, int backlog);
 int start_connect(const SocketAddress& address, Fd& socket);
 // What SO_ERROR says; 0 if all is well.
 int pending_error(const Fd& socket);
+// Has the kernel probe a connected socket on which nothing moves, so that reading from it fails
+// (is_silence) about `after` the other machine has stopped answering. Nothing is done between two
+// processes of one machine, whose link cannot be cut.
+void notice_silence(const Fd& socket, const SocketAddress& peer, Duration after);
+// Whether reading failed with this errno because the other machine does not answer.
+bool is_silence(int error);
 
 }  // namespace muster::comm

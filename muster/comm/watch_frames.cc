@@ -5,7 +5,7 @@
 
 namespace muster::comm {
 
-bool read_up_to(const Fd& fd, std::string& into, size_t most) {
+bool read_up_to(const Fd& fd, std::string& into, size_t most, int* error) {
   char buffer[4096];
   while (into.size() < most) {
     const size_t wanted = std::min(sizeof(buffer), most - into.size());
@@ -17,7 +17,9 @@ bool read_up_to(const Fd& fd, std::string& into, size_t most) {
     }
     if (n == 0) return false;
     if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+    if (error != nullptr) *error = errno;
+    return false;
   }
   return true;
 }

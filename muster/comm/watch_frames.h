@@ -56,8 +56,8 @@ bool decode(std::string_view bytes, Header& header) {
 }
 
 // Appends what can be read without waiting, until `into` has `most` bytes. False: the other side
-// has closed the connection, or it broke.
-bool read_up_to(const Fd& fd, std::string& into, size_t most);
+// has closed the connection, or it broke: `*error` is then the errno, if given.
+bool read_up_to(const Fd& fd, std::string& into, size_t most, int* error = nullptr);
 
 // Reads a hello without a byte of what follows it, so that nothing of an unknown sender is stored
 // beyond one greeting. The sender is trusted with a greeting only if `valid` accepts its header.
