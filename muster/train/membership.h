@@ -49,7 +49,8 @@ struct MembershipOptions {
   // Timeout of one collective. A backstop: the coordinator normally detects a hung worker first.
   Duration timeout = std::chrono::minutes(10);
   // For connecting to all members of a roster once their addresses are known.
-  Duration connecting = std::chrono::seconds(4);
+  // A peer that cannot be reached at all is reported earlier (comm/peer_watch.h).
+  Duration connecting = std::chrono::seconds(10);
   // How long a worker without a group tries to reach the coordinator before it exits with an error.
   Duration orphaned = std::chrono::seconds(60);
   bool shared_memory = true;
