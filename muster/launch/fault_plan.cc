@@ -12,13 +12,18 @@
 namespace muster::launch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, FaultKind>, 6> kKinds = {{
+constexpr std::array<std::pair<std::string_view, FaultKind>, 11> kKinds = {{
     {"kill", FaultKind::kKill},
     {"pair", FaultKind::kPair},
     {"most", FaultKind::kMost},
     {"stop", FaultKind::kStop},
+    {"hang", FaultKind::kHang},
     {"leave", FaultKind::kLeave},
     {"join", FaultKind::kJoin},
+    {"cut", FaultKind::kCut},
+    {"slow-disk", FaultKind::kSlowDisk},
+    {"pause", FaultKind::kPause},
+    {"restart", FaultKind::kRestart},
 }};
 constexpr std::string_view kAim = "kill@";
 constexpr int kMostOfOne = 100000;
@@ -75,6 +80,10 @@ Result<std::vector<Fault>> parse_faults(std::string_view words) {
     faults.insert(faults.end(), static_cast<size_t>(count), *fault);
   }
   return faults;
+}
+
+bool has_kind(const std::vector<Fault>& faults, FaultKind kind) {
+  return std::ranges::find(faults, kind, &Fault::kind) != faults.end();
 }
 
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) {
