@@ -90,7 +90,9 @@ void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) 
   RandomStream random(seed, Purpose::kUser);
   const uint64_t margin = steps / 20;
   for (auto& fault : faults) {
-    fault.step = margin + random.below(std::max<uint64_t>(1, steps - 4 * margin));
+    const bool early = fault.kind == FaultKind::kPause || fault.kind == FaultKind::kRestart;
+    const uint64_t last = early ? steps / 2 : steps - 3 * margin;
+    fault.step = margin + random.below(std::max<uint64_t>(1, last - margin));
     fault.draw = random.next_u64();
   }
   std::ranges::sort(faults, {},

@@ -55,6 +55,8 @@ bool has_kind(const std::vector<Fault>& faults, FaultKind kind);
 
 // Gives each fault a step of a job of `steps` steps, at random but not in its first twentieth nor
 // in its last three (some have to wait until they are possible), and puts them in that order.
+// Faults of the coordinator come in the first half: the job continues while it is away, and no
+// other fault falls meanwhile.
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps);
 
 }  // namespace muster::launch

@@ -58,5 +58,12 @@ TEST(FaultPlan, IsTheSameForTheSameSeed) {
   EXPECT_LT(told.back().first, 850U);
 }
 
+TEST(FaultPlan, TheCoordinatorIsHitInTheFirstHalf) {
+  auto faults = *parse_faults("pause:50,restart:50");
+  schedule_faults(faults, 3, 1000);
+  EXPECT_GE(faults.front().step, 50U);
+  EXPECT_LT(faults.back().step, 500U);
+}
+
 }  // namespace
 }  // namespace muster::launch

@@ -119,6 +119,19 @@ bool comes_in(FaultKind kind, const Target& target) {
   }
 }
 
+bool ends_incarnation(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kJoin:
+    case FaultKind::kCut:
+    case FaultKind::kSlowDisk:
+    case FaultKind::kPause:
+    case FaultKind::kRestart:
+      return false;
+    default:
+      return true;
+  }
+}
+
 bool hits_coordinator(FaultKind kind) {
   return kind == FaultKind::kPause || kind == FaultKind::kRestart;
 }

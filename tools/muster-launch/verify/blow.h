@@ -40,6 +40,8 @@ std::optional<Blow> choose_blow(const launch::Fault& fault, std::vector<Target> 
 // stopped worker goes on, one that joins comes. Who left, and a joiner that was killed, are gone.
 bool comes_in(launch::FaultKind kind, const Target& target);
 
+// Whether the incarnation that it hits is over: whoever is seen as that was hit a moment ago.
+bool ends_incarnation(launch::FaultKind kind);
 // Whether it hits the coordinator and no worker.
 bool hits_coordinator(launch::FaultKind kind);
 

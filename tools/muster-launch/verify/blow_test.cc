@@ -104,6 +104,10 @@ TEST(Blow, WhoHangsIsReplacedAndWhoIsCutOffMayStay) {
   EXPECT_TRUE(comes_in(FaultKind::kHang, kA));
   EXPECT_FALSE(comes_in(FaultKind::kCut, kA));
   EXPECT_FALSE(comes_in(FaultKind::kSlowDisk, kA));
+  EXPECT_TRUE(ends_incarnation(FaultKind::kHang));
+  EXPECT_TRUE(ends_incarnation(FaultKind::kStop));
+  EXPECT_FALSE(ends_incarnation(FaultKind::kCut));
+  EXPECT_FALSE(ends_incarnation(FaultKind::kSlowDisk));
 }
 
 TEST(Blow, TheLauncherKeepsOneOfItsOwn) {

@@ -138,7 +138,8 @@ class Disturbance {
   std::vector<Target> free_members() {
     auto in = members();
     std::erase_if(in, [&](const Target& target) {
-      return ongoing_.involves(target) || std::ranges::any_of(aimed_, [&](const Aimed& aimed) {
+      return ongoing_.involves(target) || std::ranges::find(hit_, target) != hit_.end() ||
+             std::ranges::any_of(aimed_, [&](const Aimed& aimed) {
                return aimed.target.process == target.process;
              });
     });
@@ -307,6 +308,7 @@ class Disturbance {
     for (const auto& target : hit) {
       whom += fmt::format("{}{}", whom.empty() ? "" : ", ", target.id);
       if (comes_in(fault.kind, target)) awaited_.add(number, target);
+      if (ends_incarnation(fault.kind)) hit_.push_back(target);
     }
     happened_.push_back(
         {fault.name(), fault.kind, whom, when, when - began_, commits_.newest(), -1, -1, -1, -1});
@@ -329,6 +331,7 @@ class Disturbance {
   std::vector<Aimed> aimed_;
   std::vector<Happened> happened_;
   std::vector<size_t> pausing_;  // of them: whose cost is not told yet
+  std::vector<Target> hit_;      // of those, as what they were: they are still called members
   Awaited awaited_;
   double asked_ = 0;            // when, who is in
   std::vector<pid_t> joiners_;  // that are alive
