@@ -85,7 +85,7 @@ bool HungProcess::ended() {
 Status check_tracing(Children& children) {
   launch::Streams streams;
   streams.write_nothing = true;
-  MUSTER_TRY(const pid_t pid, children.start("/bin/sh", {"-c", "sleep 60"}, streams));
+  MUSTER_TRY(const pid_t pid, children.start("/bin/sh", {"-c", "exec sleep 60"}, streams));
   const auto hung = HungProcess::make(pid, true);
   children.kill_now(pid);
   if (hung.ok()) return {};
