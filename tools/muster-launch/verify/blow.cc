@@ -147,7 +147,9 @@ double absence_seconds(const Fault& fault) { return static_cast<double>(fault.dr
 double heal_seconds(const Fault& fault) { return 1 + static_cast<double>(fault.draw % 1000) / 500; }
 
 int slow_disk_milliseconds(const Fault& fault, double hang_timeout) {
-  return static_cast<int>(1000 * hang_timeout) + 500 + static_cast<int>(fault.draw % 1000);
+  const double longest = 60000;
+  return static_cast<int>(
+      std::min(longest, 1000 * hang_timeout + 500 + static_cast<double>(fault.draw % 1000)));
 }
 
 }  // namespace muster::cli

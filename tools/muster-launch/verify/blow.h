@@ -53,7 +53,8 @@ double stop_seconds(const launch::Fault& fault, double lease);
 double absence_seconds(const launch::Fault& fault);
 // How long a cut lasts after the job made progress again, in seconds.
 double heal_seconds(const launch::Fault& fault);
-// For how long a slow disk delays writes, in milliseconds: longer than `hang_timeout` seconds.
+// For how long a slow disk delays writes, in milliseconds: longer than `hang_timeout` seconds, but
+// never longer than a minute.
 int slow_disk_milliseconds(const launch::Fault& fault, double hang_timeout);
 
 }  // namespace muster::cli

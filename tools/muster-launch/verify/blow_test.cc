@@ -86,6 +86,7 @@ TEST(Blow, TheDiskOfTheOneThatWritesCheckpointsIsSlow) {
   ASSERT_TRUE(blow);
   EXPECT_THAT(blow->victims, ElementsAre(kB));
   EXPECT_GT(slow_disk_milliseconds(fault(FaultKind::kSlowDisk), 3), 3000);
+  EXPECT_EQ(slow_disk_milliseconds(fault(FaultKind::kSlowDisk), 86400), 60000);
 }
 
 TEST(Blow, TheCoordinatorIsNoMember) {

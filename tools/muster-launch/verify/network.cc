@@ -67,6 +67,12 @@ Status enter_new(int flags) {
   return {};
 }
 
+std::string absolute(const std::string& folder) {
+  std::error_code failed;
+  const auto path = std::filesystem::absolute(folder, failed);
+  return failed ? folder : path.string();
+}
+
 std::string path_of(int file) { return fmt::format("/proc/{}/fd/{}", getpid(), file); }
 
 }  // namespace
@@ -104,7 +110,8 @@ Status Network::add_slot(const std::string& folder, int home_net, int home_mount
   const size_t number = slots_.size();
   Slot& slot = slots_.emplace_back();
   slot.address = fmt::format("10.119.1.{}", number + 1);
-  const std::string boot_id = fmt::format("{}/boot-id-{}", folder, number);
+  const std::string& boot_id =
+      files_.emplace_back(fmt::format("{}/boot-id-{}", absolute(folder), number));
   MUSTER_RETURN_IF_ERROR(write_text(boot_id, fmt::format("verify-{}-{}\n", getpid(), number)));
   const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const auto inside = [&]() -> Status {
@@ -159,9 +166,7 @@ Status Network::write_wrapper(const std::string& folder, const std::string& work
     namespaces.emplace_back(
         fmt::format("--net={} --mount={}", path_of(slot.net), path_of(slot.mount)), slot.address);
   }
-  std::error_code failed;
-  const std::string place = std::filesystem::absolute(folder, failed).string();
-  wrapper_ = place + "/worker-in-slot";
+  wrapper_ = files_.emplace_back(absolute(folder) + "/worker-in-slot");
   MUSTER_RETURN_IF_ERROR(write_text(wrapper_, wrapper_script(worker, namespaces)));
   if (chmod(wrapper_.c_str(), 0755) != 0) return io_error(errno, "cannot make it a program");
   return {};
@@ -170,9 +175,11 @@ Status Network::write_wrapper(const std::string& folder, const std::string& work
 Network::Network(Network&& other) noexcept
     : children_(other.children_),
       slots_(std::exchange(other.slots_, {})),
-      wrapper_(std::move(other.wrapper_)) {}
+      wrapper_(std::move(other.wrapper_)),
+      files_(std::exchange(other.files_, {})) {}
 
 Network::~Network() {
+  for (const auto& file : files_) unlink(file.c_str());
   for (const auto& slot : slots_) {
     if (slot.net >= 0) close(slot.net);
     if (slot.mount >= 0) close(slot.mount);

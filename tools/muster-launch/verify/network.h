@@ -20,9 +20,9 @@ namespace muster::cli {
 
 class Network {
  public:
-  // Call it while this process has one thread. `folder`: exists; gets a few small files. `worker`:
-  // the program that slots are started with. kUsage, with what is missing, if this system has no
-  // network namespaces for us.
+  // Call it while this process has one thread. `folder`: exists; has a few small files as long as
+  // the network is there. `worker`: the program that slots are started with. kUsage, with what is
+  // missing, if this system has no network namespaces for us.
   static Result<Network> make(int slots, const std::string& folder, const std::string& worker,
                               Children& children);
   Network(Network&& other) noexcept;
@@ -54,6 +54,7 @@ class Network {
   Children* children_;
   std::vector<Slot> slots_;
   std::string wrapper_;
+  std::vector<std::string> files_;  // that we wrote
 };
 
 // The wrapper's text. `namespaces`: for each slot the words for nsenter, and its address. Pure.

@@ -121,7 +121,7 @@ void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome
 }
 
 Json report_json(const std::vector<std::string>& differ, const RunOutcome& outcome,
-                 const Disturbed& disturbed, double step_seconds,
+                 const Disturbed& disturbed, double step_seconds, const Added& added,
                  const std::optional<Error>& error) {
   Json report = {{"equal", differ.empty()},
                  {"differences", differ},
@@ -129,6 +129,7 @@ Json report_json(const std::vector<std::string>& differ, const RunOutcome& outco
                  {"faults", disturbed.happened.size()},
                  {"faults_left", disturbed.left},
                  {"faults_missed", disturbed.missed},
+                 {"options_set", added.set},
                  {"step_seconds", step_seconds},
                  {"held_up", pauses_json(disturbed.happened)},
                  {"in_again", rejoins_json(disturbed.happened)},
@@ -201,7 +202,8 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
   const auto differ = differences(expected, *outcome);
   const auto error = differ.empty() ? too_few_faults(disturbed, plan.faults.size()) : std::nullopt;
   if (json) {
-    console.line(report_json(differ, *outcome, disturbed, step_seconds, error).dump());
+    console.line(
+        report_json(differ, *outcome, disturbed, step_seconds, wanted.added, error).dump());
   } else {
     tell_text(differ, *outcome, disturbed, step_seconds, console);
   }
