@@ -138,6 +138,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   if (strangers(*coordinator, ids) > 0) {
     coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
   }
+  if (end.finished) hint_next(ready, context.console);
   return report_end(end, run, again(ready, several), json, context);
 }
 

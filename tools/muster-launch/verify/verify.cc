@@ -20,6 +20,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "muster/base/text.h"
+
 #include "tools/muster-launch/verify/children.h"
 #include "tools/muster-launch/verify/compare.h"
 #include "tools/muster-launch/verify/disturb.h"
@@ -180,9 +182,8 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
   launch::schedule_faults(plan.faults, arguments.seed, plan.steps);
 
   if (!json) {
-    console.line(fmt::format("\ndisturbed, on {} worker{}, {} fault{}, seed {}:", plan.workers,
-                             plan.workers == 1 ? "" : "s", plan.faults.size(),
-                             plan.faults.size() == 1 ? "" : "s", arguments.seed));
+    console.line(fmt::format("\ndisturbed, on {}, {}, seed {}:", counted(plan.workers, "worker"),
+                             counted(plan.faults.size(), "fault"), arguments.seed));
   }
   MUSTER_RETURN_IF_ERROR(console.flush());
   MUSTER_TRY(auto disturbed,
