@@ -1,6 +1,8 @@
 #include "muster/base/fault_point.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +17,15 @@ constexpr std::array<std::string_view, kFaultPoints> kNames = {
 
 void on_signal(int number) { internal::aimed_fault = static_cast<uint8_t>(number - SIGRTMIN); }
 
+int slow_disk_signal() { return SIGRTMIN + kFaultPoints; }
+std::atomic<int32_t> slow_disk_pause{0};
+constexpr int kUnits = 1 << 16;  // the signal carries pause * kUnits + total
+
+void on_slow_disk(int, siginfo_t* info, void*) {
+  slow_disk_pause = info->si_value.sival_int / kUnits;
+  internal::slow_disk_left = info->si_value.sival_int % kUnits;
+}
+
 }  // namespace
 
 namespace internal {
@@ -26,7 +37,23 @@ void die_at_fault_point(FaultPoint) {
   while (true) pause();  // nothing after the point may happen, not even for a moment
 }
 
+std::atomic<int32_t> slow_disk_left{0};
+
+void wait_for_slow_disk() {
+  const int32_t pause = slow_disk_pause;
+  slow_disk_left -= pause;
+  timespec left{pause / 1000, (pause % 1000) * 1000000L};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
 }  // namespace internal
+
+bool slow_disk(int process, int pause, int total) {
+  sigval value{};
+  value.sival_int = pause * kUnits + total;
+  return sigqueue(process, slow_disk_signal(), value) == 0;
+}
 
 std::string_view fault_point_name(FaultPoint point) { return kNames[static_cast<size_t>(point)]; }
 
@@ -46,6 +73,10 @@ void arm_fault_points() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   for (int i = 1; i < kFaultPoints; ++i) sigaction(SIGRTMIN + i, &action, nullptr);
+  struct sigaction slow{};
+  slow.sa_sigaction = on_slow_disk;
+  slow.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigaction(slow_disk_signal(), &slow, nullptr);
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Places where a test can make a process die.
+// Places where a test can make a process die, and a disk that a test can make slow.
 //
 // A crash is most telling at moments that are hard to hit from outside: between the sum and the
 // commit, in the middle of a checkpoint's files, after a group's addresses are known and before it
@@ -27,10 +27,15 @@ enum class FaultPoint : uint8_t {
 };
 inline constexpr int kFaultPoints = 8;  // with kNone
 
-std::string_view fault_point_name(FaultPoint point);  // "commit", ...
+std::string_view fault_point_name(FaultPoint point);  // "before-commit", ...
 std::optional<FaultPoint> find_fault_point(std::string_view name);
 // The signal that aims at it.
 int fault_signal(FaultPoint point);
+
+// Makes the disk of that process slow: each of the next writes to files that are created (not to
+// those that grow, like a log) waits first, for `pause` milliseconds, until they have waited for
+// `total` milliseconds. False: there is no such process.
+bool slow_disk(int process, int pause, int total);
 
 // If the environment has MUSTER_FAULTS=1. Call it before there are other threads.
 void arm_fault_points();
@@ -38,12 +43,19 @@ void arm_fault_points();
 namespace internal {
 extern std::atomic<uint8_t> aimed_fault;
 void die_at_fault_point(FaultPoint point);
+extern std::atomic<int32_t> slow_disk_left;  // milliseconds
+void wait_for_slow_disk();
 }  // namespace internal
 
 inline void fault_point(FaultPoint point) {
   if (internal::aimed_fault.load(std::memory_order_relaxed) == static_cast<uint8_t>(point)) {
     internal::die_at_fault_point(point);
   }
+}
+
+// Before each write to a file that was created.
+inline void slow_disk_point() {
+  if (internal::slow_disk_left.load(std::memory_order_relaxed) > 0) internal::wait_for_slow_disk();
 }
 
 }  // namespace muster

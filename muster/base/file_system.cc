@@ -10,6 +10,8 @@
 #include <limits>
 #include <utility>
 
+#include "muster/base/fault_point.h"
+
 namespace muster {
 namespace {
 
@@ -30,12 +32,14 @@ Error file_error(int errno_value, std::string_view doing, const std::string& pat
 
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  PosixWritableFile(int fd, std::string path, bool created)
+      : fd_(fd), path_(std::move(path)), created_(created) {}
   ~PosixWritableFile() override {
     if (fd_ >= 0) ::close(fd_);
   }
 
   Status append(std::span<const std::byte> data) override {
+    if (created_) slow_disk_point();
     while (!data.empty()) {
       const ssize_t written = ::write(fd_, data.data(), data.size());
       if (written < 0) {
@@ -60,6 +64,7 @@ class PosixWritableFile final : public WritableFile {
  private:
   int fd_;
   std::string path_;
+  bool created_;
 };
 
 // From where it stands. `size`: a guess of how much that is.
@@ -190,7 +195,8 @@ class PosixFileSystem final : public FileSystem {
   static Result<std::unique_ptr<WritableFile>> open_to_write(const std::string& path, int how) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
     if (fd < 0) return file_error(errno, "create", path);
-    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
+    return std::unique_ptr<WritableFile>(
+        std::make_unique<PosixWritableFile>(fd, path, (how & O_TRUNC) != 0));
   }
 };
 

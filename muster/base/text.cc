@@ -81,6 +81,10 @@ std::string with_commas(uint64_t value) {
   return digits;
 }
 
+std::string counted(uint64_t number, std::string_view what) {
+  return fmt::format("{} {}{}", with_commas(number), what, number == 1 ? "" : "s");
+}
+
 std::string human_bytes(double bytes) {
   const char* units[] = {"B", "kB", "MB", "GB", "TB"};
   int unit = 0;

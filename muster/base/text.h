@@ -23,6 +23,8 @@ std::string_view trim(std::string_view text);
 
 // 1234567 -> "1,234,567"; 5.25e6 bytes -> "5.2 MB"; 75 s -> "1m15s".
 std::string with_commas(uint64_t value);
+// 1 -> "1 worker"; 1200 -> "1,200 workers".
+std::string counted(uint64_t number, std::string_view what);
 std::string human_bytes(double bytes);
 std::string human_seconds(double seconds);
 

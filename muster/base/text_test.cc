@@ -47,6 +47,9 @@ TEST(Text, NumbersAsPeopleReadThem) {
   EXPECT_EQ(with_commas(1000), "1,000");
   EXPECT_EQ(with_commas(1234567), "1,234,567");
   EXPECT_EQ(with_commas(std::numeric_limits<uint64_t>::max()), "18,446,744,073,709,551,615");
+  EXPECT_EQ(counted(0, "worker"), "0 workers");
+  EXPECT_EQ(counted(1, "worker"), "1 worker");
+  EXPECT_EQ(counted(1200, "worker"), "1,200 workers");
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(999), "999 B");
   EXPECT_EQ(human_bytes(999.6), "1.0 kB");

@@ -12,13 +12,18 @@
 namespace muster::launch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, FaultKind>, 6> kKinds = {{
+constexpr std::array<std::pair<std::string_view, FaultKind>, 11> kKinds = {{
     {"kill", FaultKind::kKill},
     {"pair", FaultKind::kPair},
     {"most", FaultKind::kMost},
     {"stop", FaultKind::kStop},
+    {"hang", FaultKind::kHang},
     {"leave", FaultKind::kLeave},
     {"join", FaultKind::kJoin},
+    {"cut", FaultKind::kCut},
+    {"slow-disk", FaultKind::kSlowDisk},
+    {"pause", FaultKind::kPause},
+    {"restart", FaultKind::kRestart},
 }};
 constexpr std::string_view kAim = "kill@";
 constexpr int kMostOfOne = 100000;
@@ -77,11 +82,17 @@ Result<std::vector<Fault>> parse_faults(std::string_view words) {
   return faults;
 }
 
+bool has_kind(const std::vector<Fault>& faults, FaultKind kind) {
+  return std::ranges::find(faults, kind, &Fault::kind) != faults.end();
+}
+
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) {
   RandomStream random(seed, Purpose::kUser);
   const uint64_t margin = steps / 20;
   for (auto& fault : faults) {
-    fault.step = margin + random.below(std::max<uint64_t>(1, steps - 4 * margin));
+    const bool early = fault.kind == FaultKind::kPause || fault.kind == FaultKind::kRestart;
+    const uint64_t last = early ? steps / 2 : steps - 3 * margin;
+    fault.step = margin + random.below(std::max<uint64_t>(1, last - margin));
     fault.draw = random.next_u64();
   }
   std::ranges::sort(faults, {},

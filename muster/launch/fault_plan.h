@@ -6,8 +6,13 @@
 //   pair:3                  SIGKILL to two at once
 //   most:2                  SIGKILL to all but one at once
 //   stop:5                  SIGSTOP for longer than its lease, then SIGCONT
+//   hang:2                  the threads that compute stand still, its heartbeats continue
 //   leave:5                 SIGTERM: it goes at a step boundary
 //   join:5                  another worker comes
+//   cut:2                   two workers cannot reach each other, but everybody else
+//   slow-disk:2             one worker's disk is slow for longer than workers.hang_timeout
+//   pause:2                 SIGSTOP to the coordinator for longer than the lease, then SIGCONT
+//   restart:2               SIGKILL to the coordinator; another one starts at the same address
 #pragma once
 
 #include <cstdint>
@@ -20,7 +25,20 @@
 
 namespace muster::launch {
 
-enum class FaultKind : uint8_t { kKill, kAimed, kPair, kMost, kStop, kLeave, kJoin };
+enum class FaultKind : uint8_t {
+  kKill,
+  kAimed,
+  kPair,
+  kMost,
+  kStop,
+  kHang,
+  kLeave,
+  kJoin,
+  kCut,
+  kSlowDisk,
+  kPause,
+  kRestart,
+};
 
 struct Fault {
   FaultKind kind = FaultKind::kKill;
@@ -33,8 +51,12 @@ struct Fault {
 // "kill:20,stop:5". An error says what is wrong and what there is.
 Result<std::vector<Fault>> parse_faults(std::string_view words);
 
+bool has_kind(const std::vector<Fault>& faults, FaultKind kind);
+
 // Gives each fault a step of a job of `steps` steps, at random but not in its first twentieth nor
 // in its last three (some have to wait until they are possible), and puts them in that order.
+// Faults of the coordinator come in the first half: the job continues while it is away, and no
+// other fault falls meanwhile.
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps);
 
 }  // namespace muster::launch

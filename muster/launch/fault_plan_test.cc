@@ -18,6 +18,17 @@ TEST(FaultPlan, IsReadFromWords) {
   EXPECT_EQ(names, (std::vector<std::string>{"kill", "kill", "stop", "kill@checkpoint"}));
 }
 
+TEST(FaultPlan, EveryKindHasAWord) {
+  const std::string words = "kill,pair,most,stop,hang,leave,join,cut,slow-disk,pause,restart";
+  const auto faults = parse_faults(words);
+  ASSERT_TRUE(faults.ok()) << faults.error().message();
+  std::string names;
+  for (const auto& fault : *faults) names += (names.empty() ? "" : ",") + fault.name();
+  EXPECT_EQ(names, words);
+  EXPECT_TRUE(has_kind(*faults, FaultKind::kCut));
+  EXPECT_FALSE(has_kind(*faults, FaultKind::kAimed));
+}
+
 TEST(FaultPlan, SaysWhatThereIs) {
   for (const char* const words : {"kil:2", "kill@lunch", "", "kill,,stop"}) {
     const auto faults = parse_faults(words);
@@ -45,6 +56,13 @@ TEST(FaultPlan, IsTheSameForTheSameSeed) {
   EXPECT_TRUE(std::ranges::is_sorted(told, {}, [](const auto& t) { return t.first; }));
   EXPECT_GE(told.front().first, 50U);
   EXPECT_LT(told.back().first, 850U);
+}
+
+TEST(FaultPlan, TheCoordinatorIsHitInTheFirstHalf) {
+  auto faults = *parse_faults("pause:50,restart:50");
+  schedule_faults(faults, 3, 1000);
+  EXPECT_GE(faults.front().step, 50U);
+  EXPECT_LT(faults.back().step, 500U);
 }
 
 }  // namespace

@@ -118,6 +118,8 @@ std::optional<Ending> reap(pid_t pid) {
     reaped = waitpid(pid, &status, WNOHANG);
   } while (reaped < 0 && errno == EINTR);
   if (reaped != pid) return std::nullopt;
+  // A process whose threads we trace also tells us when they stop.
+  if (!WIFSIGNALED(status) && !WIFEXITED(status)) return std::nullopt;
   Ending end;
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
   if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);

@@ -11,18 +11,30 @@
 
 namespace muster::launch {
 
-// sshd starts every command in a session of its own, so signal 0 means: the shell, the reader, the
-// worker and what it started, and nobody else.
+// sshd starts every command in a session of its own, so signal 0 means: the shell, the watchdog,
+// the reader, the worker and what it started, and nobody else.
 //
 // The shell handles signals (with nothing) rather than ignoring them: what is ignored stays ignored
-// in the worker. The reader ignores them, for it must go on reading; its output is closed, for sshd
-// waits until everybody has closed it. The worker's parent is the shell, and it sees by
+// in the worker. Watchdog and reader ignore them, for they must go on; their output is closed, for
+// sshd waits until everybody has closed it. The worker's parent is the shell, and it sees by
 // MUSTER_LAUNCHER_PID if that is killed.
-const char* const kRemoteScript =
-    "exec 3<&0; trap : INT TERM HUP QUIT USR1 USR2; "
-    "(trap '' INT TERM HUP QUIT USR1 USR2; "
-    "while read -r s; do kill -s \"$s\" 0; done; kill -s KILL 0) <&3 >/dev/null 2>&1 & "
-    "MUSTER_LAUNCHER_PID=$$ \"$@\" </dev/null 3<&-; code=$?; kill -s KILL $!; exit $code";
+//
+// POSIX shell has no `read` with a time limit. So the reader sends SIGALRM to the watchdog at every
+// line, and the watchdog counts the seconds since the last one. Until it is ready for the signal it
+// inherits that it is ignored.
+std::string remote_script(std::chrono::seconds silence) {
+  constexpr int kLook = 2;  // seconds; each look costs a process
+  return fmt::format(
+      "exec 3<&0; trap : INT TERM HUP QUIT USR1 USR2; trap '' ALRM; "
+      "(trap '' INT TERM HUP QUIT USR1 USR2; n=0; trap n=0 ALRM; "
+      "while [ $n -lt {} ]; do n=$((n+{})); sleep {}; done; kill -s KILL 0) "
+      "</dev/null >/dev/null 2>&1 3<&- & dog=$!; "
+      "(trap '' INT TERM HUP QUIT USR1 USR2; "
+      "while read -r s; do kill -s ALRM $dog; [ \"$s\" = - ] || kill -s \"$s\" 0; done; "
+      "kill -s KILL 0) <&3 >/dev/null 2>&1 & trap - ALRM; "
+      "MUSTER_LAUNCHER_PID=$$ \"$@\" </dev/null 3<&-; code=$?; kill -s KILL $! $dog; exit $code",
+      silence.count(), kLook, kLook);
+}
 
 namespace {
 
@@ -44,13 +56,13 @@ class SshProcess final : public Process {
       case SIGTSTP:
       case SIGWINCH:
         break;
-      default: {
-        const std::string line = fmt::format("{}\n", sigabbrev_np(signal));
-        // So little always fits; if ssh is gone, so is whom to tell.
-        (void)::send(control_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      }
+      default:
+        write_line(sigabbrev_np(signal));
     }
   }
+
+  bool wants_keepalive() const override { return true; }
+  void keep_alive() override { write_line("-"); }
 
   // A shell tells of a signal as 128 plus its number. 130 and 143 are exit codes of the worker's
   // own, too.
@@ -62,6 +74,12 @@ class SshProcess final : public Process {
   }
 
  private:
+  void write_line(const char* word) const {
+    const std::string line = fmt::format("{}\n", word);
+    // So little always fits; if ssh is gone, so is whom to tell.
+    (void)::send(control_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
   pid_t pid_;
   int control_;
 };
@@ -84,7 +102,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-std::vector<std::string> ssh_words(const RemoteSlot& slot) {
+std::vector<std::string> ssh_words(const RemoteSlot& slot, std::chrono::seconds silence) {
   const Host& host = slot.host;
   // BatchMode: never ask; there is nobody to answer. The others: notice a lost connection.
   std::vector<std::string> words = {"-T",
@@ -95,7 +113,7 @@ std::vector<std::string> ssh_words(const RemoteSlot& slot) {
                                     "-o",
                                     "ServerAliveInterval=5",
                                     "-o",
-                                    "ServerAliveCountMax=3",
+                                    "ServerAliveCountMax=4",
                                     "-o",
                                     "LogLevel=ERROR"};
   for (const auto& option : host.options) words.insert(words.end(), {"-o", option});
@@ -107,7 +125,7 @@ std::vector<std::string> ssh_words(const RemoteSlot& slot) {
   words.insert(words.end(), {"--", host.host});
   std::string command =
       fmt::format("exec env {} {} sh -c {} sh", quoted(threads("OMP_NUM_THREADS")),
-                  quoted(threads("MKL_NUM_THREADS")), quoted(kRemoteScript));
+                  quoted(threads("MKL_NUM_THREADS")), quoted(remote_script(silence)));
   for (const auto& word : slot.command) command += " " + quoted(word);
   words.push_back(std::move(command));
   return words;
@@ -125,7 +143,7 @@ Result<std::unique_ptr<Process>> SshStarter::start(const std::string& id) {
   Streams streams;
   streams.in = ends[1];
   streams.err = errors.fd();
-  auto pid = spawn(options_.program, ssh_words(slot), held_, streams);
+  auto pid = spawn(options_.program, ssh_words(slot, options_.silence), held_, streams);
   ::close(ends[1]);
   if (!pid.ok()) {
     ::close(ends[0]);

@@ -2,13 +2,20 @@
 //
 // Our child is an ssh; its end is the worker's end. ssh does not pass signals on, so they travel as
 // lines ("INT") through its standard input to a few lines of shell (remote_script) that stand
-// beside the worker and send them. When that input ends, because we were killed or the connection
-// was lost, they kill the worker: nobody is left behind on a machine that we cannot reach.
+// beside the worker and send them. The script kills the worker when that input ends (we were
+// killed, or the connection was closed) and when no line has come for kSilence. We send a keepalive
+// line every kKeepalive, so silence means that the link is down or that we are suspended.
+//
+// A replacement never runs beside its predecessor: a link that goes silent at time 0 makes the
+// script kill the worker at 16 s at the latest (kSilence; it looks every 2 s), while
+// ssh here gives up, and the replacement is started, between 20 s and 25 s (ServerAliveInterval 5,
+// CountMax 4; the last answer came up to 5 s before).
 //
 // What the worker needs must be there at the same paths: the run's directory, the data. SIGTSTP and
 // SIGWINCH stay here: a worker there has no terminal.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,10 +33,13 @@ struct RemoteSlot {
   std::vector<std::string> command;  // the program there and its words
 };
 
+inline constexpr std::chrono::seconds kSilence{14};
+
 struct SshOptions {
   std::string program = "/usr/bin/ssh";
   std::map<std::string, RemoteSlot> slots;  // by id
   std::string folder;                       // for standard error, as ID.err: ssh's and the worker's
+  std::chrono::seconds silence = kSilence;  // after which the script there kills the worker
 };
 
 class SshStarter final : public Starter {
@@ -48,10 +58,10 @@ class SshStarter final : public Starter {
 };
 
 // The words for ssh: its options, the host, and what is run there.
-std::vector<std::string> ssh_words(const RemoteSlot& slot);
-// POSIX shell: runs "$@", sends it the signals that lines of standard input name, kills it when
-// that input ends, and leaves as it did.
-extern const char* const kRemoteScript;
+std::vector<std::string> ssh_words(const RemoteSlot& slot, std::chrono::seconds silence = kSilence);
+// POSIX shell: runs "$@", sends it the signals that lines of standard input name ("-" names none),
+// kills it when that input ends or no line has come for `silence`, and exits as it did.
+std::string remote_script(std::chrono::seconds silence);
 // As one word for a shell.
 std::string quoted(const std::string& word);
 

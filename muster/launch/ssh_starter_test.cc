@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -58,7 +59,8 @@ class RemoteScript : public testing::Test {
     starter_ = std::make_unique<SshStarter>(
         SshOptions{path("ssh"),
                    {{"0", {host, {"/bin/sh", "-c", fmt::format("cd {}; {}", folder_, script)}}}},
-                   folder_},
+                   folder_,
+                   silence_},
         held_);
     auto process = starter_->start("0");
     EXPECT_TRUE(process.ok());
@@ -83,6 +85,7 @@ class RemoteScript : public testing::Test {
 
   std::string folder_;
   const HeldSignals held_;
+  std::chrono::seconds silence_ = kSilence;
   std::unique_ptr<SshStarter> starter_;
 };
 
@@ -120,6 +123,28 @@ TEST_F(RemoteScript, WhenTheLineIsCutTheWorkerGoes) {
   process.reset();  // closes our end, as our death would
   while (runs("up")) std::this_thread::sleep_for(1ms);
   while (!reap(pid)) std::this_thread::sleep_for(1ms);
+}
+
+// The link goes silent: nothing is closed, but no keepalive arrives there.
+TEST_F(RemoteScript, WithoutKeepalivesTheWorkerIsKilled) {
+  silence_ = 2s;
+  const auto process =
+      start("trap '' INT TERM; echo $$ > pid; mv pid up; while :; do sleep 0.01; done");
+  EXPECT_TRUE(process->wants_keepalive());
+  await("up");
+  (void)end_of(*process);
+  EXPECT_FALSE(runs("up"));
+}
+
+TEST_F(RemoteScript, KeepalivesKeepTheWorkerAlive) {
+  silence_ = 2s;
+  const auto process = start("sleep 5; exit 9");
+  std::optional<Ending> seen;
+  while (!(seen = reap(process->pid()))) {
+    process->keep_alive();
+    std::this_thread::sleep_for(200ms);
+  }
+  EXPECT_EQ(process->ending(*seen), (Ending{9, 0}));
 }
 
 }  // namespace

@@ -8,10 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "muster/base/clock.h"
 #include "muster/base/result.h"
 #include "muster/launch/ending.h"
 
 namespace muster::launch {
+
+inline constexpr Duration kKeepalive = std::chrono::seconds(3);
 
 // A worker that was started. Not safe for concurrent use.
 class Process {
@@ -23,6 +26,9 @@ class Process {
   virtual int64_t worker_process() const = 0;
   // Sends a signal to the worker. SIGKILL always ends pid(), and the worker with it.
   virtual void send(int signal) = 0;
+  // Tells the worker's side that we are alive. Called every `kKeepalive`, if wants_keepalive().
+  virtual bool wants_keepalive() const { return false; }
+  virtual void keep_alive() {}
   // How the worker ended, given how pid() did.
   virtual Ending ending(const Ending& seen) const { return seen; }
 };

@@ -22,6 +22,7 @@ struct Slot {
   std::string id;
   SlotHistory history;
   std::unique_ptr<Process> process;  // null: none runs
+  Moment spawned;                    // when that process was started
   std::optional<Verdict> due;        // a restart that waits for its time,
   Moment due_at;                     // this one
   std::optional<Failure> failure;    // the first since it last worked for a while
@@ -53,11 +54,15 @@ class Supervisor::Loop {
     while (!over()) {
       wait(next_moment());
       hear_signals();
+      // Before bury() and start_due(): a report must not meet the replacement of the process that
+      // it is about.
+      kill_hung();
       bury();
       const Moment now = clock_.now();
       // The news that the job is finished may come a moment after the worker that brought it.
       if (!stopping_ && end_.unfinished_leavers > 0 && finished()) finish();
       start_due(now);
+      keep_alive(now);
       if (kill_at_ && now >= *kill_at_) kill_rest();
     }
     end_.finished = end_.finished || finished();
@@ -81,6 +86,7 @@ class Supervisor::Loop {
     for (const auto& slot : slots_) {
       if (slot.due) consider(slot.due_at);
     }
+    if (wants_keepalive()) consider(keepalive_at_);
     consider(kill_at_);
     consider(abandon_at_);
     if (options_.look) consider(options_.look(clock_.now()));
@@ -150,6 +156,7 @@ class Supervisor::Loop {
     auto process = starter_.start(slot.id);
     if (!process.ok()) return std::move(process).error();
     slot.process = *std::move(process);
+    slot.spawned = clock_.now();
     if (slot.history.restarts.empty()) slot.history.started = clock_.now();
     say(fmt::format("worker {} is started: process {}", slot.id, slot.process->pid()));
     return {};
@@ -166,6 +173,42 @@ class Supervisor::Loop {
         judge(slot, Ending{kind, 0}, started.error().message());
       }
     }
+  }
+
+  // ---- Keepalives.
+
+  bool wants_keepalive() const {
+    return std::ranges::any_of(
+        slots_, [](const Slot& slot) { return slot.process && slot.process->wants_keepalive(); });
+  }
+
+  void keep_alive(Moment now) {
+    if (now < keepalive_at_) return;
+    keepalive_at_ = now + kKeepalive;
+    for (auto& slot : slots_) {
+      if (slot.process && slot.process->wants_keepalive()) slot.process->keep_alive();
+    }
+  }
+
+  // ---- Hangs.
+
+  void kill_hung() {
+    if (!options_.take_hung) return;
+    for (const auto& hung : options_.take_hung()) {
+      const auto slot =
+          std::ranges::find_if(slots_, [&](const Slot& one) { return is_of(one, hung); });
+      if (slot == slots_.end()) continue;  // somebody else started it, or it has ended meanwhile
+      say(fmt::format("worker {} is killed: the coordinator removed it because {}", hung.id,
+                      hung.reason));
+      slot->process->send(SIGKILL);
+    }
+  }
+
+  // The pid of a worker on another machine is not known here; there the time decides.
+  static bool is_of(const Slot& slot, const HungWorker& hung) {
+    if (slot.id != hung.id || !slot.process || hung.when < slot.spawned) return false;
+    const int64_t process = slot.process->worker_process();
+    return process == 0 || process == hung.process;
   }
 
   // ---- Ends.
@@ -294,6 +337,7 @@ class Supervisor::Loop {
   const Clock& clock_;
   int signals_ = -1;
   std::vector<Slot> slots_;
+  Moment keepalive_at_{};             // when the next keepalives are due
   bool stopping_ = false;             // nobody is started any more
   std::optional<Moment> asked_;       // when a person or a scheduler said so, the last time
   std::optional<Moment> kill_at_;     // with stopping_, until it was done

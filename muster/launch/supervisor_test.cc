@@ -74,6 +74,13 @@ class SupervisorTest : public testing::Test {
     return count;
   }
 
+  // What the coordinator would report of the worker whose process id is in that file.
+  HungWorker hung(const std::string& id, const std::string& pid_file) const {
+    int64_t process = 0;
+    std::ifstream(path(pid_file)) >> process;
+    return {id, process, "it hangs: no progress for 3s after step 7", clock_.now()};
+  }
+
   std::string folder_;
   const SystemClock clock_;
   const HeldSignals held_;
@@ -265,6 +272,46 @@ TEST_F(SupervisorTest, CanBeWoken) {
   const auto end = run("touch up; while ! [ -e leave ]; do sleep 0.01; done; touch finished");
   ASSERT_TRUE(end.ok());
   EXPECT_TRUE(end->finished);
+}
+
+TEST_F(SupervisorTest, AHungWorkerIsKilledAndReplaced) {
+  options_.ids = {"0", "1"};
+  HungWorkers hung_workers;
+  options_.take_hung = [&] { return hung_workers.take(); };
+  const auto coordinator = when_there("up.1", [&] {
+    hung_workers.add(hung("1", "up.1"));
+    waker_.wake();
+  });
+  const auto end =
+      run("trap '' INT TERM HUP; echo $$ > pid.$id; [ $id$attempt = 12 ] && touch finished;"
+          "mv pid.$id up.$id; while ! [ -e finished ]; do sleep 0.01; done");
+  ASSERT_TRUE(end.ok());
+  EXPECT_TRUE(end->finished);
+  EXPECT_THAT(exits_, testing::Contains("1 was ended by SIGKILL"));
+  EXPECT_THAT(events_, testing::Contains("worker 1 is killed: the coordinator removed it because "
+                                         "it hangs: no progress for 3s after step 7"));
+  EXPECT_EQ(starts("0"), 1);
+  EXPECT_EQ(starts("1"), 2);
+}
+
+TEST_F(SupervisorTest, AReportOfAnotherProcessKillsNobody) {
+  HungWorkers hung_workers;
+  options_.take_hung = [&] { return hung_workers.take(); };
+  const auto coordinator = when_there("up", [&] {
+    auto other = hung("0", "up");
+    ++other.process;  // whoever had the id before
+    hung_workers.add(other);
+    hung_workers.add(hung("stranger", "up"));  // started by `muster join`
+    auto old = hung("0", "up");
+    old.when -= 1h;  // before this one was started
+    hung_workers.add(old);
+    waker_.wake();
+    std::ofstream(path("leave"));
+  });
+  const auto end =
+      run("echo $$ > pid; mv pid up; while ! [ -e leave ]; do sleep 0.01; done; touch finished");
+  ASSERT_TRUE(end.ok());
+  EXPECT_THAT(exits_, ElementsAre("0 left"));
 }
 
 TEST_F(SupervisorTest, OtherSignalsReachEveryWorker) {

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from harness import DATA, USAGE, Program, main, needs_worker, wait_until
-from several_test import MEMBER, Several, needs_member
+from several_test import MEMBER, Several, needs_member, state_of
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
 HOSTS = ("127.0.0.2", "127.0.0.3")
@@ -36,6 +36,9 @@ def answers(host, port):
 
 @unittest.skipUnless(SSHD and shutil.which("ssh"), "there is no OpenSSH server here (package openssh-server)")
 class OverSsh(Several):
+    hosts = HOSTS
+    before_sshd = []  # words in front of its command line
+
     @classmethod
     def setUpClass(cls):
         cls.place = Path(tempfile.mkdtemp(prefix="muster-sshd-"))
@@ -45,31 +48,29 @@ class OverSsh(Several):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", cls.place / name], check=True)
         (cls.place / "config").write_text(textwrap.dedent(f"""\
             Port {cls.port}
-            ListenAddress {HOSTS[0]}
-            ListenAddress {HOSTS[1]}
             HostKey {cls.place}/host
             AuthorizedKeysFile {cls.place}/user.pub
             PidFile none
             StrictModes no
             UsePAM no
             PermitRootLogin prohibit-password
-            """))
+            """) + "".join(f"ListenAddress {host}\n" for host in cls.hosts))
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)  # sshd will not run as root without it
         log = open(cls.place / "log", "w")
         cls.addClassCleanup(log.close)
-        sshd = Program([SSHD, "-D", "-e", "-f", cls.place / "config"], stderr=log,
+        sshd = Program([*cls.before_sshd, SSHD, "-D", "-e", "-f", cls.place / "config"], stderr=log,
                        stdin=subprocess.DEVNULL)
         cls.addClassCleanup(sshd.wait)
         cls.addClassCleanup(sshd.terminate)
-        wait_until(lambda: sshd.poll() is not None or answers(HOSTS[0], cls.port), "sshd to listen")
+        wait_until(lambda: sshd.poll() is not None or answers(cls.hosts[0], cls.port), "sshd to listen")
         if sshd.poll() is not None:
             raise unittest.SkipTest("sshd does not run here: " + (cls.place / "log").read_text().strip())
 
     def setUp(self):
         super().setUp()
         self.env["SSH_AUTH_SOCK"] = ""
-        self.write_hosts(*HOSTS)
+        self.write_hosts(*self.hosts)
 
     def write_hosts(self, *hosts, **more):
         entries = [{"host": host, "port": self.port, "identity": str(self.place / "user"),
@@ -87,9 +88,10 @@ class OverSsh(Several):
 
     def assert_gone(self, pids):
         for pid in pids:
-            wait_until(lambda: not Path(f"/proc/{pid}").exists()
-                       or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z",
-                       f"process {pid} to go")
+            wait_until(lambda: state_of(pid) == "Z", f"process {pid} to go")
+
+
+class Hosts(OverSsh):
 
     def test_a_worker_there_gets_what_one_here_gets(self):
         self.write_hosts(*HOSTS, workers=2)
@@ -221,6 +223,64 @@ class OverSsh(Several):
         self.assert_ok(self.muster("train", self.job, "-q", "--run-dir", "one"))
         self.assert_ok(self.muster("train", self.job, "-q", "--run-dir", "two", "--hosts", "hosts.yaml"))
         self.assertEqual(weights("one"), weights("two"))
+
+
+LINK = f"muster{os.getpid()}"  # at most 15 characters
+
+
+@unittest.skipUnless(os.geteuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))),
+                     "a link that can be cut needs root and iproute2")
+class SilentLink(OverSsh):
+    """sshd is in a network namespace of its own, behind a link that is taken down: no packet passes, and nothing is
+    closed. The namespace and the link vanish with the process that holds it."""
+
+    here, hosts = "198.18.119.1", ("198.18.119.2",)
+
+    @classmethod
+    def setUpClass(cls):
+        holder = Program(["unshare", "--net", "sleep", "600"])
+        cls.addClassCleanup(holder.wait)
+        cls.addClassCleanup(holder.kill)
+        own = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: holder.poll() is not None or os.readlink(f"/proc/{holder.pid}/ns/net") != own,
+                   "a network namespace")
+        if holder.poll() is not None:
+            raise unittest.SkipTest("there are no network namespaces here")
+        cls.before_sshd = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+        cls.ip("link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", holder.pid)
+        cls.ip("addr", "add", f"{cls.here}/30", "dev", LINK)
+        cls.ip("link", "set", LINK, "up")
+        cls.ip("addr", "add", f"{cls.hosts[0]}/30", "dev", "eth0", before=cls.before_sshd)
+        cls.ip("link", "set", "eth0", "up", before=cls.before_sshd)
+        super().setUpClass()
+
+    @staticmethod
+    def ip(*words, before=()):
+        subprocess.run([*before, "ip", *map(str, words)], check=True)
+
+    def test_its_worker_is_killed_there_before_another_is_started(self):
+        self.worker("""\
+            def runs(pid):
+                path = f"/proc/{pid}/stat"
+                return os.path.exists(path) and open(path).read().rsplit(")", 1)[1].split()[0] != "Z"
+            others = sum(runs(line.split()[2]) for line in open(HERE + "/notes"))
+            note(f"up {os.getpid()} {others}")
+            if ATTEMPT == 2: finish()
+            forever()
+            """)
+        process = self.start(1)
+        (first,) = self.pids(1)
+        ssh = int(next((self.folder / "runs").glob("tiny-*/launch.log")).read_text()
+                  .split("worker 0 is started: process ")[1].split()[0])
+        time.sleep(4)  # so that keepalives were needed, and came
+        begin = time.monotonic()
+        self.ip("link", "set", LINK, "down")
+        wait_until(lambda: state_of(first) == "Z", "the worker there to be killed")
+        self.assertGreater(time.monotonic() - begin, 9, "not at the first missing keepalive")
+        self.assertNotEqual(state_of(ssh), "Z", "the launcher does not know yet")
+        self.ip("link", "set", LINK, "up")
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual([note[3] for note in self.noted()], ["0", "0"], "no two at the same time")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+import textwrap
 from pathlib import Path
 
 from harness import IO, MACHINE, MUSTER, USAGE, CommandTest, Program, main, wait_until
@@ -313,6 +314,43 @@ class Signals(CommandTest):
         _, status = os.waitpid(pid, 0)
         self.assertEqual(os.WEXITSTATUS(status), 0)
         self.assertIn(b"written", os.read(terminal, 4096))
+
+
+class Hints(CommandTest):
+    """At a terminal, a training that finished says what can be done next."""
+
+    FINISHED = """\
+        run = sys.argv[sys.argv.index("--run") + 1]
+        json.dump({"state": "finished", "step": 8}, open(run + "/status.json", "w"))
+        """
+
+    def shown(self, *words):
+        words = [str(MUSTER), "train", str(self.write_job()), "--worker",
+                 str(self.write_program("worker", textwrap.dedent(self.FINISHED))), "--run-dir", "done", *words]
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execve(words[0], words, self.env)
+        text = b""
+        try:
+            while piece := os.read(terminal, 4096):
+                text += piece
+        except OSError:
+            pass  # nobody has the other end any more
+        os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text)
+        return text.decode()
+
+    def test_what_can_be_done_next(self):
+        self.assertIn("next: `muster eval done`", self.shown())
+
+    def test_not_for_those_who_want_it_quiet(self):
+        self.assertNotIn("next:", self.shown("--quiet"))
+
+    def test_not_without_a_terminal(self):
+        worker = self.write_program("worker", textwrap.dedent(self.FINISHED))
+        outcome = self.assert_ok(self.muster("train", self.write_job(), "--worker", worker))
+        self.assertNotIn("next:", outcome.out + outcome.err)
 
 
 if __name__ == "__main__":

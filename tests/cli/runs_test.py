@@ -152,6 +152,12 @@ class Compare(RunsTest):
         self.assertIs(fields["options"][0]["decides_bits"], False)
         self.assertIn("although every option that decides the bits is equal", table)
 
+    def test_the_option_steps_is_not_the_result(self):
+        table, _ = self.compare("aa", "bb", self.JOB.replace("lanes: 4", "lanes: 4\n        steps: 8"))
+        self.assertRegex(table, r"\nsteps done +8 +8\n")
+        self.assertEqual(len([line for line in table.splitlines() if line.split()[:1] == ["steps"]
+                              and line.split()[1] != "done"]), 1, table)
+
     def test_nothing_to_compare(self):
         self.make_run("a", "failed")
         self.make_run("b", "failed")

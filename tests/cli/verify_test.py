@@ -1,9 +1,14 @@
 """`muster verify` as a person or a script meets it: what it prints when all is not well, and when it is stopped.
 Whether it can tell equal from unequal is asked by tests/e2e/verify.py."""
 
+import json
+import os
+import shutil
 import signal
 import subprocess
 import threading
+import unittest
+from pathlib import Path
 
 from harness import INTERNAL, MUSTER, USAGE, CommandTest, Program, main, needs_worker, wait_until
 
@@ -85,7 +90,92 @@ class Stopping(Verify):
         self.stop(signal.SIGINT, (self.folder / "ready").exists, "--workers", 1, "--worker", worker)
 
 
+# Done at once when undisturbed; among others it notes where it is, and stays as long as its launcher does.
+SOMEWHERE = """\
+    run = sys.argv[sys.argv.index("--run") + 1]
+    if "--coordinator" in sys.argv:
+        words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+        about = {"id": words["--id"], "host": words["--host"], "directory": os.getcwd(),
+                 "network": os.readlink("/proc/self/ns/net"),
+                 "boot": open("/proc/sys/kernel/random/boot_id").read()}
+        os.write(os.open(os.path.dirname(os.path.abspath(sys.argv[0])) + "/notes",
+                         os.O_WRONLY | os.O_APPEND | os.O_CREAT), (json.dumps(about) + "\\n").encode())
+        while os.getppid() == int(os.environ["MUSTER_LAUNCHER_PID"]):
+            time.sleep(0.01)
+        sys.exit(1)
+    open(run + "/metrics.jsonl", "w")
+    json.dump({"weights_hash": "ab", "steps": 100}, open(run + "/result.json", "w"))
+    """
+
+
+def networks():
+    """Of all processes, as far as we may see them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(path))
+        except OSError:
+            pass
+    return found
+
+
+@unittest.skipUnless(os.geteuid() == 0 and all(map(shutil.which, ("ip", "nsenter"))),
+                     "networks that can be cut need root and iproute2")
+class Cutting(Verify):
+    def start(self):
+        worker = self.write_program("worker", SOMEWHERE)
+        process = Program([MUSTER, "verify", self.job, "--workers", "3", "--faults", "cut:1", "--worker", worker],
+                          cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        wait_until(lambda: process.poll() is not None or len(self.notes()) == 3, "three workers")
+        return process
+
+    def notes(self):
+        path = self.folder / "notes"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def test_every_worker_is_on_a_machine_of_its_own(self):
+        process = self.start()
+        notes = sorted(self.notes(), key=lambda note: note["id"])
+        self.assertEqual([note["id"] for note in notes], ["0", "1", "2"], process.poll())
+        self.assertEqual([note["host"] for note in notes], ["10.119.1.1", "10.119.1.2", "10.119.1.3"])
+        self.assertEqual({note["directory"] for note in notes}, {str(self.folder)})
+        own = os.readlink("/proc/self/ns/net")
+        self.assertEqual(len({note["network"] for note in notes} | {own}), 4)
+        self.assertEqual(len({note["boot"] for note in notes}), 3, "they would share memory")
+
+        self.assert_leaves_nothing(process, signal.SIGTERM)
+
+    def test_nothing_is_left_behind_when_it_is_killed(self):
+        self.assert_leaves_nothing(self.start(), signal.SIGKILL)
+
+    def assert_leaves_nothing(self, process, number):
+        made = {note["network"] for note in self.notes()}
+        self.assertTrue(made and made <= networks())
+        process.send_signal(number)
+        process.wait()
+        wait_until(lambda: not made & networks(), "the networks to vanish")
+
+
 class Failing(Verify):
+    def test_what_a_kind_needs_is_told_before_anything_is_trained(self):
+        outcome = self.muster("verify", self.job, "--faults", "hang:1", "-s", "workers.hang_timeout=0",
+                              "--worker", self.write_program("worker", "sys.exit(1)"))
+        self.assert_mistake(outcome, USAGE, "hang", "workers.hang_timeout")
+        outcome = self.muster("verify", self.job, "--faults", "wat:1")
+        self.assert_mistake(outcome, USAGE, "cut, slow-disk, pause, restart")
+        self.assertEqual(list(self.temporary.iterdir()), [])
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "root without rights needs root")
+    def test_without_the_rights_for_a_cut_it_says_so(self):
+        outcome = self.muster("verify", self.job, "--faults", "kill:1,cut:1",
+                              "--worker", self.write_program("worker", "sys.exit(1)"),
+                              before=("setpriv", "--bounding-set=-all", "--inh-caps=-all"))
+        self.assert_mistake(outcome, USAGE, "cut", "network namespaces", "root", "iproute2", "leave cut out")
+        self.assertEqual(outcome.out, "")
+        self.assertEqual(list(self.temporary.iterdir()), [])
+
     def test_what_the_sentence_names_is_there(self):
         worker = self.write_program("worker", "os.kill(os.getpid(), signal.SIGSEGV)")
         outcome = self.muster("verify", self.job, "--worker", worker)

@@ -4,9 +4,13 @@ and a fault about every two seconds; meanwhile memory, threads and open files of
 at. Says whether something grew, and leaves with 1 if so; also if a process of the job is left over at the end, or if
 the bits are not equal.
 
-    tests/e2e/soak.py --minutes 10 [--bin build/release/bin] [--seed N] [--csv FILE]
+    tests/e2e/soak.py --minutes 10 [--also cut] [--bin build/release/bin] [--seed N] [--csv FILE]
 
 CI runs a short one: the same with --passes and --faults instead of --minutes, so that it does the same everywhere.
+
+Faults of two kinds change what runs, so they must be asked for: --also cut (needs root: workers are in network
+namespaces and share no memory), --also restart (the coordinator is killed again and again; verify starts the workers
+itself, so there is no launcher to look at).
 
 What is compared:
 - the launcher, which has the coordinator in it and lives from beginning to end: the median of its second quarter with
@@ -37,7 +41,8 @@ import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
-WEIGHTS = {"kill": 5, "stop": 1, "leave": 2, "join": 2}
+WEIGHTS = {"kill": 10, "stop": 2, "leave": 4, "join": 4, "hang": 1, "slow-disk": 1, "pause": 2}
+ALSO = {"cut": 1, "restart": 2}
 EVERY = 2.0  # seconds between two faults
 MB = 1024 * 1024
 
@@ -150,8 +155,8 @@ def compare(lives):
     return rows
 
 
-def judge(lives, rows):
-    """What is wrong, a sentence each."""
+def judge(lives, rows, launched=True):
+    """What is wrong, a sentence each. `launched`: there was a launcher."""
     wrong = []
     for row in rows:
         for what, before, after in grown(row):
@@ -171,14 +176,15 @@ def judge(lives, rows):
         if life.role == "worker" and most > limit:
             wrong.append(f"{life.name}: {shown('memory', most)}, more than {shown('memory', limit)}, which is that of "
                          "a worker with all lanes and some slack")
-    if not any(row.name.startswith("launcher") for row in rows):
+    if launched and not any(row.name.startswith("launcher") for row in rows):
         wrong.append("the launcher was not seen often enough to say anything")
     return wrong
 
 
-def fault_counts(faults):
+def fault_counts(faults, also=()):
     """{kind: how many} of so many faults, each kind at least once."""
-    return {kind: max(1, round(faults * weight / sum(WEIGHTS.values()))) for kind, weight in WEIGHTS.items()}
+    weights = {**WEIGHTS, **{kind: ALSO[kind] for kind in also}}
+    return {kind: max(1, round(faults * weight / sum(weights.values()))) for kind, weight in weights.items()}
 
 
 def plan(seconds, pass_alone, pass_together, held_up=0.6):
@@ -217,11 +223,14 @@ def descendants(root):
 
 
 def role_of(pid):
-    """("launcher" or "worker" of the disturbed run, "alone" for the undisturbed worker, or None; a name)."""
+    """("launcher", "coordinator" or "worker" of the disturbed run, "alone" for the undisturbed worker, or None; a
+    name)."""
     with open(f"/proc/{pid}/cmdline") as file:
         words = file.read().split("\0")
     if "--coordinator" in words:
         return "worker", f"worker {words[words.index('--id') + 1]} (process {pid})"
+    if "coordinator" in words:
+        return "coordinator", f"coordinator (process {pid})"
     if "train" in words and "--workers" in words:
         return "launcher", f"launcher (process {pid})"
     if words[0].endswith("muster-worker") and "train" in words:
@@ -351,6 +360,7 @@ def main():
     parser.add_argument("--passes", type=int, help="instead of --minutes: so many passes over the data")
     parser.add_argument("--faults", type=int, default=10, help="with --passes: about so many faults (10)")
     parser.add_argument("--interval", type=float, default=1, help="seconds between two looks (1)")
+    parser.add_argument("--also", action="append", default=[], choices=sorted(ALSO), help="faults of this kind too")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--csv", help="write all samples there")
@@ -367,7 +377,7 @@ def main():
             alone = seconds_per_pass(muster, folder)
             together = seconds_per_pass(muster, folder, "--workers", str(args.workers))
             passes, faults = plan(60 * args.minutes - (time.monotonic() - begin), alone, together)
-        counts = fault_counts(faults)
+        counts = fault_counts(faults, args.also)
         print(f"{passes} passes, {sum(counts.values())} faults: {counts}", flush=True)
         code, found, took = verify(muster, folder, args, passes, counts, watcher)
         left = leftovers()
@@ -380,7 +390,7 @@ def main():
     if args.csv:
         write_csv(args.csv, lives)
     rows = compare(lives)
-    wrong = judge(lives, rows) + watcher.wrong
+    wrong = judge(lives, rows, launched="restart" not in args.also) + watcher.wrong
     wrong += [f"process {pid} of the job was left over (state {state})" for pid, state in left.items()]
     if code != 0 or not found.get("equal"):
         wrong.append(f"verify ended with {code}: {found.get('differences', 'it said nothing')}")

@@ -81,8 +81,9 @@ class JudgingTest(unittest.TestCase):
         passes, faults = soak.plan(600, 0.3, 0.7)
         self.assertAlmostEqual(passes * (0.3 + 0.7 / 0.7), 600, delta=2)
         self.assertAlmostEqual(faults, passes / 2, delta=1)
-        self.assertEqual(soak.fault_counts(10), soak.WEIGHTS)
+        self.assertEqual(soak.fault_counts(sum(soak.WEIGHTS.values())), soak.WEIGHTS)
         self.assertEqual(min(soak.fault_counts(4).values()), 1)
+        self.assertEqual(set(soak.fault_counts(4, ["cut", "restart"])), {*soak.WEIGHTS, "cut", "restart"})
 
 
 class LookingTest(unittest.TestCase):

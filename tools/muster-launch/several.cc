@@ -104,6 +104,12 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     log.info("{}", event.text);
     waker.wake();
   };
+  launch::HungWorkers hung;
+  how.on_gone = [&](const roster::Gone& gone) {
+    if (gone.cause != roster::RemovalCause::kHung) return;
+    hung.add({gone.key.id, gone.process, gone.reason, context.clock.now()});
+    waker.wake();
+  };
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
   MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
   log.info("the coordinator listens on {}", coordinator->address());
@@ -123,6 +129,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   options.can_go_on = [&](size_t slots) {
     return slots + strangers(*coordinator, ids) >= static_cast<size_t>(ready.job.workers.min);
   };
+  options.take_hung = [&] { return hung.take(); };
   options.look = [&](Moment now) { return notice.look(now); };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
@@ -131,6 +138,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   if (strangers(*coordinator, ids) > 0) {
     coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
   }
+  if (end.finished) hint_next(ready, context.console);
   return report_end(end, run, again(ready, several), json, context);
 }
 

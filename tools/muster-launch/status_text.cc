@@ -19,10 +19,6 @@ Paint paint_of(const std::string& standing) {
   return standing == "barred" ? Paint::kBad : Paint::kWarning;
 }
 
-std::string count(size_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
 std::string lane_time(double seconds) {
   if (seconds <= 0) return "-";
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1000) : fmt::format("{:.3g} s", seconds);
@@ -32,8 +28,8 @@ std::string head(const roster::StatusReport& report, const std::string& address,
                  const Console& console) {
   std::string text = fmt::format("{}  at {}, up {}\n", console.painted(Paint::kBold, report.job),
                                  address, human_seconds(seconds(report.up)));
-  text += fmt::format("step {}, {} on {}", with_commas(report.step), count(report.lanes, "lane"),
-                      count(report.roster.members.size(), "worker"));
+  text += fmt::format("step {}, {} on {}", with_commas(report.step), counted(report.lanes, "lane"),
+                      counted(report.roster.members.size(), "worker"));
   text += report.roster.number == 0
               ? ", no roster yet\n"
               : fmt::format(", roster {}\n", roster::sequence_of(report.roster.number));
@@ -76,9 +72,10 @@ std::string workers_table(const roster::StatusReport& report, const Console& con
 
 std::string events_table(const roster::StatusReport& report, const Console& console) {
   TextTable table({{"", Align::kRight, false}, {"", Align::kLeft, true}});
-  const size_t first = report.events.size() - std::min(kEvents, report.events.size());
-  for (size_t i = first; i < report.events.size(); ++i) {
-    const auto& event = report.events[i];
+  const auto events = without_repeats(report.events);
+  const size_t first = events.size() - std::min(kEvents, events.size());
+  for (size_t i = first; i < events.size(); ++i) {
+    const auto& event = events[i];
     table.add({{human_seconds(seconds(event.ago)) + " ago", Paint::kDim}, event.text});
   }
   return table.empty() ? "" : "\nlast events\n" + table.render(console);
@@ -109,6 +106,20 @@ std::string lanes_text(const std::vector<int32_t>& lanes) {
     i = last + 1;
   }
   return text;
+}
+
+std::vector<roster::EventLine> without_repeats(const std::vector<roster::EventLine>& events) {
+  std::vector<roster::EventLine> kept;
+  for (size_t i = 0; i < events.size(); ++i) {
+    bool repeated = false;
+    for (size_t later = i + 1; later < events.size() && !repeated; ++later) {
+      const std::string& text = events[later].text;
+      repeated = text.starts_with("roster ") && text.find(events[i].text) != std::string::npos;
+      if (text.starts_with("roster ")) break;
+    }
+    if (!repeated) kept.push_back(events[i]);
+  }
+  return kept;
 }
 
 std::string status_text(const roster::StatusReport& report, const std::string& address,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,10 @@ namespace muster::cli {
 std::string status_text(const roster::StatusReport& report, const std::string& address,
                         const Console& console);
 nlohmann::ordered_json status_json(const roster::StatusReport& report, const std::string& address);
+
+// Without each event that the next roster's event repeats: "worker 1 is out" before "roster 3:
+// worker 1 is out".
+std::vector<roster::EventLine> without_repeats(const std::vector<roster::EventLine>& events);
 
 // "0-3, 6"
 std::string lanes_text(const std::vector<int32_t>& lanes);

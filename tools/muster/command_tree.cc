@@ -112,7 +112,8 @@ void add_verify(CLI::App* root, Request& request) {
       ->type_name("N")
       ->check(whole_number(1));
   app->add_option("--faults", a->faults,
-                  "which and how many; default: kill:20,stop:5,leave:5,join:5")
+                  "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
+                  "kill@POINT; default: kill:20,stop:5,leave:5,join:5")
       ->type_name("KIND:N,...");
   app->add_option("--seed", a->seed, "decides when and whom they hit; default: 1")
       ->type_name("N")

@@ -30,7 +30,10 @@ Outcome launch(const ReadyRun& ready, bool json, Context& context) {
   const auto death =
       obituary(end, "the worker",
                fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
-  if (!death) return end.exit_code;
+  if (!death) {
+    if (end.exit_code == 0) hint_next(ready, context.console);
+    return end.exit_code;
+  }
   // One that was killed in the middle of its progress line left the cursor behind it.
   if (end.signal != 0 && isatty(STDERR_FILENO) == 1) context.console.aside("");
   context.console.error(death->kind, death->sentence, json);
@@ -110,6 +113,11 @@ Status check_count(const config::Job& job, const SeveralArguments& several) {
                several.workers, job.workers.min);
 }
 
+std::string name_on_command_line(const track::RunDirectory& run) {
+  const bool in_default_place = std::filesystem::path(run.path()).parent_path() == "runs";
+  return in_default_place ? run_name(run) : run.path();
+}
+
 std::vector<std::string> train_words(const track::RunDirectory& run, bool quiet, bool json) {
   return {"train", "--run", run.path(), "--display", json ? "json" : quiet ? "quiet" : "normal"};
 }
@@ -117,9 +125,17 @@ std::vector<std::string> train_words(const track::RunDirectory& run, bool quiet,
 }  // namespace
 
 std::string resume_command(const track::RunDirectory& run) {
-  const auto path = std::filesystem::path(run.path());
-  const bool in_default_place = path.parent_path() == "runs";
-  return "muster resume " + (in_default_place ? run_name(run) : run.path());
+  return "muster resume " + name_on_command_line(run);
+}
+
+void hint_next(const ReadyRun& ready, Console& console) {
+  if (!ready.hints || console.width() == 0) return;
+  if (ready.run.read_status().state != track::RunState::kFinished) return;
+  const std::string name = name_on_command_line(ready.run);
+  console.aside(fmt::format(
+      "next: `muster eval {0}`, `muster predict {0}`, `muster export {0}`, or train longer with "
+      "`{1} -s passes=N`",
+      name, resume_command(ready.run)));
 }
 
 Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,
@@ -146,7 +162,8 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
   auto words = train_words(run, arguments.quiet, arguments.json);
   words.insert(words.end(), {"--written", arguments.job});
-  return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words)};
+  return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words),
+                  !arguments.quiet && !arguments.json};
 }
 
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context) {
@@ -182,8 +199,8 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     context.console.note(fmt::format("{} has no checkpoint yet: it begins anew", run_name(run)));
   }
   auto words = train_words(run, arguments.quiet, arguments.json);
-  return std::optional(
-      ReadyRun{std::move(run), std::move(job), std::move(worker), std::move(words)});
+  return std::optional(ReadyRun{std::move(run), std::move(job), std::move(worker), std::move(words),
+                                !arguments.quiet && !arguments.json});
 }
 
 Outcome run(const TrainArguments& arguments, Context& context) {

@@ -19,6 +19,7 @@ struct ReadyRun {
   config::Job job;
   std::string worker;              // the program
   std::vector<std::string> words;  // for it: train --run ...
+  bool hints = false;              // whether its user wants to read what can be done next
 };
 
 // A new directory with the job in it, where the arguments say.
@@ -28,6 +29,9 @@ Result<track::RunDirectory> make_directory(const config::Job& job, const std::st
 Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context);
 // Nothing if the run is finished, which then has been told.
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context);
+
+// After a training that finished, for a person at a terminal: what can be done with the run.
+void hint_next(const ReadyRun& ready, Console& console);
 
 // How to name the run on the next command line, from here: "muster resume NAME".
 std::string resume_command(const track::RunDirectory& run);

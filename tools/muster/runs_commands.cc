@@ -162,7 +162,8 @@ void print_table(const Comparison& c, Console& console) {
   table.add({"state",
              {std::string(run_state_name(c.a.status.state)), paint_of(c.a.status.state)},
              {std::string(run_state_name(c.b.status.state)), paint_of(c.b.status.state)}});
-  table.add({"steps", std::to_string(c.a.steps), std::to_string(c.b.steps)});
+  // Not "steps": that is an option, which has a row of its own below if it differs.
+  table.add({"steps done", std::to_string(c.a.steps), std::to_string(c.b.steps)});
   for (const auto& name : metric_names(c.a, c.b)) {
     const auto text = [&](const RunFacts& facts) {
       const auto value = metric(facts, name);

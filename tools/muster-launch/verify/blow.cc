@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +29,30 @@ std::optional<Blow> aim(const Fault& fault, const std::vector<Target>& free, con
   Blow blow{{victim}, fault_signal(fault.point), std::nullopt};
   if (needs_another(fault.point)) blow.killed = free[free[0] == victim ? 1 : 0];
   return blow;
+}
+
+// Only those that the launcher started: it kills one that hangs, and they have networks of their
+// own.
+std::vector<Target> launched(const std::vector<Target>& free) {
+  std::vector<Target> own;
+  std::ranges::copy_if(free, std::back_inserter(own),
+                       [](const Target& t) { return !is_joiner(t); });
+  return own;
+}
+
+std::optional<Blow> hang(const Fault& fault, const std::vector<Target>& free) {
+  const auto own = launched(free);
+  if (free.size() < 2 || own.empty()) return std::nullopt;
+  return Blow{{own[(fault.draw >> 16) % own.size()]}, 0, std::nullopt};
+}
+
+// A third one shall be there, which reaches both.
+std::optional<Blow> cut(const Fault& fault, const std::vector<Target>& free) {
+  auto own = launched(free);
+  if (free.size() < 3 || own.size() < 2) return std::nullopt;
+  std::swap(own[0], own[(fault.draw >> 16) % own.size()]);
+  const size_t second = 1 + (fault.draw >> 32) % (own.size() - 1);
+  return Blow{{own[0], own[second]}, 0, std::nullopt};
 }
 
 }  // namespace
@@ -64,19 +89,67 @@ std::optional<Blow> choose_blow(const Fault& fault, std::vector<Target> free, in
     case FaultKind::kJoin:
       if (std::ssize(free) >= lanes) return std::nullopt;
       return Blow{};
+    case FaultKind::kHang:
+      return hang(fault, free);
+    case FaultKind::kCut:
+      return cut(fault, free);
+    case FaultKind::kSlowDisk:
+      return Blow{{free.front()}, 0, std::nullopt};  // only the first one writes checkpoints
+    case FaultKind::kPause:
+      return Blow{{}, SIGSTOP, std::nullopt};
+    case FaultKind::kRestart:
+      return Blow{{}, SIGKILL, std::nullopt};
   }
   return std::nullopt;
 }
 
 bool comes_in(FaultKind kind, const Target& target) {
-  if (kind == FaultKind::kStop || kind == FaultKind::kJoin) return true;
-  return kind != FaultKind::kLeave && !is_joiner(target);
+  switch (kind) {
+    case FaultKind::kStop:
+    case FaultKind::kJoin:
+      return true;
+    case FaultKind::kLeave:
+    case FaultKind::kCut:       // one of the two is removed, and which one is not known before
+    case FaultKind::kSlowDisk:  // it stays
+    case FaultKind::kPause:
+    case FaultKind::kRestart:
+      return false;
+    default:
+      return !is_joiner(target);
+  }
+}
+
+bool ends_incarnation(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kJoin:
+    case FaultKind::kCut:
+    case FaultKind::kSlowDisk:
+    case FaultKind::kPause:
+    case FaultKind::kRestart:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool hits_coordinator(FaultKind kind) {
+  return kind == FaultKind::kPause || kind == FaultKind::kRestart;
 }
 
 Duration delay_of(const Fault& fault) { return std::chrono::microseconds(fault.draw % 5000); }
 
 double stop_seconds(const Fault& fault, double lease) {
   return lease + 0.5 + static_cast<double>(fault.draw % 1000) / 1000;
+}
+
+double absence_seconds(const Fault& fault) { return static_cast<double>(fault.draw % 1000) / 1000; }
+
+double heal_seconds(const Fault& fault) { return 1 + static_cast<double>(fault.draw % 1000) / 500; }
+
+int slow_disk_milliseconds(const Fault& fault, double hang_timeout) {
+  const double longest = 60000;
+  return static_cast<int>(
+      std::min(longest, 1000 * hang_timeout + 500 + static_cast<double>(fault.draw % 1000)));
 }
 
 }  // namespace muster::cli

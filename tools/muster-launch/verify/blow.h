@@ -27,8 +27,8 @@ std::string joiner_id(int number);
 bool is_joiner(const Target& target);
 
 struct Blow {
-  std::vector<Target> victims;   // empty: another worker joins
-  int signal = 0;                // that they get
+  std::vector<Target> victims;   // empty: another worker joins, or it hits the coordinator
+  int signal = 0;                // that they get; 0: it takes more than a signal
   std::optional<Target> killed;  // besides, so that an aimed victim passes its point
 };
 
@@ -40,9 +40,21 @@ std::optional<Blow> choose_blow(const launch::Fault& fault, std::vector<Target> 
 // stopped worker goes on, one that joins comes. Who left, and a joiner that was killed, are gone.
 bool comes_in(launch::FaultKind kind, const Target& target);
 
+// Whether the incarnation that it hits is over: whoever is seen as that was hit a moment ago.
+bool ends_incarnation(launch::FaultKind kind);
+// Whether it hits the coordinator and no worker.
+bool hits_coordinator(launch::FaultKind kind);
+
 // How long to wait until it falls, so that it is not always right behind a commit.
 Duration delay_of(const launch::Fault& fault);
-// How long a stopped worker stays stopped: longer than its lease, in seconds.
+// How long a stopped worker or coordinator stays stopped: longer than the lease, in seconds.
 double stop_seconds(const launch::Fault& fault, double lease);
+// How long there is no coordinator, in seconds.
+double absence_seconds(const launch::Fault& fault);
+// How long a cut lasts after the job made progress again, in seconds.
+double heal_seconds(const launch::Fault& fault);
+// For how long a slow disk delays writes, in milliseconds: longer than `hang_timeout` seconds, but
+// never longer than a minute.
+int slow_disk_milliseconds(const launch::Fault& fault, double hang_timeout);
 
 }  // namespace muster::cli

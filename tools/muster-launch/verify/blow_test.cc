@@ -55,6 +55,62 @@ TEST(Blow, TwoAndAllButOne) {
   EXPECT_THAT(most->victims, ElementsAre(kA, kC)) << "the drawn one survives";
 }
 
+TEST(Blow, OnlyTheLaunchersOwnHang) {
+  for (const uint64_t whom : {0, 1, 2, 3}) {
+    const auto blow = choose_blow(fault(FaultKind::kHang, whom), {kJoined, kA, kB}, kLanes);
+    ASSERT_TRUE(blow);
+    EXPECT_THAT(blow->victims, ElementsAre(whom % 2 == 0 ? kA : kB));
+  }
+  EXPECT_FALSE(choose_blow(fault(FaultKind::kHang), {kA}, kLanes)) << "nobody waits for it";
+  EXPECT_FALSE(choose_blow(fault(FaultKind::kHang), {kJoined}, kLanes));
+}
+
+TEST(Blow, ACutNeedsTwoOfTheLaunchersAndAThird) {
+  for (const uint64_t whom : {0, 1, 2}) {
+    for (const uint64_t other : {0, 1, 2}) {
+      Fault cut = fault(FaultKind::kCut, whom);
+      cut.draw |= other << 32;
+      const auto blow = choose_blow(cut, {kA, kJoined, kB, kC}, kLanes);
+      ASSERT_TRUE(blow);
+      ASSERT_EQ(blow->victims.size(), 2U);
+      EXPECT_NE(blow->victims[0], blow->victims[1]);
+      for (const auto& victim : blow->victims) EXPECT_FALSE(is_joiner(victim));
+    }
+  }
+  EXPECT_FALSE(choose_blow(fault(FaultKind::kCut), {kA, kB}, kLanes));
+  EXPECT_FALSE(choose_blow(fault(FaultKind::kCut), {kA, kJoined, kJoined}, kLanes));
+}
+
+TEST(Blow, TheDiskOfTheOneThatWritesCheckpointsIsSlow) {
+  const auto blow = choose_blow(fault(FaultKind::kSlowDisk, 2), {kB, kA, kC}, kLanes);
+  ASSERT_TRUE(blow);
+  EXPECT_THAT(blow->victims, ElementsAre(kB));
+  EXPECT_GT(slow_disk_milliseconds(fault(FaultKind::kSlowDisk), 3), 3000);
+  EXPECT_EQ(slow_disk_milliseconds(fault(FaultKind::kSlowDisk), 86400), 60000);
+}
+
+TEST(Blow, TheCoordinatorIsNoMember) {
+  for (const auto kind : {FaultKind::kPause, FaultKind::kRestart}) {
+    EXPECT_TRUE(hits_coordinator(kind));
+    const auto blow = choose_blow(fault(kind), {kA}, kLanes);
+    ASSERT_TRUE(blow);
+    EXPECT_THAT(blow->victims, ElementsAre());
+    EXPECT_FALSE(choose_blow(fault(kind), {}, kLanes)) << "there is none yet, or it is away";
+    EXPECT_FALSE(comes_in(kind, kA));
+  }
+  EXPECT_FALSE(hits_coordinator(FaultKind::kHang));
+}
+
+TEST(Blow, WhoHangsIsReplacedAndWhoIsCutOffMayStay) {
+  EXPECT_TRUE(comes_in(FaultKind::kHang, kA));
+  EXPECT_FALSE(comes_in(FaultKind::kCut, kA));
+  EXPECT_FALSE(comes_in(FaultKind::kSlowDisk, kA));
+  EXPECT_TRUE(ends_incarnation(FaultKind::kHang));
+  EXPECT_TRUE(ends_incarnation(FaultKind::kStop));
+  EXPECT_FALSE(ends_incarnation(FaultKind::kCut));
+  EXPECT_FALSE(ends_incarnation(FaultKind::kSlowDisk));
+}
+
 TEST(Blow, TheLauncherKeepsOneOfItsOwn) {
   EXPECT_FALSE(choose_blow(fault(FaultKind::kLeave, 0), {kA, kJoined}, kLanes));
   const auto joiner = choose_blow(fault(FaultKind::kLeave, 1), {kA, kJoined}, kLanes);

@@ -9,11 +9,18 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "muster/launch/process.h"
 
 namespace muster::cli {
+
+// As a shell says it: 128 plus the signal, if it was killed.
+inline int exit_code_of(const launch::Ending& ending) {
+  return ending.signal != 0 ? 128 + ending.signal : ending.exit_code;
+}
 
 class Children {
  public:
@@ -31,16 +38,24 @@ class Children {
   void kill_now(pid_t pid);
   // How it ended, if it has.
   std::optional<launch::Ending> ended(pid_t pid);
-  // Waits for its end, calling `meanwhile` again and again. kInterrupted if somebody wants us to
+  // Calls `look` again and again until it returns something. kInterrupted if somebody wants us to
   // stop first; stopped_by() then says by which signal.
   template <typename F>
-  Result<launch::Ending> wait(pid_t pid, F meanwhile) {
+  auto until(F look) -> Result<typename std::invoke_result_t<F>::value_type> {
     while (true) {
-      if (const auto ending = ended(pid)) return *ending;
+      if (auto found = look()) return *std::move(found);
       MUSTER_RETURN_IF_ERROR(check_signals());
-      meanwhile();
       pause_a_bit();
     }
+  }
+  // Waits for its end, calling `meanwhile` again and again.
+  template <typename F>
+  Result<launch::Ending> wait(pid_t pid, F meanwhile) {
+    return until([&] {
+      auto ending = ended(pid);
+      if (!ending) meanwhile();
+      return ending;
+    });
   }
   int stopped_by() const { return stopped_by_; }
 

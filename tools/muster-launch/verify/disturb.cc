@@ -5,15 +5,16 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 
+#include "muster/base/fault_point.h"
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/verify/awaited.h"
 #include "tools/muster-launch/verify/blow.h"
+#include "tools/muster-launch/verify/ongoing.h"
 #include "tools/muster-launch/verify/overhear.h"
+#include "tools/muster-launch/verify/training.h"
 
 namespace muster::cli {
 namespace {
@@ -29,59 +30,56 @@ constexpr double kBetweenStandIns = 0.1;  // seconds
 constexpr double kAskEvery = 0.05;        // seconds, who is in again
 // Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
 constexpr uint32_t kCommitsBehind = 2;
+// What a coordinator does when it continues, or starts, belongs to the fault too.
+constexpr double kAftermath = 1;     // seconds
+constexpr int kSlowDiskPause = 250;  // milliseconds before each write
 
 class Disturbance {
  public:
-  Disturbance(const DisturbPlan& plan, Children& children, const Clock& clock,
+  Disturbance(const DisturbPlan& plan, Children& children, FileSystem& files, const Clock& clock,
               const std::function<void(const std::string&)>& tell)
       : plan_(plan),
         children_(children),
         clock_(clock),
         tell_(tell),
+        training_(make_training(plan, children, files, clock)),
+        ongoing_(plan, *training_),
         commits_(plan.run + "/metrics.jsonl"),
         waiting_(plan.faults) {}
-  // Who is stopped would not hear that it is to leave.
-  ~Disturbance() { continue_stopped(true); }
-  Disturbance(const Disturbance&) = delete;
-  Disturbance& operator=(const Disturbance&) = delete;
 
   Result<Disturbed> carry_out() {
-    std::vector<std::string> words = {"train"};
-    words.insert(words.end(), plan_.job.begin(), plan_.job.end());
-    words.insert(words.end(),
-                 {"--run-dir", plan_.run, "--workers", fmt::format("{}", plan_.workers), "--quiet",
-                  "--worker", plan_.worker});
     MUSTER_TRY(auto said, Overheard::open(plan_.run + ".err"));
     errors_ = said.descriptor();
-    MUSTER_TRY(const pid_t trainer, children_.start(plan_.muster, words, streams()));
+    MUSTER_RETURN_IF_ERROR(training_->start(streams()));
     began_ = now();
-    MUSTER_TRY(const auto ending, children_.wait(trainer, [&] {
-      pass_on(said);
-      commits_.look();
-      continue_stopped(false);
-      note_aimed();
-      tell_who_goes_on(kCommitsBehind);
-      if (!awaited_.nobody() && !at_the_end() && now() >= asked_ + kAskEvery) (void)members();
-      hit_one();
-      replace_who_left();
+    MUSTER_TRY(const int exit_code, children_.until([&] {
+      const auto over = training_->look();
+      if (!over) go_on(said);
+      return over;
     }));
     pass_on(said);
     commits_.look();
     tell_who_goes_on(1);
-    return Disturbed{ending.signal != 0 ? 128 + ending.signal : ending.exit_code,
-                     std::move(happened_), commits_.times(), waiting_.size(),
+    return Disturbed{exit_code, std::move(happened_), commits_.times(), waiting_.size(),
                      missed_ + aimed_.size()};
   }
 
  private:
-  struct Stopped {
-    pid_t process;
-    double until;
-  };
   struct Aimed {
     Fault fault;
     Target target;
   };
+
+  void go_on(Overheard& said) {
+    pass_on(said);
+    commits_.look();
+    note_finished();
+    note_aimed();
+    tell_who_goes_on(kCommitsBehind);
+    if (!awaited_.nobody() && !at_the_end() && now() >= asked_ + kAskEvery) (void)members();
+    hit_one();
+    replace_who_left();
+  }
 
   static void pass_on(Overheard& said) {
     const std::string news = said.news();
@@ -94,22 +92,10 @@ class Disturbance {
   // written by one of them, while others may be gone already.
   bool at_the_end() const { return commits_.newest() + 1 >= plan_.steps; }
 
-  bool find_coordinator() {
-    if (!address_.empty()) return true;
-    std::ifstream file(plan_.run + "/coordinator.json");
-    const auto object = nlohmann::json::parse(file, nullptr, false);
-    if (!object.is_object() || !object.contains("address")) return false;
-    std::error_code failed;
-    const auto run = std::filesystem::canonical(plan_.run, failed);
-    if (failed) return false;
-    job_name_ = run.filename().string();
-    address_ = object.value("address", "");
-    return !address_.empty();
-  }
-
   // The members, by rank; none while the coordinator does not answer. Tells who is in again.
   std::vector<Target> members() {
-    if (!find_coordinator()) return {};
+    if (address_.empty()) address_ = coordinator_address(plan_.run);
+    if (address_.empty() || ongoing_.coordinator_is_away()) return {};
     asked_ = now();
     const auto report = roster::fetch_status(address_, kAnswerTakes);
     if (!report.ok()) return {};
@@ -119,6 +105,7 @@ class Disturbance {
       const auto& key = worker.member.key;
       in.push_back({key.id, static_cast<pid_t>(worker.process), key.incarnation});
     }
+    if (!in.empty()) ongoing_.see(in);
     const double when = now();
     for (const auto& back : awaited_.seen(in)) {
       auto& what = happened_[back.fault];
@@ -134,7 +121,10 @@ class Disturbance {
     const auto& times = commits_.times();
     if (times.size() < behind) return;
     const double newest = std::prev(times.end(), behind)->second;
-    const auto over = [&](size_t fault) { return newest > happened_[fault].when; };
+    const auto over = [&](size_t fault) {
+      const double end = over_at(happened_[fault]);
+      return end >= 0 && newest > end;
+    };
     if (std::ranges::none_of(pausing_, over)) return;
     measure_pauses(times, happened_);
     std::erase_if(pausing_, [&](size_t fault) {
@@ -148,7 +138,7 @@ class Disturbance {
   std::vector<Target> free_members() {
     auto in = members();
     std::erase_if(in, [&](const Target& target) {
-      return std::ranges::find(stopped_, target.process, &Stopped::process) != stopped_.end() ||
+      return ongoing_.involves(target) || std::ranges::find(hit_, target) != hit_.end() ||
              std::ranges::any_of(aimed_, [&](const Aimed& aimed) {
                return aimed.target.process == target.process;
              });
@@ -158,8 +148,10 @@ class Disturbance {
 
   bool is_calm() {
     if (!plan_.calm || happened_.empty()) return true;
-    return commits_.newest() >= happened_.back().step + kCalmSteps &&
-           now() > happened_.back().when + kCalmSeconds && std::ssize(members()) >= plan_.workers;
+    const auto& last = happened_.back();
+    return ongoing_.nothing() && now() > last.until + kCalmSeconds &&
+           commits_.newest() >= last.step + kCalmSteps && now() > last.when + kCalmSeconds &&
+           std::ssize(members()) >= plan_.workers;
   }
 
   // The first fault whose time has come and that is possible now, as things are.
@@ -184,10 +176,6 @@ class Disturbance {
         return join(fault);
       case FaultKind::kAimed:
         return aim(fault, blow);
-      case FaultKind::kStop:
-        if (!strike(fault, blow.victims, blow.signal)) return false;
-        stopped_.push_back({blow.victims[0].process, now() + stop_seconds(fault, plan_.lease)});
-        return true;
       case FaultKind::kLeave:
         if (!strike(fault, blow.victims, blow.signal)) return false;
         if (!is_joiner(blow.victims[0])) ++launched_that_left_;
@@ -196,8 +184,60 @@ class Disturbance {
       case FaultKind::kPair:
       case FaultKind::kMost:
         return strike(fault, blow.victims, blow.signal);
+      case FaultKind::kSlowDisk:
+        return slow_down(fault, blow.victims[0]);
+      case FaultKind::kStop:
+      case FaultKind::kHang:
+      case FaultKind::kCut:
+      case FaultKind::kPause:
+      case FaultKind::kRestart:
+        return begin(fault, blow.victims);
     }
     return false;
+  }
+
+  // One whose cause lasts.
+  bool begin(const Fault& fault, const std::vector<Target>& victims) {
+    const double when = now();
+    if (!cause(fault, victims, when)) return false;
+    note(fault, victims, when);
+    return true;
+  }
+
+  bool cause(const Fault& fault, const std::vector<Target>& victims, double when) {
+    const size_t number = happened_.size();
+    switch (fault.kind) {
+      case FaultKind::kStop:
+        return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
+      case FaultKind::kHang:
+        return ongoing_.hang(number, victims[0]);
+      case FaultKind::kCut:
+        return ongoing_.cut(number, victims[0], victims[1], commits_.newest(), heal_seconds(fault),
+                            when);
+      case FaultKind::kPause:
+        return ongoing_.pause_coordinator(number, when + stop_seconds(fault, plan_.lease));
+      case FaultKind::kRestart:
+        return ongoing_.restart_coordinator(number, absence_seconds(fault));
+      default:
+        return false;
+    }
+  }
+
+  void note_finished() {
+    for (const auto& finished : ongoing_.finished(now(), commits_.newest())) {
+      auto& what = happened_[finished.fault];
+      what.until = now() + (hits_coordinator(what.kind) ? kAftermath : 0);
+    }
+  }
+
+  bool slow_down(const Fault& fault, const Target& victim) {
+    const int total = slow_disk_milliseconds(fault, plan_.hang_timeout);
+    const double when = now();
+    if (!slow_disk(victim.process, kSlowDiskPause, total)) return false;
+    note(fault, {victim}, when);
+    // The next checkpoint may begin a moment later.
+    happened_.back().until = when + 2 * total / 1000.0;
+    return true;
   }
 
   bool strike(const Fault& fault, const std::vector<Target>& victims, int signal) {
@@ -257,31 +297,21 @@ class Disturbance {
     const auto id = joiner_id(++joined_);
     last_joiner_ = now();
     MUSTER_TRY(const pid_t pid,
-               children_.start(plan_.worker,
-                               {"train", "--run", plan_.run, "--display", "none", "--coordinator",
-                                address_, "--id", id, "--job-name", job_name_},
-                               streams()));
+               children_.start(plan_.worker, worker_words(plan_, address_, id), streams()));
     joiners_.push_back(pid);
     return id;
   }
 
-  void continue_stopped(bool all) {
-    std::erase_if(stopped_, [&](const Stopped& stopped) {
-      if (!all && now() < stopped.until) return false;
-      ::kill(stopped.process, SIGCONT);
-      return true;
-    });
-  }
-
   void note(const Fault& fault, const std::vector<Target>& hit, double when) {
     const size_t number = happened_.size();
-    std::string whom;
+    std::string whom = hits_coordinator(fault.kind) ? "coordinator" : "";
     for (const auto& target : hit) {
       whom += fmt::format("{}{}", whom.empty() ? "" : ", ", target.id);
       if (comes_in(fault.kind, target)) awaited_.add(number, target);
+      if (ends_incarnation(fault.kind)) hit_.push_back(target);
     }
     happened_.push_back(
-        {fault.name(), fault.kind, whom, when, when - began_, commits_.newest(), -1, -1, -1});
+        {fault.name(), fault.kind, whom, when, when - began_, commits_.newest(), -1, -1, -1, -1});
     // One that joins holds nobody up yet: it has only been started.
     if (fault.kind != FaultKind::kJoin) pausing_.push_back(number);
     tell_(happened_text(happened_.back()));
@@ -291,16 +321,17 @@ class Disturbance {
   Children& children_;
   const Clock& clock_;
   const std::function<void(const std::string&)>& tell_;
+  std::unique_ptr<Training> training_;
+  Ongoing ongoing_;
   Commits commits_;
   std::vector<Fault> waiting_;
   int errors_ = -1;      // where all who train say what is wrong
   std::string address_;  // of the coordinator
-  std::string job_name_;
   double began_ = 0;
-  std::vector<Stopped> stopped_;
   std::vector<Aimed> aimed_;
   std::vector<Happened> happened_;
   std::vector<size_t> pausing_;  // of them: whose cost is not told yet
+  std::vector<Target> hit_;      // of those, as what they were: they are still called members
   Awaited awaited_;
   double asked_ = 0;            // when, who is in
   std::vector<pid_t> joiners_;  // that are alive
@@ -312,9 +343,9 @@ class Disturbance {
 
 }  // namespace
 
-Result<Disturbed> disturb(const DisturbPlan& plan, Children& children, const Clock& clock,
-                          const std::function<void(const std::string&)>& tell) {
-  return Disturbance(plan, children, clock, tell).carry_out();
+Result<Disturbed> disturb(const DisturbPlan& plan, Children& children, FileSystem& files,
+                          const Clock& clock, const std::function<void(const std::string&)>& tell) {
+  return Disturbance(plan, children, files, clock, tell).carry_out();
 }
 
 }  // namespace muster::cli

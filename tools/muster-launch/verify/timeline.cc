@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using launch::FaultKind;
 
-constexpr std::array<std::pair<FaultKind, const char*>, 7> kShown = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 12> kShown = {{
     {FaultKind::kKill, "kill"},
     {FaultKind::kAimed, "kill at a point"},
     {FaultKind::kPair, "two killed"},
@@ -23,7 +23,25 @@ constexpr std::array<std::pair<FaultKind, const char*>, 7> kShown = {{
     {FaultKind::kStop, "stop"},
     {FaultKind::kLeave, "leave"},
     {FaultKind::kJoin, "join"},
+    {FaultKind::kHang, "hang"},
+    {FaultKind::kCut, "cut"},
+    {FaultKind::kSlowDisk, "slow-disk"},
+    {FaultKind::kPause, "pause"},
+    {FaultKind::kRestart, "restart"},
 }};
+
+// Those whose pause is theirs alone.
+bool is_long(FaultKind kind) {
+  return kind == FaultKind::kStop || kind == FaultKind::kHang || kind == FaultKind::kCut;
+}
+
+bool lasts(FaultKind kind) {
+  return kind == FaultKind::kSlowDisk || kind == FaultKind::kPause || kind == FaultKind::kRestart;
+}
+
+bool is_of_coordinator(FaultKind kind) {
+  return kind == FaultKind::kPause || kind == FaultKind::kRestart;
+}
 
 // Between the commits of a job. Pause i ends with its commit i, so there is no pause 0.
 class Pauses {
@@ -40,11 +58,14 @@ class Pauses {
   double end(size_t pause) const { return times_[pause]; }
   double length(size_t pause) const { return times_[pause] - times_[pause - 1]; }
 
-  // The longer one of the pause that `when` falls into and the next, but for those in `without`.
-  std::optional<size_t> longest_behind(double when, const std::set<size_t>& without) const {
-    const auto first = static_cast<size_t>(std::ranges::upper_bound(times_, when) - times_.begin());
+  // The longest one from the pause that `when` falls into to the one behind that which `until`
+  // falls into, but for those in `without`.
+  std::optional<size_t> longest_behind(double when, double until,
+                                       const std::set<size_t>& without) const {
+    const size_t first = pause_at(when);
+    const size_t end = std::min(pause_at(std::max(when, until)) + 2, times_.size());
     std::optional<size_t> longest;
-    for (size_t i = std::max<size_t>(first, 1); i < std::min(first + 2, times_.size()); ++i) {
+    for (size_t i = std::max<size_t>(first, 1); i < end; ++i) {
       if (without.contains(i)) continue;
       if (!longest || length(i) > length(*longest)) longest = i;
     }
@@ -52,6 +73,10 @@ class Pauses {
   }
 
  private:
+  size_t pause_at(double when) const {
+    return static_cast<size_t>(std::ranges::upper_bound(times_, when) - times_.begin());
+  }
+
   std::vector<double> times_;
   double usual_ = 0;
 };
@@ -63,18 +88,50 @@ std::string recovery_text(double after, const char* what, const std::string& abo
 
 Json known(double time) { return time < 0 ? Json() : Json(time); }
 
+Spread spread(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::ranges::sort(values);
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)))];
+  };
+  return {values.size(), at(0.5), at(0.99), values.back()};
+}
+
+// {"kill": {...}, ...} for each kind of which there are some.
+template <typename F>
+Json by_kind(F spread_of_kind) {
+  Json kinds = Json::object();
+  for (const auto& [kind, name] : kShown) {
+    const Spread spread = spread_of_kind(kind);
+    if (spread.count == 0) continue;
+    kinds[name] = {{"count", spread.count},
+                   {"median", spread.median},
+                   {"p99", spread.worst99},
+                   {"longest", spread.worst}};
+  }
+  return kinds;
+}
+
+std::string whom_text(const Happened& what) {
+  return is_of_coordinator(what.kind) ? "coordinator" : fmt::format("worker {}", what.whom);
+}
+
 }  // namespace
+
+double over_at(const Happened& what) { return lasts(what.kind) ? what.until : what.when; }
 
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened) {
   const Pauses pauses(commits);
-  std::set<size_t> of_stops;
+  std::set<size_t> of_long;
   for (const auto& what : happened) {
-    if (what.kind != FaultKind::kStop) continue;
-    if (const auto longest = pauses.longest_behind(what.when, {})) of_stops.insert(*longest);
+    if (!is_long(what.kind)) continue;
+    if (const auto longest = pauses.longest_behind(what.when, what.when, {}))
+      of_long.insert(*longest);
   }
   for (auto& what : happened) {
-    const bool stop = what.kind == FaultKind::kStop;
-    const auto longest = pauses.longest_behind(what.when, stop ? std::set<size_t>() : of_stops);
+    const double until = lasts(what.kind) ? what.until : what.when;
+    const auto longest =
+        pauses.longest_behind(what.when, until, is_long(what.kind) ? std::set<size_t>() : of_long);
     what.held_up = longest ? std::max(0.0, pauses.length(*longest) - pauses.usual()) : -1;
     what.went_on = longest ? pauses.end(*longest) : -1;
   }
@@ -86,17 +143,20 @@ Spread spread_of(const std::vector<Happened>& happened, FaultKind kind) {
   for (const auto& what : happened) {
     if (what.kind == kind && what.held_up >= 0) values.push_back(what.held_up);
   }
-  if (values.empty()) return {};
-  std::ranges::sort(values);
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)))];
-  };
-  return {values.size(), at(0.5), at(0.99), values.back()};
+  return spread(std::move(values));
+}
+
+Spread rejoin_spread_of(const std::vector<Happened>& happened, FaultKind kind) {
+  std::vector<double> values;
+  for (const auto& what : happened) {
+    if (what.kind == kind && what.in_again >= 0) values.push_back(what.in_again - what.when);
+  }
+  return spread(std::move(values));
 }
 
 std::string happened_text(const Happened& what) {
-  return fmt::format("{:>8.2f} s  step {:>6}  {:<20} worker {}", what.after, what.step, what.name,
-                     what.whom);
+  return fmt::format("{:>8.2f} s  step {:>6}  {:<20} {}", what.after, what.step, what.name,
+                     whom_text(what));
 }
 
 std::string went_on_text(const Happened& what) {
@@ -117,24 +177,21 @@ std::vector<std::string> pauses_text(const std::vector<Happened>& happened, doub
   for (const auto& [kind, name] : kShown) {
     const Spread spread = spread_of(happened, kind);
     if (spread.count == 0) continue;
+    const Spread rejoin = rejoin_spread_of(happened, kind);
     lines.push_back(fmt::format(
-        "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest {:>6.0f} ms", name,
-        spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst));
+        "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest {:>6.0f} ms{}", name,
+        spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst,
+        rejoin.count == 0 ? "" : fmt::format(", in again after {:.2f} s", rejoin.median)));
   }
   return lines;
 }
 
 Json pauses_json(const std::vector<Happened>& happened) {
-  Json kinds = Json::object();
-  for (const auto& [kind, name] : kShown) {
-    const Spread spread = spread_of(happened, kind);
-    if (spread.count == 0) continue;
-    kinds[name] = {{"count", spread.count},
-                   {"median", spread.median},
-                   {"p99", spread.worst99},
-                   {"longest", spread.worst}};
-  }
-  return kinds;
+  return by_kind([&](FaultKind kind) { return spread_of(happened, kind); });
+}
+
+Json rejoins_json(const std::vector<Happened>& happened) {
+  return by_kind([&](FaultKind kind) { return rejoin_spread_of(happened, kind); });
 }
 
 Json timeline_json(const std::vector<Happened>& happened) {
@@ -146,7 +203,8 @@ Json timeline_json(const std::vector<Happened>& happened) {
                         {"worker", what.whom},
                         {"held_up", what.held_up},
                         {"went_on", known(what.went_on)},
-                        {"in_again", known(what.in_again)}});
+                        {"in_again", known(what.in_again)},
+                        {"until", known(what.until)}});
   }
   return timeline;
 }

@@ -17,7 +17,7 @@ namespace muster::cli {
 struct Happened {
   std::string name;
   launch::FaultKind kind = launch::FaultKind::kKill;
-  std::string whom;
+  std::string whom;  // ids of workers, or "coordinator"
   double when = 0;   // seconds since 1970
   double after = 0;  // seconds since the job was started
   uint64_t step = 0;
@@ -25,16 +25,22 @@ struct Happened {
   double held_up = -1;   // seconds that the others lost by it
   double went_on = -1;   // seconds since 1970: the commit that ended that
   double in_again = -1;  // the same: the last of those who come in again by themselves was in
+  double until = -1;     // the same: of one that lasts, when its cause was taken away
 };
+
+// When its cause was over: at once, or, of one that lasts, once it was taken away; -1: not yet.
+double over_at(const Happened& what);
 
 // Fills in how long each held the job up, and until when: the longest pause between commits around
 // it, less a usual step. Two pauses are looked at, because the commit under way may still succeed
-// after the fault.
+// after the fault. If the coordinator was paused or started again, or a disk was slow, all pauses
+// until two commits after its end are looked at.
 //
-// A worker that was stopped holds the others up until its lease is over, much longer than any other
-// fault. That pause belongs to the stop alone: whatever else falls beside it has to do with what is
-// left, and one that falls while everybody waits for the lease anyway costs them nothing more. Of
-// faults other than stops that share a pause, each is said to have caused it.
+// A worker that is suspended, hangs or cannot reach another one holds the others up until it is
+// removed, much longer than any other fault. That pause belongs to the stop, hang or cut alone:
+// whatever else falls beside it has to do with what is left, and one that falls while all workers
+// wait anyway costs nothing more. Of other faults that share a pause, each is said to have caused
+// it.
 //
 // Returns the usual step in seconds, the median; 0 if there were too few.
 double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened);
@@ -47,6 +53,8 @@ struct Spread {
 };
 // Of the known held_up of one kind.
 Spread spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
+// Of one kind: seconds from the fault until its worker was a member again, where that is known.
+Spread rejoin_spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
 
 // Lines of the timeline, in columns: the fault, the end of its pause, and that one it hit (or
 // added) was in (again) at `when`.
@@ -56,8 +64,10 @@ std::string in_again_text(const Happened& what, const std::string& whom, double 
 // A line for each kind that happened, under a heading.
 std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds);
 
-// {"kill": {"count": 3, "median": 0.1, ...}, ...}
+// {"kill": {"count": 3, "median": 0.1, ...}, ...}: how long each kind held the others up, and how
+// long it took until the workers that it hit were members again.
 nlohmann::ordered_json pauses_json(const std::vector<Happened>& happened);
+nlohmann::ordered_json rejoins_json(const std::vector<Happened>& happened);
 nlohmann::ordered_json timeline_json(const std::vector<Happened>& happened);
 
 }  // namespace muster::cli

@@ -10,7 +10,7 @@ using launch::FaultKind;
 using ::testing::ElementsAre;
 
 Happened at(double when, FaultKind kind = FaultKind::kKill) {
-  return {"kill", kind, "1", when, when, 0, -1, -1, -1};
+  return {"kill", kind, "1", when, when, 0, -1, -1, -1, -1};
 }
 
 // A commit each second, but for the eight seconds before step 6.
@@ -89,6 +89,34 @@ TEST(Pauses, WithNothingButTheStopsPauseBehindItNothingIsKnown) {
   EXPECT_EQ(happened[1].held_up, -1);
 }
 
+TEST(Pauses, WhatFallsBesideAHangOrACutIsNotBlamedForIt) {
+  for (const auto kind : {FaultKind::kHang, FaultKind::kCut}) {
+    EXPECT_THAT(held_up({at(105.5, kind), at(109)}), ElementsAre(7, 0));
+  }
+}
+
+// The pause of seven seconds may come long after the coordinator was suspended: when it continues.
+TEST(Pauses, WhatLastsIsLookedAtUntilItsEnd) {
+  for (const auto kind : {FaultKind::kPause, FaultKind::kRestart, FaultKind::kSlowDisk}) {
+    auto what = at(101.5, kind);
+    EXPECT_THAT(held_up({what}), ElementsAre(0)) << "its end is not known yet";
+    what.until = 103.5;
+    EXPECT_THAT(held_up({what}), ElementsAre(0)) << "two commits later";
+    what.until = 104.5;
+    EXPECT_THAT(held_up({what}), ElementsAre(7));
+    EXPECT_THAT(held_up({what, at(105.5, FaultKind::kStop)}), ElementsAre(0, 7));
+  }
+}
+
+TEST(Spread, OfRejoins) {
+  auto one = at(100);
+  one.in_again = 101.5;
+  EXPECT_EQ(rejoin_spread_of({one, at(102)}, FaultKind::kKill).count, 1U);
+  EXPECT_EQ(rejoin_spread_of({one, at(102)}, FaultKind::kKill).median, 1.5);
+  EXPECT_EQ(rejoins_json({one}).dump(),
+            R"({"kill":{"count":1,"median":1.5,"p99":1.5,"longest":1.5}})");
+}
+
 TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
   std::vector<Happened> happened;
   for (int i = 100; i >= 1; --i) {
@@ -112,7 +140,7 @@ TEST(Spread, IsOfOneKindAndOfWhatIsKnown) {
 
 TEST(Timeline, ForPeople) {
   Happened what{"kill@forming", FaultKind::kAimed, "joiner-2", 1000.5, 12.345, 77,
-                0.25,           1000.875,          -1};
+                0.25,           1000.875,          -1,         -1};
   EXPECT_EQ(happened_text(what), "   12.35 s  step     77  kill@forming         worker joiner-2");
   EXPECT_EQ(went_on_text(what),
             "   12.72 s                 going on           held up for 250 ms by kill@forming of "
@@ -125,11 +153,16 @@ TEST(Timeline, ForPeople) {
                           "longest    250 ms"));
 }
 
+TEST(Timeline, TheCoordinatorIsNoWorker) {
+  Happened what{"pause", FaultKind::kPause, "coordinator", 1000.5, 2, 7, 0.01, 1003, -1, 1002.5};
+  EXPECT_EQ(happened_text(what), "    2.00 s  step      7  pause                coordinator");
+}
+
 TEST(Timeline, ForPrograms) {
-  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5, 1001.25, -1};
+  Happened what{"stop", FaultKind::kStop, "2", 1000.5, 12.25, 77, 0.5, 1001.25, -1, -1};
   EXPECT_EQ(timeline_json({what}).dump(),
             R"([{"time":1000.5,"step":77,"fault":"stop","worker":"2","held_up":0.5,)"
-            R"("went_on":1001.25,"in_again":null}])");
+            R"("went_on":1001.25,"in_again":null,"until":null}])");
   EXPECT_EQ(pauses_json({what}).dump(),
             R"({"stop":{"count":1,"median":0.5,"p99":0.5,"longest":0.5}})");
   EXPECT_EQ(timeline_json({}).dump(), "[]");

@@ -1,8 +1,12 @@
 // verify: trains a job twice, undisturbed on one worker and with faults on several, and compares.
 //
+//   plan       the job, the faults, and the options that they need
 //   children   what is started, and ended with us
-//   disturb    the disturbed training: when a fault falls, and its consequences
+//   training   the processes of the disturbed training
+//   disturb    when a fault falls, and its consequences
 //   blow       whom a fault hits
+//   ongoing    faults whose cause lasts, until it is taken away
+//   hung_process, network   a worker that hangs; workers that cannot reach each other
 //   awaited    who of them is not in again yet
 //   commits    how far the job is
 //   overhear   what the disturbed training says
@@ -16,14 +20,15 @@
 #include <filesystem>
 #include <optional>
 
-#include "muster/config/load.h"
+#include "muster/base/text.h"
 
 #include "tools/muster-launch/verify/children.h"
 #include "tools/muster-launch/verify/compare.h"
 #include "tools/muster-launch/verify/disturb.h"
-#include "tools/muster/job_sources.h"
+#include "tools/muster-launch/verify/hung_process.h"
+#include "tools/muster-launch/verify/network.h"
+#include "tools/muster-launch/verify/plan.h"
 #include "tools/muster/ready_run.h"
-#include "tools/muster/worker_process.h"
 
 namespace muster::cli {
 namespace {
@@ -69,42 +74,14 @@ class Folder {
   bool ours_;
 };
 
-// Both runs get the same job; every step has its line, and no slot is ever given up.
-std::vector<std::string> settings(const VerifyArguments& arguments) {
-  auto set = arguments.set;
-  set.insert(set.end(), {"track.every=1 steps", "workers.restarts=100000"});
-  return set;
-}
-
-std::vector<std::string> job_words(const VerifyArguments& arguments) {
-  std::vector<std::string> words = {arguments.job};
-  for (const auto& set : settings(arguments)) words.insert(words.end(), {"-s", set});
-  return words;
-}
-
-Result<DisturbPlan> make_plan(const VerifyArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
-  MUSTER_TRY(const auto loaded, config::load_job(sources));
-  DisturbPlan plan;
-  MUSTER_TRY(plan.faults, launch::parse_faults(arguments.faults));
-  MUSTER_TRY(plan.worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
-  MUSTER_TRY(plan.muster, find_program("muster"));
-  plan.job = job_words(arguments);
-  plan.workers = static_cast<int>(arguments.workers);
-  plan.lease = loaded.job.workers.lease;
-  plan.lanes = static_cast<int>(loaded.job.lanes);
-  plan.calm = arguments.calm;
-  return plan;
-}
-
 // What `muster train` does with one worker, but for who keeps the door. Told to stop, the worker
 // would save, and advise to go on with a run whose folder is gone a moment later. Nobody goes on
 // with half a comparison, so it is killed: it has nothing to save, and says nothing.
-Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, Folder& folder,
-                                     Children& children, Context& context) {
+Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, const Added& added,
+                                     Folder& folder, Children& children, Context& context) {
   TrainArguments train;
   train.job = arguments.job;
-  train.set = settings(arguments);
+  train.set = settings(arguments, added);
   train.quiet = arguments.quiet || arguments.format == Format::kJson;
   train.run_directory = folder.undisturbed();
   train.worker = arguments.worker;
@@ -146,7 +123,7 @@ void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome
 }
 
 Json report_json(const std::vector<std::string>& differ, const RunOutcome& outcome,
-                 const Disturbed& disturbed, double step_seconds,
+                 const Disturbed& disturbed, double step_seconds, const Added& added,
                  const std::optional<Error>& error) {
   Json report = {{"equal", differ.empty()},
                  {"differences", differ},
@@ -154,8 +131,10 @@ Json report_json(const std::vector<std::string>& differ, const RunOutcome& outco
                  {"faults", disturbed.happened.size()},
                  {"faults_left", disturbed.left},
                  {"faults_missed", disturbed.missed},
+                 {"options_set", added.set},
                  {"step_seconds", step_seconds},
                  {"held_up", pauses_json(disturbed.happened)},
+                 {"in_again", rejoins_json(disturbed.happened)},
                  {"timeline", timeline_json(disturbed.happened)}};
   if (error) {
     report["error"] = {{"kind", error_kind_name(error->kind())}, {"message", error->message()}};
@@ -171,24 +150,44 @@ std::optional<Error> too_few_faults(const Disturbed& disturbed, size_t wanted) {
                disturbed.left, wanted);
 }
 
-Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& folder,
+// What the faults need, before anything is trained: this process has one thread yet.
+Result<std::optional<Network>> prepare(DisturbPlan& plan, const Folder& folder,
+                                       Children& children) {
+  if (has_kind(plan.faults, launch::FaultKind::kHang)) {
+    MUSTER_RETURN_IF_ERROR(check_tracing(children));
+  }
+  if (!has_kind(plan.faults, launch::FaultKind::kCut)) return std::optional<Network>();
+  MUSTER_TRY(auto network, Network::make(plan.workers, folder.path(), plan.worker, children));
+  plan.host = Network::address();
+  plan.worker = network.worker();
+  return std::optional(std::move(network));
+}
+
+Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& folder,
                  Children& children, Context& context) {
+  DisturbPlan& plan = wanted.disturb;
+  MUSTER_TRY(auto network, prepare(plan, folder, children));
+  if (network) plan.network = &*network;
   const bool json = arguments.format == Format::kJson;
   Console& console = context.console;
-  if (!json) console.line("undisturbed, on one worker:");
+  if (!json) {
+    for (const auto& sentence : wanted.added.sentences) console.line(sentence);
+    console.line("undisturbed, on one worker:");
+  }
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(const auto expected, train_undisturbed(arguments, folder, children, context));
+  MUSTER_TRY(const auto expected,
+             train_undisturbed(arguments, wanted.added, folder, children, context));
   plan.run = folder.disturbed();
   plan.steps = expected.result.value("steps", uint64_t{0});
   launch::schedule_faults(plan.faults, arguments.seed, plan.steps);
 
   if (!json) {
-    console.line(fmt::format("\ndisturbed, on {} worker{}, {} fault{}, seed {}:", plan.workers,
-                             plan.workers == 1 ? "" : "s", plan.faults.size(),
-                             plan.faults.size() == 1 ? "" : "s", arguments.seed));
+    console.line(fmt::format("\ndisturbed, on {}, {}, seed {}:", counted(plan.workers, "worker"),
+                             counted(plan.faults.size(), "fault"), arguments.seed));
   }
   MUSTER_RETURN_IF_ERROR(console.flush());
-  MUSTER_TRY(auto disturbed, disturb(plan, children, context.clock, [&](const std::string& line) {
+  MUSTER_TRY(auto disturbed,
+             disturb(plan, children, context.files, context.clock, [&](const std::string& line) {
                if (json) return;
                console.line(line);
                (void)console.flush();
@@ -204,7 +203,8 @@ Outcome run_both(const VerifyArguments& arguments, DisturbPlan plan, Folder& fol
   const auto differ = differences(expected, *outcome);
   const auto error = differ.empty() ? too_few_faults(disturbed, plan.faults.size()) : std::nullopt;
   if (json) {
-    console.line(report_json(differ, *outcome, disturbed, step_seconds, error).dump());
+    console.line(
+        report_json(differ, *outcome, disturbed, step_seconds, wanted.added, error).dump());
   } else {
     tell_text(differ, *outcome, disturbed, step_seconds, console);
   }

@@ -1,0 +1,32 @@
+#include "tools/muster-launch/verify/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+
+TEST(Plan, HangsGetAShortTimeoutUnlessTheUserGaveOne) {
+  for (const char* const faults : {"hang", "kill,slow-disk:2"}) {
+    EXPECT_THAT(options_for(*launch::parse_faults(faults), false).set,
+                ElementsAre("workers.hang_timeout=3s"));
+    EXPECT_EQ(options_for(*launch::parse_faults(faults), false).sentences.size(), 1U);
+    EXPECT_THAT(options_for(*launch::parse_faults(faults), true).set, ElementsAre());
+  }
+  EXPECT_THAT(options_for(*launch::parse_faults("kill,cut,pause"), false).set, ElementsAre());
+}
+
+TEST(Plan, OurOptionsComeBehindTheUsers) {
+  VerifyArguments arguments;
+  arguments.set = {"track.every=5 steps"};
+  const auto set = settings(arguments, {{"workers.hang_timeout=3s"}, {}});
+  EXPECT_EQ(set.front(), "track.every=5 steps");
+  EXPECT_THAT(set, Contains("workers.hang_timeout=3s"));
+  EXPECT_EQ(set.back(), "workers.restarts=100000");
+}
+
+}  // namespace
+}  // namespace muster::cli
