@@ -130,10 +130,19 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
   return exponents;
 }
 
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step) {
+int most_excess(int lanes) {
+  return std::max(kLeastExcess, lane_bits(lanes) - kSpareBits - kLeastBits);
+}
+
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  const bool fall = step % kFallEvery == 0 && used > 0;
-  return std::max<uint8_t>(seen, fall ? used - 1 : used);
+  const int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
+  return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(lanes)));
+}
+
+// The gradient is in [2^(seen-127), 2^(seen-126)), the unit is 2^-s.
+int bits_above_unit(uint8_t used, uint8_t seen, int lanes) {
+  return std::max(0, scale_for(used, lanes) + seen - 126);
 }
 
 uint8_t redo_exponent(uint8_t used, uint8_t seen) {

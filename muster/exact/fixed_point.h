@@ -96,16 +96,31 @@ void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_is
 // first gradient would surely overflow and cost a step.
 std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen);
 // After a step that fitted: what was seen, if it is larger; else `used`, less one bit every
-// kFallEvery steps. Scales follow growth at once and decline slowly, because gradients come in
-// bursts: late in training most batches are easy, and an ordinary hard one is a hundred times
-// larger. Following every dip would have it overflow the spare bits and cost a redone step (168 of
-// 1,407 steps of LeNet on MNIST with a bit per step, none like this), while a few bits too much
-// cost nothing that matters: what is rounded off is small against the gradients that move the
-// weights. A block of zeros says nothing about the next gradient and keeps its exponent (else rare
-// rows of an embedding would overflow whenever they are hit), and so does one that was not finite,
-// if the job skips such steps.
+// kFallEvery steps, and at most most_excess(lanes) above what was seen.
+//
+// Scales follow growth at once and decline slowly, because gradients come in bursts: late in
+// training most batches are easy, and an ordinary hard one is a hundred times larger. Following
+// every dip would have it overflow the spare bits and cost a redone step (168 of 1,407 steps of
+// LeNet on MNIST with a bit per step, none like this), while a few bits too much cost nothing that
+// matters: what is rounded off is small against the gradients that move the weights. But after a
+// spike (a bad sample, a step before the gradients are clipped) the scale would be too coarse for
+// hundreds of steps, so what exceeds most_excess falls at once: one step after a spike of any size
+// is lost, and the next has kLeastBits again.
+//
+// A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
+// an embedding would overflow whenever they are hit), and so does one that was not finite, if the
+// job skips such steps.
 inline constexpr int kFallEvery = 32;
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step);
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes);
+// By how many bits the scale of a block may stay too coarse for what was seen: so many that the
+// largest gradient still has kLeastBits (below), but never less than kLeastExcess.
+inline constexpr int kLeastBits = 12;
+inline constexpr int kLeastExcess = 8;
+int most_excess(int lanes);
+// How many bits of a block's largest gradient (exponent byte `seen`, not kNothing or kNotFinite)
+// lie above the rounding unit of the scale made from `used`: lane_bits - kSpareBits if the scale
+// was made for just this exponent, 0 if the whole gradient is below the unit.
+int bits_above_unit(uint8_t used, uint8_t seen, int lanes);
 // After a step in which some block overflowed (none not finite): exponents to redo it with. Blocks
 // keep theirs or rise to what was seen. The redone step fits: exponents are taken from the
 // gradients themselves, not from their clamped sums, and these come out the same again, with

@@ -324,18 +324,55 @@ TEST(Sum, ErrorIsBelowTheStatedBound) {
 }
 
 TEST(Exponents, FollowGrowthAtOnceAndDeclineByOneBit) {
+  const int lanes = 8;
   for (const int64_t step : {0, 1, kFallEvery - 1, kFallEvery, 7 * kFallEvery}) {
     const int fall = step % kFallEvery == 0 ? 1 : 0;
-    EXPECT_EQ(next_exponent(120, 123, step), 123);
-    EXPECT_EQ(next_exponent(120, 120, step), 120);
-    EXPECT_EQ(next_exponent(120, 60, step), 120 - fall);
-    EXPECT_EQ(next_exponent(1, 1, step), 1);
-    EXPECT_EQ(next_exponent(0, 77, step), 77);
-    EXPECT_EQ(next_exponent(120, kNothing, step), 120);
-    EXPECT_EQ(next_exponent(120, kNotFinite, step), 120);
+    EXPECT_EQ(next_exponent(120, 123, step, lanes), 123);
+    EXPECT_EQ(next_exponent(120, 120, step, lanes), 120);
+    EXPECT_EQ(next_exponent(120, 110, step, lanes), 120 - fall);
+    EXPECT_EQ(next_exponent(1, 1, step, lanes), 1);
+    EXPECT_EQ(next_exponent(0, 77, step, lanes), 77);
+    EXPECT_EQ(next_exponent(120, kNothing, step, lanes), 120);
+    EXPECT_EQ(next_exponent(120, kNotFinite, step, lanes), 120);
   }
   EXPECT_EQ(redo_exponent(120, 130), 130);
   EXPECT_EQ(redo_exponent(120, 60), 120);
+}
+
+// One spike, and the scale is back in the next step but one, whatever the number of lanes.
+TEST(Exponents, ASpikeIsForgottenInOneStep) {
+  for (const int lanes : kLaneCounts) {
+    const int full = lane_bits(lanes) - kSpareBits;
+    uint8_t used = 110;
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), full);
+    used = redo_exponent(used, 140);  // 2^30 times as large
+    EXPECT_EQ(bits_above_unit(used, 140, lanes), full);
+    used = next_exponent(used, 140, 1, lanes);
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), std::max(0, full - 30));
+    used = next_exponent(used, 110, 2, lanes);
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), std::min(full - kLeastExcess, kLeastBits));
+    for (int step = 3; step < 20 * kFallEvery; ++step) {
+      used = next_exponent(used, 110, step, lanes);
+    }
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), full);
+  }
+}
+
+// The number of bits is that of the largest integer that the block's sum may get from a lane.
+TEST(Exponents, BitsAboveTheUnitAreThoseOfTheLargestInteger) {
+  for (const int lanes : {1, 8, 4096}) {
+    for (int seen = 1; seen < 255; ++seen) {
+      for (int used = std::max(0, seen - kSpareBits); used < std::min(255, seen + 40); used += 7) {
+        const float g = with_exponent(static_cast<uint32_t>(seen), 0, false);
+        int32_t sum = 0;
+        store_block({&g, 1}, scale_for(static_cast<uint8_t>(used), lanes), lanes, &sum);
+        const int bits =
+            bits_above_unit(static_cast<uint8_t>(used), static_cast<uint8_t>(seen), lanes);
+        // 2^(bits - 1), which rint makes 0 when it is a half.
+        ASSERT_EQ(sum, bits == 0 ? 0 : 1 << (bits - 1)) << seen << " " << used;
+      }
+    }
+  }
 }
 
 TEST(Exponents, BlocksNeverSeenBorrowFromTheirTensorThenFromTheModel) {
@@ -368,7 +405,7 @@ TEST(Exponents, ARedoneStepAlwaysFits) {
       added = store_block(g, scale_for(used, lanes), lanes, &sum);
       ASSERT_FALSE(added.overflow) << "step " << step;
     }
-    used = next_exponent(used, added.exponent, step);
+    used = next_exponent(used, added.exponent, step, lanes);
   }
   EXPECT_GT(redone, 10) << "nothing was tested";
   EXPECT_LT(redone, 150);

@@ -62,6 +62,9 @@ struct Counters {
   uint64_t last_samples = 0;
   int64_t last_redone = 0;
   int64_t last_skipped = 0;
+  // StepReport::gradient_bits of the last committed step, and the fewest of all; -1: none yet.
+  int64_t last_gradient_bits = -1;
+  int64_t fewest_gradient_bits = -1;
 };
 
 class Arena {

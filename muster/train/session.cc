@@ -166,8 +166,13 @@ void Session::remember(const EvalReport& report) {
 
 StepReport Session::last_step() const {
   const Counters& counters = arena_->counters();
-  return {counters.last_loss,          counters.last_samples,     counters.last_lr,
-          counters.last_gradient_norm, counters.last_redone != 0, counters.last_skipped != 0};
+  return {.loss = counters.last_loss,
+          .samples = counters.last_samples,
+          .lr = counters.last_lr,
+          .gradient_norm = counters.last_gradient_norm,
+          .redone = counters.last_redone != 0,
+          .skipped = counters.last_skipped != 0,
+          .gradient_bits = counters.last_gradient_bits};
 }
 
 EvalReport Session::last_evaluation() const {

@@ -215,6 +215,11 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   counters.last_samples = report.samples;
   counters.last_redone = report.redone ? 1 : 0;
   counters.last_skipped = report.skipped ? 1 : 0;
+  counters.last_gradient_bits = report.gradient_bits;
+  if (report.gradient_bits >= 0 &&
+      (counters.fewest_gradient_bits < 0 || report.gradient_bits < counters.fewest_gradient_bits)) {
+    counters.fewest_gradient_bits = report.gradient_bits;
+  }
   holds_sums_ = false;
   return std::optional(report);
 }
@@ -235,10 +240,24 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   if (parts_.optimizer->needs_norms()) measure_norms(scalars);
   update(scalars);
   note_speed(seconds(std::chrono::steady_clock::now() - begin));
+  report.gradient_bits = fewest_gradient_bits(message);
   const auto exponents = arena.exponents();
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step);
+    exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step, lanes_);
   }
+}
+
+int64_t Stepper::fewest_gradient_bits(const CommitMessage& message) const {
+  if (parts_.sum->mode() != GradientSum::Mode::kExact) return -1;
+  const auto exponents = parts_.arena->exponents();
+  int64_t fewest = -1;
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    const uint8_t seen = message.seen()[b];
+    if (seen == exact::kNothing || info_of(b).role != Role::kWeight) continue;
+    const int64_t bits = exact::bits_above_unit(exponents[b], seen, lanes_);
+    fewest = fewest < 0 ? bits : std::min(fewest, bits);
+  }
+  return fewest;
 }
 
 void Stepper::note_speed(double update_seconds) {

@@ -47,6 +47,9 @@ struct StepReport {
   double gradient_norm = -1;  // before clipping; -1: not computed
   bool redone = false;
   bool skipped = false;
+  // The fewest bits that the largest gradient of any block had above the rounding unit of its sum
+  // (exact::bits_above_unit); -1: no gradient was summed in fixed point.
+  int64_t gradient_bits = -1;
 };
 
 // Each part must outlive the Stepper and belongs to it while run() runs.
@@ -111,6 +114,7 @@ class Stepper {
   void measure_norms(const optim::StepScalars& scalars);
   void update(const optim::StepScalars& scalars);
   void finish_step(const CommitMessage& message, StepReport& report);
+  int64_t fewest_gradient_bits(const CommitMessage& message) const;
   void note_speed(double update_seconds);
   const optim::TensorInfo& info_of(size_t block) const;
   optim::BlockView view_block(size_t block, std::span<float> scratch);

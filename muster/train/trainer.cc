@@ -377,6 +377,7 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"ledger", fmt::format("{:016x}", counters.ledger)},
           {"redone_steps", counters.redone},
           {"skipped_steps", counters.skipped},
+          {"fewest_gradient_bits", counters.fewest_gradient_bits},
           {"seconds", summary.seconds},
           {"test", test},
           {"best_step", counters.best_step},

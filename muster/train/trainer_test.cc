@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/hash.h"
+#include "muster/data/order.h"
 #include "muster/track/temp_directory_testing.h"
 #include "muster/train/jobs_testing.h"
 
@@ -31,12 +33,13 @@ track: { every: 1 steps }
 threads: 2
 )";
 
-class NoSink final : public track::Sink {
+class TextSink final : public track::Sink {
  public:
-  void write(std::string_view) override {}
+  void write(std::string_view text) override { shown += text; }
   bool is_terminal() const override { return false; }
   bool has_colour() const override { return false; }
   int width() const override { return 80; }
+  std::string shown;
 };
 
 // One process's life in a run directory.
@@ -74,12 +77,14 @@ class Life {
   }
   Session& session() { return *session_; }
   FileSystem& files() { return *files_; }
+  const std::string& shown() const { return sink_.shown; }
+  nlohmann::json describe(const TrainSummary& summary) const { return trainer_->describe(summary); }
 
  private:
   std::unique_ptr<FileSystem> files_ = posix_file_system();
   SystemClock clock_;
   Log log_;
-  NoSink sink_;
+  TextSink sink_;
   std::unique_ptr<Session> session_;
   std::optional<track::RunDirectory> run_;
   std::unique_ptr<Recorder> recorder_;
@@ -109,6 +114,29 @@ TEST(Trainer, LearnsAndLeavesARunDirectory) {
   EXPECT_EQ(summary.test[1].first, "accuracy");
   EXPECT_GT(summary.test[1].second, 0.8);
   EXPECT_EQ(records(temp.path() + "/run").size(), 66U);  // 60 steps, 6 evaluations
+}
+
+// A spike in step 5: its number of bits is in the metrics, and the user is warned once.
+TEST(Trainer, TheMetricsSayHowManyBitsGradientsWereLeftWith) {
+  const track::TempDirectory temp;
+  const std::string run = temp.path() + "/run";
+  const auto spike = data::Order(make_job(kJob).seed, 2000).at_stream(100);
+  Life life(run, {fmt::format("data.train.args={{size: 2000, spike: {}}}", spike),
+                  "model.layers=[ linear: { out: 2 } ]",
+                  "optimizer={kind: sgd, lr: 0.01, clip: {norm: 1.0}}"});
+  const auto summary = life.live();
+  std::vector<int64_t> bits;
+  for (const auto& record : records(run)) {
+    if (record.contains("loss")) bits.push_back(record.at("gradient_bits").get<int64_t>());
+  }
+  ASSERT_EQ(bits.size(), 60U);
+  EXPECT_EQ(bits[0], 25);
+  EXPECT_EQ(bits[6], 0);
+  EXPECT_EQ(summary.counters.fewest_gradient_bits, 0);
+  EXPECT_EQ(life.describe(summary).at("fewest_gradient_bits"), 0);
+  const std::string warning = "rounding to fixed point left the largest gradient";
+  EXPECT_THAT(life.shown(), HasSubstr("step 7: " + warning));
+  EXPECT_EQ(life.shown().find(warning), life.shown().rfind(warning));
 }
 
 TEST(Trainer, StoppedAndResumedEqualsUndisturbed) {
