@@ -41,9 +41,11 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
   for (size_t b = early; b < buckets_.size(); ++b) order_.push_back(b);
 }
 
-void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes) {
+void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes,
+                        int64_t step) {
   MUSTER_CHECK(exponents.size() == seen_.size(), "one exponent per block");
   mode_ = mode;
+  step_ = step;
   exponents_ = exponents;
   ++round_;
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
@@ -90,13 +92,9 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   const bool first = added_in_[block] != round_;
   uint8_t exponent = 0;
   switch (mode_) {
-    case Mode::kExact: {
-      const int scale = exact::scale_for(exponents_[block], lanes_);
-      const auto added = first ? exact::store_block(values, scale, lanes_, ints(where.begin))
-                               : exact::add_block(values, scale, lanes_, ints(where.begin));
-      exponent = added.exponent;
+    case Mode::kExact:
+      exponent = add_exact(lane, block, values, first);
       break;
-    }
     case Mode::kNative:
       exponent = first ? exact::store_floats(values, floats(where.begin))
                        : exact::add_floats(values, floats(where.begin));
@@ -111,6 +109,22 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   int64_t none = -1;
   not_finite_[static_cast<size_t>(lane)].compare_exchange_strong(none, static_cast<int64_t>(tensor),
                                                                  std::memory_order_relaxed);
+}
+
+uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> values, bool first) {
+  const int scale = exact::scale_for(exponents_[block], lanes_);
+  const size_t begin = layout_.blocks()[block].begin;
+  int32_t* sum = ints(begin);
+  if (!seed_) {
+    return (first ? exact::store_block(values, scale, lanes_, sum)
+                  : exact::add_block(values, scale, lanes_, sum))
+        .exponent;
+  }
+  exact::Stochastic rounding(*seed_, step_, lane);
+  rounding.first = begin;
+  return (first ? exact::store_block(values, scale, lanes_, rounding, sum)
+                : exact::add_block(values, scale, lanes_, rounding, sum))
+      .exponent;
 }
 
 void GradientSum::settle(Bucket& bucket, State state) {

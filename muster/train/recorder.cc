@@ -172,7 +172,8 @@ void Recorder::warn_of_few_bits(int64_t bits) {
   warn(fmt::format(
       "step {}: rounding to fixed point left the largest gradient of a block of weights with {} "
       "bits, so smaller ones may be lost. After one step with gradients much larger than usual "
-      "this passes; if gradient_bits in the metrics stays below {}, use fewer lanes",
+      "this passes; if gradient_bits in the metrics stays below {}, use fewer lanes or "
+      "sync.rounding: stochastic",
       session_.arena().counters().step, bits, kFewBits));
 }
 

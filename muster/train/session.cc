@@ -71,6 +71,7 @@ Status Session::build_nets() {
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
                                        static_cast<size_t>(job_.sync.bucket),
                                        static_cast<size_t>(statistics - arena_->tensors().begin()));
+  if (job_.sync.rounding == "stochastic") sum_->round_stochastically(job_.seed);
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always

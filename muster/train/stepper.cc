@@ -82,7 +82,8 @@ GradientSum::Mode Stepper::mode() const {
 
 Status Stepper::compute() {
   holds_sums_ = false;
-  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()));
+  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()),
+                    parts_.arena->counters().step);
   exchange_.begin(*group_, {.timeout = timeout_});
   auto lanes = run_lanes();
   if (lanes.ok()) {

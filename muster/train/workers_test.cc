@@ -135,6 +135,12 @@ TEST(Workers, LenetWithSgd) { expect_same_bits(kLenet); }
 TEST(Workers, ResnetWithBatchNormAndAugmentation) { expect_same_bits(kResnet); }
 TEST(Workers, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 
+TEST(Workers, StochasticRounding) {
+  const std::vector<std::string> stochastic = {"sync.rounding=stochastic"};
+  for (const char* job : {kLenet, kResnet, kGpt}) expect_same_bits(job, stochastic);
+  EXPECT_NE(train_as(kLenet, stochastic, 1, nullptr), train_as(kLenet, {}, 1, nullptr));
+}
+
 TEST(Workers, NativeSumsDependOnTheWorkers) {
   const std::vector<std::string> native = {"sync.reduction=native"};
   EXPECT_NE(train_together(kLenet, native, 4, Backend::kLocal)[0],
