@@ -80,6 +80,8 @@ void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
     const std::lock_guard lock(bucket.mutex);
     const size_t end = std::min(bucket.last, last);
     for (size_t b = std::max(bucket.first, first); b < end; ++b) {
+      // More than its lanes have would change a bucket that may be on its way to the others.
+      MUSTER_CHECK(bucket.missing > 0, "a lane added a gradient twice");
       add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - begin));
       if (--bucket.missing == 0) settle(bucket, State::kComplete);
     }
