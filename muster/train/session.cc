@@ -8,6 +8,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/thread.h"
+#include "muster/optim/schedule.h"
 
 namespace muster::train {
 
@@ -53,6 +54,7 @@ Status Session::open_data() {
     loading_.batches.total = static_cast<uint64_t>(std::llround(samples));
     total_steps_ = static_cast<int64_t>(loading_.batches.steps());
   }
+  MUSTER_RETURN_IF_ERROR(optim::check_schedule(job_.optimizer, total_steps_));
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
   MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));

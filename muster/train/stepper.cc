@@ -34,6 +34,11 @@ std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::S
   return std::nullopt;
 }
 
+// Steps that changed the weights.
+int64_t updates_of(const Counters& counters) {
+  return counters.step - static_cast<int64_t>(counters.skipped);
+}
+
 }  // namespace
 
 Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
@@ -74,9 +79,10 @@ Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
 
 GradientSum::Mode Stepper::mode() const {
   if (job_.sync.reduction != "exact") return GradientSum::Mode::kNative;
-  // Nobody knows the size of the first gradients: compute them once just to look.
+  // The size of the first gradients is not known: compute them once to find it out. If that step
+  // was skipped, the next one is the first.
   const Counters& counters = parts_.arena->counters();
-  const bool first = counters.step == 0 && counters.attempt == 0;
+  const bool first = updates_of(counters) == 0 && counters.attempt == 0;
   return first ? GradientSum::Mode::kDry : GradientSum::Mode::kExact;
 }
 
@@ -181,7 +187,7 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   for (int lane = lanes_; lane-- > 0;) {
     const auto result = message.lane(lane);
     report.samples += result.samples;
-    if (result.not_finite >= 0) not_finite = lane;
+    if (result.not_finite >= 0 || !std::isfinite(result.loss)) not_finite = lane;
   }
   for (int lane = 0; lane < lanes_; ++lane) {
     const auto result = message.lane(lane);
@@ -229,7 +235,7 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   Arena& arena = *parts_.arena;
   const int64_t step = arena.counters().step;
   optim::StepScalars scalars;
-  scalars.step = step;
+  scalars.step = updates_of(arena.counters());
   scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps_);
   report.lr = scalars.lr;
   if (report.skipped) return;
@@ -293,18 +299,21 @@ Error Stepper::not_finite_error(const CommitMessage& message, int lane) {
         "data, or set not_finite: skip",
         step, lane, *sample);
   }
-  const double loss = where.loss;
+  std::string what = "the loss is not finite, though all gradients are";
+  if (where.not_finite >= 0) {
+    const auto& tensor = parts_.arena->tensors()[static_cast<size_t>(where.not_finite)];
+    what = fmt::format("the gradient of '{}' is not finite ({})", tensor.info.name,
+                       std::isfinite(where.loss) ? fmt::format("the loss is {:.6g}", where.loss)
+                                                 : "nor is the loss");
+  }
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
   const auto first = batch->samples.begin();
   return Error(
       ErrorKind::kNumerics,
-      "step {}, lane {}: the gradient of '{}' is not finite ({}); the lane had samples {}{}. "
-      "Lower optimizer.lr, clip gradients (optimizer.clip.norm), look at these samples, or set "
-      "not_finite: skip",
-      step, lane, parts_.arena->tensors()[static_cast<size_t>(where.not_finite)].info.name,
-      std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "nor is the loss",
-      fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
+      "step {}, lane {}: {}; the lane had samples {}{}. Lower optimizer.lr, clip gradients "
+      "(optimizer.clip.norm), look at these samples, or set not_finite: skip",
+      step, lane, what, fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
       shown < batch->samples.size() ? ", ..." : "");
 }
 
