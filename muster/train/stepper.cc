@@ -41,10 +41,9 @@ int64_t updates_of(const Counters& counters) {
 
 }  // namespace
 
-Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
+Stepper::Stepper(const config::Job& job, StepParts parts)
     : job_(job),
       parts_(parts),
-      total_steps_(total_steps),
       lanes_(static_cast<int>(job.lanes)),
       exchange_(*parts.sum),
       own_lanes_(static_cast<size_t>(job.lanes)),
@@ -236,7 +235,7 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   const int64_t step = arena.counters().step;
   optim::StepScalars scalars;
   scalars.step = updates_of(arena.counters());
-  scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps_);
+  scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps());
   report.lr = scalars.lr;
   if (report.skipped) return;
   const auto begin = std::chrono::steady_clock::now();
@@ -265,6 +264,11 @@ int64_t Stepper::fewest_gradient_bits(const CommitMessage& message) const {
     fewest = fewest < 0 ? bits : std::min(fewest, bits);
   }
   return fewest;
+}
+
+int64_t Stepper::total_steps() const {
+  const auto& batches = *parts_.batches;
+  return batches.limited() ? static_cast<int64_t>(batches.steps()) : 0;
 }
 
 void Stepper::note_speed(double update_seconds) {

@@ -108,12 +108,7 @@ std::optional<EndReason> Trainer::ending() const {
 
 Progressed Trainer::progressed() const {
   const auto& counters = session_.arena().counters();
-  Progressed at{counters.step, counters.samples, 0, session_.train_samples()};
-  if (counters.step > 0) {
-    const auto last = static_cast<uint64_t>(counters.step - 1);
-    at.last_samples = data::step_slice(session_.batches(), last).count;
-  }
-  return at;
+  return {counters.step, counters.samples, counters.last_samples, session_.train_samples()};
 }
 
 int Trainer::stop_wish() {

@@ -294,5 +294,56 @@ TEST(Trainer, PassesUseEverySampleOnceAndTheLastStepMayBeShort) {
   EXPECT_EQ(summary.counters.step, 10);  // 9 of 64 and one of 24
 }
 
+// A last step that was short ended the first run. The second continues where the samples of the
+// first ended: none is left out, none is used twice.
+TEST(Trainer, ResumedWithMorePassesItUsesEverySampleOfEveryPass) {
+  const track::TempDirectory temp;
+  const std::string run = temp.path() + "/run";
+  const std::vector<std::string> sets = {"steps=0", "batch=64", "eval.every=1 pass"};
+  const auto with_passes = [&](const char* passes) {
+    auto all = sets;
+    all.emplace_back(passes);
+    return all;
+  };
+  const auto first = Life(run, with_passes("passes=3")).live();
+  ASSERT_EQ(first.counters.step, 10);  // 9 of 64 and one of 24
+  Life again(run, with_passes("passes=5"));
+  const auto end = again.live();
+  EXPECT_EQ(end.counters.samples, 1000U);
+  EXPECT_EQ(end.counters.step, 17);  // then 6 of 64 and one of 16
+
+  // What the order says: the samples at positions 0 to 999 of the stream, cut as above.
+  const data::Order order(again.session().job().seed, 200);
+  uint64_t ledger = 0;
+  for (const auto& [begin, end_of_run] : {std::pair<uint64_t, uint64_t>{0, 600}, {600, 1000}}) {
+    for (uint64_t at = begin; at < end_of_run; at += 64) {
+      for (uint64_t lane = 0; lane < 4; ++lane) {
+        std::vector<uint64_t> used;
+        for (uint64_t i = at + lane * 16; i < std::min(at + lane * 16 + 16, end_of_run); ++i) {
+          used.push_back(order.at_stream(i));
+        }
+        const uint64_t hash = used.empty() ? 0 : hash64(used.data(), used.size() * sizeof(used[0]));
+        ledger = hash64(&hash, sizeof(hash), ledger);
+      }
+    }
+  }
+  EXPECT_EQ(end.counters.ledger, ledger);
+}
+
+// Stopped in the middle of the second part, with the short step behind it.
+TEST(Trainer, AfterAShortStepStoppedAndResumedEqualsUndisturbed) {
+  const track::TempDirectory temp;
+  const std::vector<std::string> three = {"steps=0", "batch=64", "passes=3"};
+  const std::vector<std::string> five = {"steps=0", "batch=64", "passes=5"};
+  (void)Life(temp.path() + "/whole", three).live();
+  const auto whole = Life(temp.path() + "/whole", five).live();
+  (void)Life(temp.path() + "/parts", three).live();
+  for (const int64_t stop : {11, 14}) (void)Life(temp.path() + "/parts", five).stop_at(stop).live();
+  const auto parts = Life(temp.path() + "/parts", five).live();
+  EXPECT_EQ(parts.weights_hash, whole.weights_hash);
+  EXPECT_EQ(parts.counters.ledger, whole.counters.ledger);
+  EXPECT_EQ(records(temp.path() + "/parts"), records(temp.path() + "/whole"));
+}
+
 }  // namespace
 }  // namespace muster::train
