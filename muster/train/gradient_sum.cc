@@ -15,7 +15,7 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
     : layout_(layout),
       lanes_(lanes),
       // Zeros: the padding between tensors travels with them and must be zero.
-      sums_(large_memory(layout.elements() * sizeof(int32_t))),
+      sums_(large_memory(layout.block_elements() * sizeof(int32_t))),
       bucket_of_(layout.blocks().size()),
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),

@@ -370,7 +370,6 @@ void Stepper::measure_norms(const optim::StepScalars& scalars) {
 
 void Stepper::update(const optim::StepScalars& scalars) {
   for_each_block([&](size_t b, std::span<float> scratch) {
-    if (info_of(b).role == Role::kFrozen) return;
     const auto view = view_block(b, scratch);
     parts_.optimizer->update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
   });
