@@ -16,11 +16,12 @@ namespace muster {
 // What the numbers are for. Streams of different purposes never meet, whatever their other
 // coordinates. Part of the format of a run: never renumber.
 enum class Purpose : uint32_t {
-  kInit = 1,     // initial weights: (tensor)
-  kDropout = 2,  // (step, lane, layer)
-  kAugment = 3,  // (pass, sample)
-  kOrder = 4,    // (pass)
-  kUser = 1000   // models and data sets from outside: kUser, kUser + 1, ...
+  kInit = 1,      // initial weights: (tensor)
+  kDropout = 2,   // (step, lane, layer)
+  kAugment = 3,   // (pass, sample)
+  kOrder = 4,     // (pass)
+  kRounding = 5,  // (step, lane)
+  kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 
 // One block of the generator: 128 random bits for a 64-bit key and a 128-bit counter.

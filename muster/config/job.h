@@ -111,8 +111,9 @@ struct OptimizerOptions {
 
 struct SyncOptions {
   std::string strategy = "lockstep";
-  std::string reduction = "exact";  // exact, native
-  int64_t bucket = 1 << 20;         // bytes
+  std::string reduction = "exact";   // exact, native
+  std::string rounding = "nearest";  // nearest, stochastic
+  int64_t bucket = 1 << 20;          // bytes
   bool operator==(const SyncOptions&) const = default;
 };
 

@@ -247,6 +247,10 @@ void add_sync(Section<SyncOptions> s) {
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
       .one_of({"exact", "native"});
+  s.add("rounding", &SyncOptions::rounding,
+        "How exact rounds a lane's gradient to fixed point. stochastic keeps, on average, what is "
+        "too small for a lane to round to anything but zero, which matters with hundreds of lanes.")
+      .one_of({"nearest", "stochastic"});
   s.add("bucket", &SyncOptions::bucket,
         "How much of the gradient is added in one piece. With exact no effect on the result.")
       .as(Form::kBytes)

@@ -7,10 +7,12 @@
 
 namespace muster::data {
 
-void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
-                int lane, Batch& batch) {
+namespace {
+
+// The samples at these positions of the stream, as the batch of this lane in this step.
+void fill_slice(const Dataset& dataset, const Order& order, const LoaderPlan& plan,
+                const Slice& slice, uint64_t step, int lane, Batch& batch) {
   const Schema& schema = dataset.schema();
-  const Slice slice = lane_slice(plan.batches, step, static_cast<uint64_t>(lane));
   batch.reserve(schema, slice.count);
   batch.step = step;
   batch.lane = lane;
@@ -37,13 +39,22 @@ void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& pl
   }
 }
 
+}  // namespace
+
+void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
+                int lane, Batch& batch) {
+  fill_slice(dataset, order, plan, lane_slice(plan.batches, step, static_cast<uint64_t>(lane)),
+             step, lane, batch);
+}
+
 Loader::Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector<int>& lanes,
                uint64_t first_step)
     : dataset_(dataset),
       plan_(plan),
       order_(plan_.seed, dataset.size()),
       pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity())),
-      reads_ahead_(plan_.threads > 0 && plan_.ahead > 0) {
+      reads_ahead_(plan_.threads > 0 && plan_.ahead > 0),
+      batches_(plan_.batches) {
   reset(first_step, lanes);
   if (!reads_ahead_) return;
   threads_.reserve(static_cast<size_t>(plan_.threads));
@@ -85,16 +96,37 @@ void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
 }
 
 void Loader::restart(uint64_t step, const std::vector<int>& lanes) {
+  BatchPlan batches;
   {
     const std::lock_guard lock(mutex_);
+    batches = batches_;
+  }
+  restart(batches, step, lanes);
+}
+
+void Loader::restart(const BatchPlan& batches, const std::vector<int>& lanes) {
+  restart(batches, batches.first_step, lanes);
+}
+
+void Loader::restart(const BatchPlan& batches, uint64_t step, const std::vector<int>& lanes) {
+  MUSTER_CHECK(batches.batch == plan_.batches.batch && batches.lanes == plan_.batches.lanes,
+               "a job keeps its batch size and lanes");
+  {
+    const std::lock_guard lock(mutex_);
+    batches_ = batches;
     reset(step, lanes);
   }
   ready_.notify_all();
   work_.notify_all();
 }
 
+uint64_t Loader::steps() const {
+  const std::lock_guard lock(mutex_);
+  return batches_.steps();
+}
+
 uint64_t Loader::claimable(const Lane& lane) const {
-  const uint64_t end = plan_.batches.steps();
+  const uint64_t end = batches_.steps();
   const uint64_t from = std::max(lane.needed, lane.next);
   const uint64_t to =
       lane.needed >= end || end - lane.needed < plan_.ahead ? end : lane.needed + plan_.ahead;
@@ -114,7 +146,7 @@ void Loader::prefetch() {
     lock.unlock();
     if (more) work_.notify_one();
     auto batch = pool_->acquire();
-    fill_batch(dataset_, order_, plan_, mine.step, mine.lane, *batch);
+    fill_slice(dataset_, order_, plan_, mine.slice, mine.step, mine.lane, *batch);
     lock.lock();
     deliver(mine, std::move(batch));
   }
@@ -134,7 +166,8 @@ Loader::Claim Loader::claim() {
   if (slot.batch) pool_->give_back(std::move(slot.batch));
   slot.state = State::kFilling;
   slot.step = step;
-  return {index, lane.lane, step, generation_};
+  return {index, lane.lane, step, lane_slice(batches_, step, static_cast<uint64_t>(lane.lane)),
+          generation_};
 }
 
 // With mutex_ held.
@@ -184,9 +217,11 @@ Lease Loader::take(uint64_t step, int lane) {
   MUSTER_CHECK(lane >= 0 && static_cast<uint64_t>(lane) < plan_.batches.lanes,
                "the lane is one of the job's");
   std::unique_ptr<Batch> batch;
+  Slice slice;
   bool wake = false;
   {
     std::unique_lock lock(mutex_);
+    slice = lane_slice(batches_, step, static_cast<uint64_t>(lane));
     batch = take_prefetched(lock, step, lane);
     if (!batch) ++counters_.by_hand;
     // A sleeping thread is woken for a step's worth of work, not for every lane: lanes keep the
@@ -196,7 +231,7 @@ Lease Loader::take(uint64_t step, int lane) {
   if (wake) work_.notify_one();
   if (!batch) {
     batch = pool_->acquire();
-    fill_batch(dataset_, order_, plan_, step, lane, *batch);
+    fill_slice(dataset_, order_, plan_, slice, step, lane, *batch);
   }
   return Lease(pool_, std::move(batch));
 }

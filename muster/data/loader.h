@@ -56,9 +56,12 @@ class Loader {
   // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
   // Leases stay valid.
   void restart(uint64_t step, const std::vector<int>& lanes);
+  // The same with another end of the stream or another place in it, from batches.first_step on.
+  // Batch size and number of lanes stay the same.
+  void restart(const BatchPlan& batches, const std::vector<int>& lanes);
 
-  // Steps of the whole stream.
-  uint64_t steps() const { return plan_.batches.steps(); }
+  // Steps of the whole job.
+  uint64_t steps() const;
 
   struct Counters {
     uint64_t ready = 0;    // was there when it was taken
@@ -86,9 +89,11 @@ class Loader {
     size_t lane_index = 0;
     int lane = 0;
     uint64_t step = 0;
+    Slice slice;
     uint64_t generation = 0;
   };
 
+  void restart(const BatchPlan& batches, uint64_t step, const std::vector<int>& lanes);
   void prefetch();
   void reset(uint64_t step, const std::vector<int>& lanes);
   uint64_t claimable(const Lane& lane) const;
@@ -98,7 +103,7 @@ class Loader {
                                          int lane);
 
   const Dataset& dataset_;
-  const LoaderPlan plan_;
+  const LoaderPlan plan_;  // except where its steps begin and end: batches_
   const Order order_;
   const std::shared_ptr<BatchPool> pool_;
   const bool reads_ahead_;
@@ -107,6 +112,7 @@ class Loader {
   std::condition_variable work_;   // for prefetch threads: there is something to claim, or the end
   std::condition_variable ready_;  // for takers: a slot is no longer being filled
   // Guarded by mutex_ from here on.
+  BatchPlan batches_;
   std::vector<Lane> lanes_;
   std::vector<int> index_of_;  // lane number to its index in lanes_, or -1
   uint64_t unclaimed_ = 0;     // sum of claimable() over lanes_

@@ -4,6 +4,10 @@
 // Step t takes the next `batch` positions, and lane l of L the part from l*B/L to (l+1)*B/L of
 // them, so lanes differ by one sample at most. Batches go across the border between passes: every
 // pass uses every sample exactly once, and no step is short except the last.
+//
+// A job that has ended with a short step may be resumed with more passes. Its next step begins
+// where the samples of the short one ended, so the plan says which step begins where in the stream
+// (first_step, first_sample) and is used from there on.
 #pragma once
 
 #include <algorithm>
@@ -24,19 +28,30 @@ struct BatchPlan {
 
   uint64_t batch = 1;  // of all lanes together; at most 2^40
   uint64_t lanes = 1;  // at most 2^20
-  // Where the stream ends: passes * samples, or steps * batch, whichever the job reaches first.
+  // Where the job ends, whichever it reaches first: a position in the stream (passes * samples), or
+  // a number of steps.
   uint64_t total = kUnlimited;
+  uint64_t most_steps = kUnlimited;
+  // Step first_step begins at position first_sample of the stream.
+  uint64_t first_step = 0;
+  uint64_t first_sample = 0;
 
-  // Steps that have at least one sample.
-  uint64_t steps() const { return total / batch + (total % batch != 0 ? 1 : 0); }
+  bool limited() const { return total != kUnlimited || most_steps != kUnlimited; }
+  // Steps of the whole job, those before first_step included. Each has at least one sample.
+  uint64_t steps() const {
+    const uint64_t left = total > first_sample ? total - first_sample : 0;
+    const uint64_t end = first_step + left / batch + (left % batch != 0 ? 1 : 0);
+    return std::min(end, std::max(most_steps, first_step));
+  }
   // The most samples a lane gets in a step.
   uint64_t lane_capacity() const { return (batch + lanes - 1) / lanes; }
 };
 
-// The whole step; empty past the end.
+// The whole step; empty past the end, and before first_step.
 inline Slice step_slice(const BatchPlan& plan, uint64_t step) {
   if (step >= plan.steps()) return {plan.total, 0};
-  const uint64_t first = step * plan.batch;
+  if (step < plan.first_step) return {plan.first_sample, 0};
+  const uint64_t first = plan.first_sample + (step - plan.first_step) * plan.batch;
   return {first, std::min(plan.batch, plan.total - first)};
 }
 

@@ -84,6 +84,43 @@ TEST(PlanTest, NothingPastTheEnd) {
   EXPECT_EQ((BatchPlan{.batch = 8, .lanes = 2, .total = 0}).steps(), 0U);
 }
 
+TEST(PlanTest, StepsMayEndBeforeTheSamples) {
+  const BatchPlan plan{.batch = 8, .lanes = 2, .total = 100, .most_steps = 3};
+  EXPECT_EQ(plan.steps(), 3U);
+  EXPECT_EQ(step_slice(plan, 2), (Slice{16, 8}));
+  EXPECT_EQ(step_slice(plan, 3).count, 0U);
+}
+
+// After a short step, of 4 samples, the next one begins at position 20 and not at 24.
+TEST(PlanTest, GoesOnWhereAShortStepEnded) {
+  const BatchPlan before{.batch = 8, .lanes = 2, .total = 20};
+  ASSERT_EQ(before.steps(), 3U);
+  const BatchPlan plan{.batch = 8, .lanes = 2, .total = 40, .first_step = 3, .first_sample = 20};
+  EXPECT_EQ(plan.steps(), 6U);
+  EXPECT_EQ(step_slice(plan, 3), (Slice{20, 8}));
+  EXPECT_EQ(lane_slice(plan, 4, 1), (Slice{32, 4}));
+  EXPECT_EQ(step_slice(plan, 5), (Slice{36, 4}));
+  EXPECT_EQ(step_slice(plan, 2).count, 0U) << "what came before is not this plan's";
+  // A job that asks for less than it has done already has nothing left to do.
+  EXPECT_EQ((BatchPlan{.batch = 8, .total = 16, .first_step = 3, .first_sample = 20}).steps(), 3U);
+  EXPECT_EQ((BatchPlan{.batch = 8, .most_steps = 2, .first_step = 3, .first_sample = 20}).steps(),
+            3U);
+}
+
+// However far a job is, it ends after the same step.
+TEST(PlanTest, TheEndDoesNotDependOnWhereItIsCountedFrom) {
+  BatchPlan plan{.batch = 7, .lanes = 3, .total = 100, .first_step = 4, .first_sample = 25};
+  const uint64_t steps = plan.steps();
+  while (plan.first_step < steps) {
+    const Slice slice = step_slice(plan, plan.first_step);
+    ASSERT_EQ(slice.first, plan.first_sample);
+    plan.first_sample += slice.count;
+    ++plan.first_step;
+    ASSERT_EQ(plan.steps(), steps);
+  }
+  EXPECT_EQ(plan.first_sample, 100U);
+}
+
 TEST(PlanTest, AnUnlimitedStreamDoesNotOverflow) {
   const BatchPlan plan{.batch = uint64_t{1} << 40, .lanes = 1 << 20};
   const uint64_t last = plan.steps() - 1;

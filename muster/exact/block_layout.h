@@ -11,6 +11,10 @@
 // core's first cache. Blocks are a property of the model alone, not of machines, threads or
 // buckets; bits depend on them, so kBlockSize is part of the format of a run and must never change.
 //
+// Tensors that never change (frozen ones) are in the flat buffer of the weights but have no blocks,
+// so nothing is summed, updated or decided for them. They stand behind all others: buffers of sums
+// and of optimizer slots end where the blocks end.
+//
 // Immutable after construction: safe for concurrent use.
 #pragma once
 
@@ -33,11 +37,14 @@ struct Block {
 
 class BlockLayout {
  public:
-  // Sizes in elements. A tensor of size 0 is allowed and has no blocks.
-  explicit BlockLayout(std::span<const size_t> tensor_sizes);
+  // Sizes in elements. A tensor of size 0 is allowed and has no blocks. `frozen`: by tensor; empty:
+  // none is.
+  explicit BlockLayout(std::span<const size_t> tensor_sizes, const std::vector<bool>& frozen = {});
 
   // Of the flat buffer, padding included; a multiple of kAlign.
   size_t elements() const { return elements_; }
+  // Of its first part, which has all blocks.
+  size_t block_elements() const { return block_elements_; }
 
   size_t tensors() const { return tensors_.size() - 1; }
   size_t tensor_begin(size_t tensor) const { return tensors_.at(tensor).begin; }
@@ -55,6 +62,7 @@ class BlockLayout {
     size_t first_block;
   };
   size_t elements_ = 0;
+  size_t block_elements_ = 0;
   std::vector<Tensor> tensors_;  // one more than there are: the last marks the end
   std::vector<Block> blocks_;
 };

@@ -32,6 +32,21 @@ TEST(BlockLayout, OfNothing) {
   EXPECT_EQ(layout.first_block(0), 0u);
 }
 
+TEST(BlockLayout, FrozenTensorsStandBehindTheOthersWithoutBlocks) {
+  const std::vector<size_t> sizes = {5000, 4096, 3, 7};
+  const BlockLayout layout(sizes, {true, false, true, false});
+  const std::vector<Block> expected = {{1, 0, 4096}, {3, 4096, 7}};
+  EXPECT_EQ(std::vector<Block>(layout.blocks().begin(), layout.blocks().end()), expected);
+  EXPECT_EQ(layout.block_elements(), 4096u + 16);
+  EXPECT_EQ(layout.tensor_begin(0), 4096u + 16);
+  EXPECT_EQ(layout.tensor_begin(2), 4096u + 16 + 5008);
+  EXPECT_EQ(layout.elements(), 4096u + 16 + 5008 + 16);
+  for (const size_t frozen : {0, 2}) {
+    EXPECT_EQ(layout.first_block(frozen), layout.first_block(frozen + 1));
+    EXPECT_EQ(layout.tensor_size(frozen), sizes[frozen]);
+  }
+}
+
 TEST(BlockLayout, CoversEveryElementOnce) {
   RandomStream random(1, Purpose::kUser);
   for (int round = 0; round < 50; ++round) {

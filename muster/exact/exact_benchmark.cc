@@ -112,6 +112,25 @@ void BM_AddBlock(benchmark::State& state) {
   }
 }
 
+// With stochastic rounding; what it gives lies within a unit of the exact product.
+void BM_AddBlockStochastic(benchmark::State& state) {
+  Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
+  Stochastic rounding(1, 2, 3);
+  const auto add = [&](const Block& block) {
+    rounding.first = block.begin;
+    add_block(part(std::span<const float>(b.g), block), kScale, kLanes, rounding,
+              &b.sum[block.begin]);
+  };
+  compare(state, b, 12, add);
+  std::fill(b.sum.begin(), b.sum.end(), 0);
+  for (const Block& block : b.layout.blocks()) add(block);
+  for (size_t i = 0; i < b.sum.size(); ++i) {
+    if (std::abs(b.sum[i] - std::ldexp(double{b.g[i]}, kScale)) >= 1) {
+      return state.SkipWithError("wrong sum");
+    }
+  }
+}
+
 void BM_ToFloat(benchmark::State& state) {
   Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
   for (size_t i = 0; i < b.sum.size(); ++i) b.sum[i] = expected_q(b.g[i]);
@@ -133,6 +152,11 @@ BENCHMARK(BM_StoreBlock)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_AddBlock)
+    ->Arg(kInCache)
+    ->Arg(kInMemory)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_AddBlockStochastic)
     ->Arg(kInCache)
     ->Arg(kInMemory)
     ->UseManualTime()

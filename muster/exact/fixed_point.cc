@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "muster/base/check.h"
+#include "muster/base/hash.h"
+#include "muster/base/random.h"
 
 namespace muster::exact {
 namespace {
@@ -17,22 +19,53 @@ MUSTER_ALWAYS_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(
 
 // Clamps before it converts: a float beyond int32 has no conversion in C++. Written so that NaN
 // fails the first comparison and becomes `bound`, and so that each line is one vector instruction.
-MUSTER_ALWAYS_INLINE int32_t quantize(float g, float scale, float bound) {
-  float x = g * scale;
+MUSTER_ALWAYS_INLINE float clamped(float x, float bound) {
   x = x < bound ? x : bound;
-  x = x > -bound ? x : -bound;
-  return static_cast<int32_t>(__builtin_rintf(x));
+  return x > -bound ? x : -bound;
 }
 
-template <bool kAdd>
+struct ToNearest {
+  MUSTER_ALWAYS_INLINE int32_t operator()(float x, size_t) const {
+    return static_cast<int32_t>(__builtin_rintf(x));
+  }
+};
+
+struct AtRandom {
+  uint32_t first;
+  uint32_t key0;
+  uint32_t key1;
+
+  // A hash of key and element: multiplications and shifts of 32 bits, for which every instruction
+  // set has vectors (ten rounds of Philox would cost more than all the rest). The keys are made by
+  // a good 64-bit hash (base/random.h); what is asked of this one is that neighbours, lanes and
+  // steps do not follow each other, which tests check.
+  MUSTER_ALWAYS_INLINE uint32_t word(size_t i) const {
+    uint32_t x = (first + static_cast<uint32_t>(i)) * 0x9E3779B1u + key0;
+    x ^= x >> 16;
+    x *= 0x85EBCA6Bu;
+    x = (x ^ x >> 13) + key1;
+    x *= 0xC2B2AE35u;
+    return x ^ x >> 16;
+  }
+  // The conversion truncates; x - truncated is exact. The number drawn is an odd multiple of 2^-24.
+  MUSTER_ALWAYS_INLINE int32_t operator()(float x, size_t i) const {
+    const auto truncated = static_cast<int32_t>(x);
+    const float rest = __builtin_fabsf(x - static_cast<float>(truncated));
+    const float drawn = (static_cast<float>(static_cast<int32_t>(word(i) >> 9)) + 0.5f) * 0x1p-23f;
+    const int32_t away = x < 0 ? -1 : 1;
+    return truncated + (drawn < rest ? away : 0);
+  }
+};
+
+template <bool kAdd, typename Round>
 struct Accumulate {
   // Returns the largest magnitude.
   MUSTER_ALWAYS_INLINE int32_t operator()(const float* __restrict g, size_t n, float scale,
-                                          float bound, int32_t* __restrict sum) const {
+                                          float bound, Round round, int32_t* __restrict sum) const {
     int32_t largest = 0;
     for (size_t i = 0; i < n; ++i) {
       largest = std::max(largest, magnitude(g[i]));
-      const auto q = static_cast<uint32_t>(quantize(g[i], scale, bound));
+      const auto q = static_cast<uint32_t>(round(clamped(g[i] * scale, bound), i));
       // Unsigned: what is already in `sum` is not ours to trust.
       sum[i] = static_cast<int32_t>(kAdd ? static_cast<uint32_t>(sum[i]) + q : q);
     }
@@ -63,14 +96,25 @@ void check_scale(int s) {
   MUSTER_CHECK(-kMaxScale <= s && s <= kMaxScale, "a scale comes from scale_for");
 }
 
-template <bool kAdd>
-Added accumulate(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+template <bool kAdd, typename Round>
+Added accumulate(std::span<const float> g, int s, int lanes, Round round, int32_t* sum, Isa isa) {
   check_scale(s);
   const float bound = power_of_two(lane_bits(lanes));
-  const int32_t largest =
-      run_for(isa, Accumulate<kAdd>{}, g.data(), g.size(), power_of_two(s), bound, sum);
+  const int32_t largest = run_for(isa, Accumulate<kAdd, Round>{}, g.data(), g.size(),
+                                  power_of_two(s), bound, round, sum);
   const uint8_t exponent = exponent_byte(largest);
   return {exponent, exponent > largest_exponent(s, lanes)};
+}
+
+AtRandom at_random(const Stochastic& rounding) {
+  auto key = rounding.key;
+  // The hash of an element takes 32 bits of its place. A buffer that has more gets further keys.
+  if (const uint64_t high = rounding.first >> 32; high != 0) {
+    const std::array<uint64_t, 2> name = {uint64_t{key[1]} << 32 | key[0], high};
+    const uint64_t hash = hash64(name.data(), sizeof(name));
+    key = {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
+  }
+  return {static_cast<uint32_t>(rounding.first), key[0], key[1]};
 }
 
 // (2^31 - 1) / lanes, rounded down.
@@ -102,12 +146,27 @@ uint8_t exponent_of(std::span<const float> g, Isa isa) {
   return exponent_byte(run_for(isa, Largest{}, g.data(), g.size()));
 }
 
+Stochastic::Stochastic(uint64_t seed, int64_t step, int lane)
+    : key(RandomStream(seed, Purpose::kRounding, static_cast<uint64_t>(step),
+                       static_cast<uint64_t>(lane))
+              .key()) {}
+
 Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
-  return accumulate<false>(g, s, lanes, sum, isa);
+  return accumulate<false>(g, s, lanes, ToNearest{}, sum, isa);
+}
+
+Added store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                  int32_t* sum, Isa isa) {
+  return accumulate<false>(g, s, lanes, at_random(rounding), sum, isa);
 }
 
 Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
-  return accumulate<true>(g, s, lanes, sum, isa);
+  return accumulate<true>(g, s, lanes, ToNearest{}, sum, isa);
+}
+
+Added add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                int32_t* sum, Isa isa) {
+  return accumulate<true>(g, s, lanes, at_random(rounding), sum, isa);
 }
 
 void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa) {
@@ -130,10 +189,19 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
   return exponents;
 }
 
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step) {
+int most_excess(int lanes) {
+  return std::max(kLeastExcess, lane_bits(lanes) - kSpareBits - kLeastBits);
+}
+
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  const bool fall = step % kFallEvery == 0 && used > 0;
-  return std::max<uint8_t>(seen, fall ? used - 1 : used);
+  const int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
+  return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(lanes)));
+}
+
+// The gradient is in [2^(seen-127), 2^(seen-126)), the unit is 2^-s.
+int bits_above_unit(uint8_t used, uint8_t seen, int lanes) {
+  return std::max(0, scale_for(used, lanes) + seen - 126);
 }
 
 uint8_t redo_exponent(uint8_t used, uint8_t seen) {

@@ -32,6 +32,16 @@
 // case, where every lane errs the same way. If the scale was made for an exponent d higher than
 // what came, (2) grows by 2^d. to_float adds one rounding to float, 2^-24 of the result.
 //
+// Stochastic rounding. To nearest, an element below half a unit is rounded to 0 in every lane, and
+// the sum has nothing of it however many lanes there are: with 4,096 lanes the unit is 2^-15 of the
+// largest gradient of the block, and everything below 2^-16 of it is lost. With Stochastic a lane
+// rounds x = g * 2^s up or down at random, away from zero with the probability |x - trunc(x)| (to
+// within 2^-24), so that the expectation of q(g) is x. The random numbers are a function of (seed,
+// step, lane, element), so the sum is as reproducible as the other. What is said above holds, save
+// that a lane is off by up to one unit: (1) and (2) are twice as large in the worst case. But the
+// errors of lanes are independent and have the mean 0: the deviation of a sum's error is at most
+// sqrt(lanes) / 2 units.
+//
 // Scales are clamped to +-kMaxScale so that 2^s and 2^-s are both normal floats. Below, this never
 // happens (lanes <= kMaxLanes); above, it happens to blocks whose largest |g| is under 2^-100 or
 // so: for these (1) still holds, and says that the error is at most lanes * 2^-127, half the
@@ -42,6 +52,7 @@
 // format). All of them are pure or touch only the memory passed in: safe for concurrent use.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -80,10 +91,21 @@ struct Added {
   uint8_t exponent;  // of this lane's g
   bool overflow;     // exponent > largest_exponent(s, lanes); so also if it is kNotFinite
 };
+// Rounds at random instead of to nearest, with numbers of its own for each (seed, step, lane) and,
+// by `first`, each element. Cheap to make: one hash.
+struct Stochastic {
+  Stochastic(uint64_t seed, int64_t step, int lane);
+  std::array<uint32_t, 2> key;
+  uint64_t first = 0;  // the place of g[0] in the buffer of all elements
+};
 // The first lane of a block: sum = q(g). `sum` has g.size() elements, and may not overlap g.
 Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+Added store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                  int32_t* sum, Isa isa = best_isa());
 // Each further lane: sum += q(g).
 Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+Added add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                int32_t* sum, Isa isa = best_isa());
 // out = sum * 2^-s, correctly rounded. Infinite only where the sum is beyond the largest float.
 void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_isa());
 
@@ -96,16 +118,31 @@ void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_is
 // first gradient would surely overflow and cost a step.
 std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen);
 // After a step that fitted: what was seen, if it is larger; else `used`, less one bit every
-// kFallEvery steps. Scales follow growth at once and decline slowly, because gradients come in
-// bursts: late in training most batches are easy, and an ordinary hard one is a hundred times
-// larger. Following every dip would have it overflow the spare bits and cost a redone step (168 of
-// 1,407 steps of LeNet on MNIST with a bit per step, none like this), while a few bits too much
-// cost nothing that matters: what is rounded off is small against the gradients that move the
-// weights. A block of zeros says nothing about the next gradient and keeps its exponent (else rare
-// rows of an embedding would overflow whenever they are hit), and so does one that was not finite,
-// if the job skips such steps.
+// kFallEvery steps, and at most most_excess(lanes) above what was seen.
+//
+// Scales follow growth at once and decline slowly, because gradients come in bursts: late in
+// training most batches are easy, and an ordinary hard one is a hundred times larger. Following
+// every dip would have it overflow the spare bits and cost a redone step (168 of 1,407 steps of
+// LeNet on MNIST with a bit per step, none like this), while a few bits too much cost nothing that
+// matters: what is rounded off is small against the gradients that move the weights. But after a
+// spike (a bad sample, a step before the gradients are clipped) the scale would be too coarse for
+// hundreds of steps, so what exceeds most_excess falls at once: one step after a spike of any size
+// is lost, and the next has kLeastBits again.
+//
+// A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
+// an embedding would overflow whenever they are hit), and so does one that was not finite, if the
+// job skips such steps.
 inline constexpr int kFallEvery = 32;
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step);
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes);
+// By how many bits the scale of a block may stay too coarse for what was seen: so many that the
+// largest gradient still has kLeastBits (below), but never less than kLeastExcess.
+inline constexpr int kLeastBits = 12;
+inline constexpr int kLeastExcess = 8;
+int most_excess(int lanes);
+// How many bits of a block's largest gradient (exponent byte `seen`, not kNothing or kNotFinite)
+// lie above the rounding unit of the scale made from `used`: lane_bits - kSpareBits if the scale
+// was made for just this exponent, 0 if the whole gradient is below the unit.
+int bits_above_unit(uint8_t used, uint8_t seen, int lanes);
 // After a step in which some block overflowed (none not finite): exponents to redo it with. Blocks
 // keep theirs or rise to what was seen. The redone step fits: exponents are taken from the
 // gradients themselves, not from their clamped sums, and these come out the same again, with

@@ -323,19 +323,158 @@ TEST(Sum, ErrorIsBelowTheStatedBound) {
   EXPECT_GT(nearest, 0.5) << "the bound is so loose that this test could not fail";
 }
 
+// What stochastic rounding may give: x truncated, or one more away from zero.
+TEST_P(EveryIsa, StochasticRoundsToOneOfTheNeighbours) {
+  RandomStream random(7, Purpose::kUser);
+  for (const int lanes : kLaneCounts) {
+    for (const int s : {-kMaxScale, -3, 0, 20, 90, kMaxScale}) {
+      const int top = 127 + lane_bits(lanes) - s;  // to beyond what fits
+      if (top < 5 || top > 254) continue;
+      const auto g = random_block(random, 301, top, 50);
+      Stochastic rounding(1, 17, 3);
+      rounding.first = random.next_u64();
+      std::vector<int32_t> sum(g.size());
+      const Added added = store_block(g, s, lanes, rounding, sum.data(), GetParam());
+      EXPECT_EQ(added.exponent, defined_exponent(g));
+      for (size_t i = 0; i < g.size(); ++i) {
+        if (!defined_fits(g[i], s, lanes)) {
+          ASSERT_EQ(sum[i], defined_q(g[i], s, lanes));  // clamped
+          continue;
+        }
+        const long double x = std::ldexp(static_cast<long double>(g[i]), s);
+        const long double error = std::abs(static_cast<long double>(sum[i]) - x);
+        ASSERT_LT(error, 1) << g[i] << " " << s;
+        ASSERT_TRUE(error == 0 || x != std::trunc(x)) << g[i] << " " << s;
+        ASSERT_LE(std::abs(int64_t{sum[i]}), lane_bound(lanes));
+      }
+      // A further lane adds the same again, and every instruction set gives the same.
+      add_block(g, s, lanes, rounding, sum.data(), GetParam());
+      std::vector<int32_t> once(g.size());
+      store_block(g, s, lanes, rounding, once.data(), Isa::kBaseline);
+      for (size_t i = 0; i < g.size(); ++i) {
+        ASSERT_EQ(static_cast<uint32_t>(sum[i]), 2 * static_cast<uint32_t>(once[i]));
+      }
+    }
+  }
+}
+
+// The reason for it: elements far below half a unit in every lane.
+TEST(StochasticRounding, KeepsTheMeanOfWhatIsBelowTheUnit) {
+  const int lanes = 4096;
+  const std::vector<float> values = {0.5f, 0.25f, 0.01f, 0x1p-10f, 3.3f, -0.3f, -0x1p-9f, -7.75f};
+  constexpr size_t kCopies = 1 << 12;  // of each: elements with numbers of their own
+  for (size_t v = 0; v < values.size(); ++v) {
+    const std::vector<float> g(kCopies, values[v]);
+    std::vector<int32_t> nearest(kCopies, 0);
+    std::vector<int32_t> random(kCopies, 0);
+    for (int lane = 0; lane < lanes; ++lane) {
+      Stochastic rounding(5, 100, lane);
+      rounding.first = v * kCopies;
+      add_block(g, 0, lanes, nearest.data());
+      add_block(g, 0, lanes, rounding, random.data());
+    }
+    const double exact = double{values[v]} * lanes;
+    const double rest = std::abs(double{values[v]} - std::trunc(double{values[v]}));
+    const double deviation = std::sqrt(lanes * rest * (1 - rest));
+    double mean = 0;
+    double square = 0;
+    for (const int32_t sum : random) {
+      mean += (sum - exact) / kCopies;
+      square += (sum - exact) * (sum - exact) / kCopies;
+    }
+    // The sum over lanes is unbiased, and its error is that of independent draws.
+    EXPECT_LT(std::abs(mean), 5 * deviation / std::sqrt(double{kCopies})) << values[v];
+    EXPECT_NEAR(std::sqrt(square) / deviation, 1, 0.06) << values[v];
+    if (std::abs(values[v]) < 0.5f) {
+      EXPECT_EQ(nearest[0], 0);
+    }
+  }
+}
+
+// Elements, lanes and steps do not follow each other: their draws agree as often as chance has it.
+TEST(StochasticRounding, DrawsAreUnrelated) {
+  constexpr size_t kCount = 1 << 16;
+  const auto draws = [](uint64_t seed, int64_t step, int lane, uint64_t first) {
+    const std::vector<float> halves(kCount, 0.5f);
+    std::vector<int32_t> drawn(kCount);
+    Stochastic rounding(seed, step, lane);
+    rounding.first = first;
+    store_block(halves, 0, 8, rounding, drawn.data());
+    return drawn;
+  };
+  const auto agree = [](const std::vector<int32_t>& a, const std::vector<int32_t>& b,
+                        size_t shift) {
+    int64_t equal = 0;
+    for (size_t i = 0; i + shift < kCount; ++i) equal += a[i + shift] == b[i] ? 1 : 0;
+    return static_cast<double>(equal) / static_cast<double>(kCount - shift);
+  };
+  constexpr double kTolerance = 5 * 0.5 / 256;  // five deviations
+  const auto reference = draws(1, 10, 0, 0);
+  for (const size_t shift : {1, 2, 3, 4, 8, 16, 64, 4096}) {
+    EXPECT_NEAR(agree(reference, reference, shift), 0.5, kTolerance) << shift;
+  }
+  for (int i = 1; i <= 40; ++i) {
+    const auto other_seed = static_cast<uint64_t>(1 + i);
+    EXPECT_NEAR(agree(reference, draws(1, 10, i, 0), 0), 0.5, kTolerance) << "lane " << i;
+    EXPECT_NEAR(agree(reference, draws(1, 10 + i, 0, 0), 0), 0.5, kTolerance) << "step " << i;
+    EXPECT_NEAR(agree(reference, draws(other_seed, 10, 0, 0), 0), 0.5, kTolerance) << "seed " << i;
+  }
+  EXPECT_NEAR(agree(reference, draws(1, 10, 0, uint64_t{1} << 32), 0), 0.5, kTolerance);
+  EXPECT_EQ(draws(1, 10, 0, 0), reference);
+  // By its place, not by the block it comes in.
+  EXPECT_EQ(draws(1, 10, 0, 1000)[0], reference[1000]);
+}
+
 TEST(Exponents, FollowGrowthAtOnceAndDeclineByOneBit) {
+  const int lanes = 8;
   for (const int64_t step : {0, 1, kFallEvery - 1, kFallEvery, 7 * kFallEvery}) {
     const int fall = step % kFallEvery == 0 ? 1 : 0;
-    EXPECT_EQ(next_exponent(120, 123, step), 123);
-    EXPECT_EQ(next_exponent(120, 120, step), 120);
-    EXPECT_EQ(next_exponent(120, 60, step), 120 - fall);
-    EXPECT_EQ(next_exponent(1, 1, step), 1);
-    EXPECT_EQ(next_exponent(0, 77, step), 77);
-    EXPECT_EQ(next_exponent(120, kNothing, step), 120);
-    EXPECT_EQ(next_exponent(120, kNotFinite, step), 120);
+    EXPECT_EQ(next_exponent(120, 123, step, lanes), 123);
+    EXPECT_EQ(next_exponent(120, 120, step, lanes), 120);
+    EXPECT_EQ(next_exponent(120, 110, step, lanes), 120 - fall);
+    EXPECT_EQ(next_exponent(1, 1, step, lanes), 1);
+    EXPECT_EQ(next_exponent(0, 77, step, lanes), 77);
+    EXPECT_EQ(next_exponent(120, kNothing, step, lanes), 120);
+    EXPECT_EQ(next_exponent(120, kNotFinite, step, lanes), 120);
   }
   EXPECT_EQ(redo_exponent(120, 130), 130);
   EXPECT_EQ(redo_exponent(120, 60), 120);
+}
+
+// One spike, and the scale is back in the next step but one, whatever the number of lanes.
+TEST(Exponents, ASpikeIsForgottenInOneStep) {
+  for (const int lanes : kLaneCounts) {
+    const int full = lane_bits(lanes) - kSpareBits;
+    uint8_t used = 110;
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), full);
+    used = redo_exponent(used, 140);  // 2^30 times as large
+    EXPECT_EQ(bits_above_unit(used, 140, lanes), full);
+    used = next_exponent(used, 140, 1, lanes);
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), std::max(0, full - 30));
+    used = next_exponent(used, 110, 2, lanes);
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), std::min(full - kLeastExcess, kLeastBits));
+    for (int step = 3; step < 20 * kFallEvery; ++step) {
+      used = next_exponent(used, 110, step, lanes);
+    }
+    EXPECT_EQ(bits_above_unit(used, 110, lanes), full);
+  }
+}
+
+// The number of bits is that of the largest integer that the block's sum may get from a lane.
+TEST(Exponents, BitsAboveTheUnitAreThoseOfTheLargestInteger) {
+  for (const int lanes : {1, 8, 4096}) {
+    for (int seen = 1; seen < 255; ++seen) {
+      for (int used = std::max(0, seen - kSpareBits); used < std::min(255, seen + 40); used += 7) {
+        const float g = with_exponent(static_cast<uint32_t>(seen), 0, false);
+        int32_t sum = 0;
+        store_block({&g, 1}, scale_for(static_cast<uint8_t>(used), lanes), lanes, &sum);
+        const int bits =
+            bits_above_unit(static_cast<uint8_t>(used), static_cast<uint8_t>(seen), lanes);
+        // 2^(bits - 1), which rint makes 0 when it is a half.
+        ASSERT_EQ(sum, bits == 0 ? 0 : 1 << (bits - 1)) << seen << " " << used;
+      }
+    }
+  }
 }
 
 TEST(Exponents, BlocksNeverSeenBorrowFromTheirTensorThenFromTheModel) {
@@ -368,7 +507,7 @@ TEST(Exponents, ARedoneStepAlwaysFits) {
       added = store_block(g, scale_for(used, lanes), lanes, &sum);
       ASSERT_FALSE(added.overflow) << "step " << step;
     }
-    used = next_exponent(used, added.exponent, step);
+    used = next_exponent(used, added.exponent, step, lanes);
   }
   EXPECT_GT(redone, 10) << "nothing was tested";
   EXPECT_LT(redone, 150);

@@ -24,9 +24,10 @@ class GradientSink {
   // Elements [first, first + piece.size()) of the gradient. May be called by several threads at
   // once, each with other elements; all of them together must cover the parameter exactly once.
   virtual void add(size_t first, std::span<const float> piece) = 0;
-  // Another number for each forward pass in training: a layer that finds itself used twice in one
-  // pass has to add up the gradients of both uses, and returns them as usual.
-  virtual uint64_t pass() const = 0;
+  // Whether this pass uses the parameter in one place only. Asked in backward, when the whole graph
+  // is known. If it does not (a layer that is applied twice, a weight that an embedding shares),
+  // the gradients of all uses have to be added up first: the layer returns its part as usual.
+  virtual bool only_use() const = 0;
 };
 
 // A layer that can do so.

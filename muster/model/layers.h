@@ -42,8 +42,6 @@ class Linear : public Layer, public HasInit, public StreamsGradient {
   torch::Tensor weight_;
   torch::Tensor bias_;  // undefined without bias
   GradientSink* sink_ = nullptr;
-  uint64_t pass_ = 0;  // of the sink, when it was last used
-  int uses_ = 0;       // in that pass
 };
 
 struct Conv2dOptions {

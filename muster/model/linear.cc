@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -49,8 +50,8 @@ void stream(const torch::Tensor& gradient, const torch::Tensor& input, GradientS
 class StreamedLinear : public torch::autograd::Function<StreamedLinear> {
  public:
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
-                               const torch::Tensor& weight, const torch::Tensor& bias,
-                               Linear* layer) {
+                               const torch::Tensor& weight,
+                               const std::optional<torch::Tensor>& bias, Linear* layer) {
     context->save_for_backward({input, weight});
     context->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
     return at::linear(input, weight, bias);
@@ -64,12 +65,12 @@ class StreamedLinear : public torch::autograd::Function<StreamedLinear> {
     const auto input = saved[0].reshape({-1, saved[0].size(-1)});
     tensor_list result(4);
     if (context->needs_input_grad(0)) result[0] = gradient.mm(saved[1]).view(saved[0].sizes());
-    if (layer.uses_ == 1) {
+    if (layer.sink_->only_use()) {
       stream(gradient, input, *layer.sink_);
     } else {
       result[1] = gradient.t().mm(input);
     }
-    if (context->needs_input_grad(2)) result[2] = gradient.sum(0);
+    if (layer.bias_.defined() && context->needs_input_grad(2)) result[2] = gradient.sum(0);
     return result;
   }
 };
@@ -89,10 +90,8 @@ torch::Tensor Linear::forward(const torch::Tensor& input) {
   const bool stream = sink_ != nullptr && torch::GradMode::is_enabled() &&
                       weight_.requires_grad() && !at::autocast::is_autocast_enabled(at::kCPU);
   if (!stream) return at::linear(input, weight_, bias_);
-  if (pass_ != sink_->pass()) uses_ = 0;
-  pass_ = sink_->pass();
-  ++uses_;
-  return StreamedLinear::apply(input, weight_, bias_, this);
+  const auto bias = bias_.defined() ? std::optional(bias_) : std::nullopt;
+  return StreamedLinear::apply(input, weight_, bias, this);
 }
 
 }  // namespace muster::model

@@ -1,11 +1,14 @@
 #include "muster/model/net.h"
 
 #include <map>
+#include <set>
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
 namespace muster::model {
@@ -37,6 +40,12 @@ bool drops_out(const torch::nn::Module& module) {
   return typed != nullptr && typed->options.dropout() > 0;
 }
 
+template <typename Module>
+bool limits_norm(const torch::nn::Module& module) {
+  const auto* typed = dynamic_cast<const Module*>(&module);
+  return typed != nullptr && typed->options.max_norm().has_value();
+}
+
 Objection object_to(const torch::nn::Module& module) {
   namespace nn = torch::nn;
   if (is_any<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl,
@@ -59,6 +68,36 @@ Objection object_to(const torch::nn::Module& module) {
       tracks_statistics<nn::InstanceNorm3dImpl>(module)) {
     return {"updates its running statistics by itself, once per lane",
             "set track_running_stats(false)"};
+  }
+  if (limits_norm<nn::EmbeddingImpl>(module) || limits_norm<nn::EmbeddingBagImpl>(module)) {
+    return {"has max_norm, which changes weights in forward",
+            "leave max_norm out and clip gradients (optimizer.clip.norm)"};
+  }
+  if (is_any<nn::FractionalMaxPool2dImpl>(module)) {
+    return {"draws from torch's global random generator",
+            "use torch::nn::MaxPool2d or AdaptiveMaxPool2d"};
+  }
+  if (is_any<nn::FractionalMaxPool3dImpl>(module)) {
+    return {"draws from torch's global random generator",
+            "use torch::nn::MaxPool3d or AdaptiveMaxPool3d"};
+  }
+  return {};
+}
+
+// Weights and statistics are in the state of a job: saved, sent to workers that join, the same on
+// all of them. Buffers are not, unless they are statistics.
+Status check_buffers(Net& net) {
+  std::set<const void*> statistics;
+  for (const Statistic& statistic : collect_statistics(net)) {
+    statistics.insert(statistic.running.unsafeGetTensorImpl());
+  }
+  for (const auto& entry : net.named_buffers()) {
+    if (statistics.contains(entry.value().unsafeGetTensorImpl())) continue;
+    return Error(ErrorKind::kJob,
+                 "buffer '{}' is no running statistic, so a checkpoint would not contain it and "
+                 "workers could differ in it; make a constant a plain member of the module, and "
+                 "declare a running statistic with KeepsStatistics (muster/model/net.h)",
+                 entry.key());
   }
   return {};
 }
@@ -95,6 +134,7 @@ Status check_net(Net& net) {
     return Error(ErrorKind::kJob, "module '{}' ({}) {}, so bits could not be kept; {} instead",
                  entry.key(), type_name(module), objection.what, objection.remedy);
   }
+  MUSTER_RETURN_IF_ERROR(check_buffers(net));
   std::map<const void*, std::string> names;
   for (const auto& entry : net.named_parameters()) {
     const torch::Tensor& tensor = entry.value();

@@ -61,9 +61,9 @@ class KeepsStatistics {
 std::vector<Statistic> collect_statistics(Net& net);
 
 // Whether this net can keep the promise of the same bits. Refuses modules of torch that draw from
-// the global generator or update statistics by themselves, parameters that are not float32 or not
-// contiguous, and one tensor registered under two names. The sentence names the module and what to
-// use instead.
+// the global generator, update statistics by themselves or change weights in forward, buffers that
+// are no statistics, parameters that are not float32 or not contiguous, and one tensor registered
+// under two names. The sentence names the module and what to use instead.
 Status check_net(Net& net);
 
 }  // namespace muster::model

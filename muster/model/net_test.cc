@@ -9,8 +9,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
 #include "muster/model/dropout.h"
@@ -125,6 +127,33 @@ TEST(CheckNet, RefusesWhatCannotKeepBits) {
   EXPECT_NE(objection(nn::MultiheadAttention(nn::MultiheadAttentionOptions(4, 2).dropout(0.1))),
             "");
   EXPECT_NE(objection(nn::RReLU()), "");
+  EXPECT_EQ(objection(nn::Embedding(5, 3)), "");
+  EXPECT_EQ(objection(nn::Embedding(nn::EmbeddingOptions(5, 3).max_norm(1.0))),
+            "module 'inner' (torch::nn::Embedding) has max_norm, which changes weights in forward, "
+            "so bits could not be kept; leave max_norm out and clip gradients "
+            "(optimizer.clip.norm) instead");
+  EXPECT_EQ(objection(nn::EmbeddingBag(5, 3)), "");
+  EXPECT_NE(objection(nn::EmbeddingBag(nn::EmbeddingBagOptions(5, 3).max_norm(1.0))), "");
+  EXPECT_EQ(objection(nn::FractionalMaxPool2d(nn::FractionalMaxPool2dOptions(3).output_size(5))),
+            "module 'inner' (torch::nn::FractionalMaxPool2d) draws from torch's global random "
+            "generator, so bits could not be kept; use torch::nn::MaxPool2d or AdaptiveMaxPool2d "
+            "instead");
+  EXPECT_NE(objection(nn::FractionalMaxPool3d(nn::FractionalMaxPool3dOptions(3).output_size(5))),
+            "");
+}
+
+class Counts : public Net {
+ public:
+  Counts() { register_buffer("calls", torch::zeros({1})); }
+  torch::Tensor forward(const torch::Tensor& input) override { return input; }
+};
+
+TEST(CheckNet, RefusesBuffersThatAreNoStatistics) {
+  EXPECT_EQ(check_net(*std::make_shared<Counts>()).error().message(),
+            "buffer 'calls' is no running statistic, so a checkpoint would not contain it and "
+            "workers could differ in it; make a constant a plain member of the module, and declare "
+            "a running statistic with KeepsStatistics (muster/model/net.h)");
+  EXPECT_TRUE(check_net(*make(zoo("resnet"), images())).ok());
 }
 
 class Tied : public Net {

@@ -55,7 +55,7 @@ struct BlockView {
 };
 
 struct StepScalars {
-  int64_t step = 0;  // the first update is step 0
+  int64_t step = 0;  // updates before this one; a step that was skipped is none
   double lr = 0;     // learning_rate(), schedule.h
   double clip_factor = 1;
 };

@@ -55,10 +55,11 @@ Status check_schedule(const config::OptimizerOptions& options, int64_t total_ste
                  "does not say how many steps it has",
                  s.kind);
   }
-  if (has_length(s) && length(s, total_steps) <= s.warmup) {
+  // A job that ends during its warm-up is a short trial of a longer one.
+  if (has_length(s) && s.steps > 0 && s.steps <= s.warmup) {
     return Error(ErrorKind::kJob,
                  "optimizer.schedule.warmup is {}, which leaves nothing of the schedule's {} steps",
-                 s.warmup, length(s, total_steps));
+                 s.warmup, s.steps);
   }
   return {};
 }

@@ -17,7 +17,8 @@
 namespace muster::optim {
 
 // total_steps: what the job will run; 0 if nobody knows (a job that ends by time). Fails if the
-// schedule has no meaning: unknown kind, a length that is missing or not longer than its warm-up.
+// schedule has no meaning: unknown kind, a length that is missing, or one of its own that is not
+// longer than its warm-up.
 Status check_schedule(const config::OptimizerOptions& options, int64_t total_steps);
 
 // The schedule must have passed check_schedule, with the same total_steps.

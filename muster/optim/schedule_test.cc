@@ -96,8 +96,10 @@ TEST(Schedule, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(refusal(with("step"), 10), HasSubstr("schedule.every is missing"));
   EXPECT_THAT(refusal(with("cosine"), 0), HasSubstr("schedule.steps is missing"));
   EXPECT_EQ(refusal(with("cosine", [](auto& s) { s.steps = 5; }), 0), "accepted");
-  EXPECT_THAT(refusal(with("linear", [](auto& s) { s.warmup = 10; }), 10),
+  EXPECT_THAT(refusal(with("linear", [](auto& s) { s.steps = s.warmup = 10; }), 20),
               HasSubstr("leaves nothing"));
+  // A job that ends during its warm-up is short, and nothing is wrong with its schedule.
+  EXPECT_EQ(refusal(with("linear", [](auto& s) { s.warmup = 10; }), 10), "accepted");
   EXPECT_THAT(refusal(with("linear", [](auto& s) { s.warmup = -1; }), 10), HasSubstr("warmup"));
   EXPECT_THAT(refusal(with("step", [](auto& s) { s.every = 1, s.factor = 0; }), 10),
               HasSubstr("factor"));

@@ -22,6 +22,13 @@ std::vector<size_t> sizes_of(const std::vector<TensorSpec>& tensors) {
   return sizes;
 }
 
+std::vector<bool> frozen_of(const std::vector<TensorSpec>& tensors) {
+  std::vector<bool> frozen;
+  frozen.reserve(tensors.size());
+  for (const auto& tensor : tensors) frozen.push_back(tensor.info.role == optim::Role::kFrozen);
+  return frozen;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "a scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
@@ -42,21 +49,16 @@ size_t TensorSpec::size() const {
 Arena::Arena(std::vector<TensorSpec> tensors, std::vector<std::string> slot_names)
     : tensors_(std::move(tensors)),
       slot_names_(std::move(slot_names)),
-      layout_(sizes_of(tensors_)) {
-  const size_t floats = (1 + slot_names_.size()) * layout_.elements() * sizeof(float);
+      layout_(sizes_of(tensors_), frozen_of(tensors_)) {
+  const size_t floats = slot_begin(slots()) * sizeof(float);
   const size_t counters_at = round_up(floats + layout_.blocks().size(), kLine);
   size_ = round_up(counters_at + sizeof(Counters), kLine);
   memory_ = large_memory(size_);
   counters_ = new (memory_.get() + counters_at) Counters;
 }
 
-std::span<float> Arena::floats(size_t buffer) {
-  return {reinterpret_cast<float*>(memory_.get()) + buffer * layout_.elements(),
-          layout_.elements()};
-}
-
 std::span<uint8_t> Arena::exponents() {
-  auto* first = reinterpret_cast<uint8_t*>(floats(1 + slot_names_.size()).data());
+  auto* first = reinterpret_cast<uint8_t*>(floats(slot_begin(slots())));
   return {first, layout_.blocks().size()};
 }
 
@@ -106,21 +108,20 @@ std::vector<ckpt::TensorView> Arena::model_views(std::span<const std::byte> byte
 std::vector<ckpt::TensorView> Arena::state_views(std::span<const std::byte> bytes) const {
   MUSTER_CHECK(bytes.size() == size_, "not a copy of this arena");
   std::vector<ckpt::TensorView> views;
-  const size_t buffer_bytes = layout_.elements() * sizeof(float);
-  for (size_t s = 0; s < slot_names_.size(); ++s) {
+  for (size_t s = 0; s < slots(); ++s) {
     for (size_t t = 0; t < tensors_.size(); ++t) {
-      views.push_back(
-          {slot_names_[s] + "/" + tensors_[t].info.name, ckpt::DType::F32, tensors_[t].shape,
-           bytes.subspan((1 + s) * buffer_bytes + layout_.tensor_begin(t) * sizeof(float),
-                         layout_.tensor_size(t) * sizeof(float))});
+      if (tensors_[t].info.role == optim::Role::kFrozen) continue;
+      views.push_back({slot_names_[s] + "/" + tensors_[t].info.name, ckpt::DType::F32,
+                       tensors_[t].shape,
+                       bytes.subspan((slot_begin(s) + layout_.tensor_begin(t)) * sizeof(float),
+                                     layout_.tensor_size(t) * sizeof(float))});
     }
   }
   const auto blocks = static_cast<int64_t>(layout_.blocks().size());
-  views.push_back(
-      {"exponents",
-       ckpt::DType::U8,
-       {blocks},
-       bytes.subspan((1 + slot_names_.size()) * buffer_bytes, layout_.blocks().size())});
+  views.push_back({"exponents",
+                   ckpt::DType::U8,
+                   {blocks},
+                   bytes.subspan(slot_begin(slots()) * sizeof(float), layout_.blocks().size())});
   views.push_back({"counters",
                    ckpt::DType::U8,
                    {static_cast<int64_t>(sizeof(Counters))},

@@ -1,8 +1,9 @@
 // Everything that a job's numbers are, in one flat piece of memory.
 //
-//   weights      float   all parameters, then all running statistics, as exact::BlockLayout says
-//   slots        float   the optimizer's buffers, each laid out like the weights
-//   exponents    uint8   one per block: what the next step's fixed-point scale is made from
+//   weights      float   all parameters and running statistics, as exact::BlockLayout says: those
+//                        that training changes, then the frozen ones
+//   slots        float   the optimizer's buffers, each laid out like the weights that are not
+//   frozen exponents    uint8   one per block: what the next step's fixed-point scale is made from
 //   counters     Counters
 //
 // It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one
@@ -62,6 +63,9 @@ struct Counters {
   uint64_t last_samples = 0;
   int64_t last_redone = 0;
   int64_t last_skipped = 0;
+  // StepReport::gradient_bits of the last committed step, and the fewest of all; -1: none yet.
+  int64_t last_gradient_bits = -1;
+  int64_t fewest_gradient_bits = -1;
 };
 
 class Arena {
@@ -73,11 +77,11 @@ class Arena {
   // nullptr if there is none of that name.
   const TensorSpec* find(const std::string& name, size_t* index = nullptr) const;
 
-  std::span<float> weights() { return floats(0); }
-  std::span<const float> weights() const { return const_cast<Arena*>(this)->floats(0); }
+  std::span<float> weights() { return {floats(0), layout_.elements()}; }
+  std::span<const float> weights() const { return const_cast<Arena*>(this)->weights(); }
   std::span<float> tensor(size_t t);
   size_t slots() const { return slot_names_.size(); }
-  std::span<float> slot(size_t i) { return floats(1 + i); }
+  std::span<float> slot(size_t i) { return {floats(slot_begin(i)), layout_.block_elements()}; }
   std::span<uint8_t> exponents();
   Counters& counters() { return *counters_; }
   const Counters& counters() const { return *counters_; }
@@ -100,7 +104,9 @@ class Arena {
   Status load_state(const ckpt::SafetensorsFile& file);
 
  private:
-  std::span<float> floats(size_t buffer);
+  float* floats(size_t at) { return reinterpret_cast<float*>(memory_.get()) + at; }
+  // Where slot i begins, in elements; slots(): where the last one ends.
+  size_t slot_begin(size_t i) const { return layout_.elements() + i * layout_.block_elements(); }
 
   std::vector<TensorSpec> tensors_;
   std::vector<std::string> slot_names_;

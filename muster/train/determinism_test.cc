@@ -77,6 +77,12 @@ TEST(Determinism, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 TEST(Determinism, GptInBf16) { expect_same_bits(kGpt, {"precision=bf16"}); }
 TEST(Determinism, GptWithLamb) { expect_same_bits(kGpt, {"optimizer.kind=lamb"}); }
 
+TEST(Determinism, StochasticRounding) {
+  const std::vector<std::string> stochastic = {"sync.rounding=stochastic"};
+  for (const char* job : {kLenet, kResnet, kGpt}) expect_same_bits(job, stochastic);
+  EXPECT_NE(train(kLenet, stochastic), train(kLenet, {}));
+}
+
 // Large enough for Linear to stream its gradient (model/linear.cc), which the others are not.
 const char* const kMlp = R"(
 model: { zoo: mlp, args: { hidden: [1000, 300] } }

@@ -15,7 +15,7 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
     : layout_(layout),
       lanes_(lanes),
       // Zeros: the padding between tensors travels with them and must be zero.
-      sums_(large_memory(layout.elements() * sizeof(int32_t))),
+      sums_(large_memory(layout.block_elements() * sizeof(int32_t))),
       bucket_of_(layout.blocks().size()),
       added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
@@ -41,9 +41,11 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
   for (size_t b = early; b < buckets_.size(); ++b) order_.push_back(b);
 }
 
-void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes) {
+void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes,
+                        int64_t step) {
   MUSTER_CHECK(exponents.size() == seen_.size(), "one exponent per block");
   mode_ = mode;
+  step_ = step;
   exponents_ = exponents;
   ++round_;
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
@@ -78,6 +80,8 @@ void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
     const std::lock_guard lock(bucket.mutex);
     const size_t end = std::min(bucket.last, last);
     for (size_t b = std::max(bucket.first, first); b < end; ++b) {
+      // More than its lanes have would change a bucket that may be on its way to the others.
+      MUSTER_CHECK(bucket.missing > 0, "a lane added a gradient twice");
       add_block(lane, tensor, b, gradient + (layout_.blocks()[b].begin - begin));
       if (--bucket.missing == 0) settle(bucket, State::kComplete);
     }
@@ -90,13 +94,9 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   const bool first = added_in_[block] != round_;
   uint8_t exponent = 0;
   switch (mode_) {
-    case Mode::kExact: {
-      const int scale = exact::scale_for(exponents_[block], lanes_);
-      const auto added = first ? exact::store_block(values, scale, lanes_, ints(where.begin))
-                               : exact::add_block(values, scale, lanes_, ints(where.begin));
-      exponent = added.exponent;
+    case Mode::kExact:
+      exponent = add_exact(lane, block, values, first);
       break;
-    }
     case Mode::kNative:
       exponent = first ? exact::store_floats(values, floats(where.begin))
                        : exact::add_floats(values, floats(where.begin));
@@ -111,6 +111,22 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   int64_t none = -1;
   not_finite_[static_cast<size_t>(lane)].compare_exchange_strong(none, static_cast<int64_t>(tensor),
                                                                  std::memory_order_relaxed);
+}
+
+uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> values, bool first) {
+  const int scale = exact::scale_for(exponents_[block], lanes_);
+  const size_t begin = layout_.blocks()[block].begin;
+  int32_t* sum = ints(begin);
+  if (!seed_) {
+    return (first ? exact::store_block(values, scale, lanes_, sum)
+                  : exact::add_block(values, scale, lanes_, sum))
+        .exponent;
+  }
+  exact::Stochastic rounding(*seed_, step_, lane);
+  rounding.first = begin;
+  return (first ? exact::store_block(values, scale, lanes_, rounding, sum)
+                : exact::add_block(values, scale, lanes_, rounding, sum))
+      .exponent;
 }
 
 void GradientSum::settle(Bucket& bucket, State state) {

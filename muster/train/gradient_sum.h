@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -37,9 +38,12 @@ class GradientSum {
   GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes)
       : GradientSum(layout, lanes, bucket_bytes, layout.tensors()) {}
 
-  // Starts a sum, to which `own_lanes` lanes of this worker will be added. exponents: one per
-  // block, from which scales are made; must not change while the sum is in use.
-  void begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes);
+  // From now on lanes round at random (exact::Stochastic), with numbers that follow from this seed.
+  void round_stochastically(uint64_t seed) { seed_ = seed; }
+
+  // Starts the sum of a step, to which `own_lanes` lanes of this worker will be added. exponents:
+  // one per block, from which scales are made; must not change while the sum is in use.
+  void begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes, int64_t step = 0);
   void add(int lane, size_t tensor, const float* gradient);
   // A part of it: the elements from `first` on, which must be the beginning of a block; all parts
   // must cover the tensor once. Parts of one lane may be added by several threads.
@@ -80,6 +84,7 @@ class GradientSum {
   // Blocks [first, last), whose values begin at `gradient`.
   void add_blocks(int lane, size_t tensor, size_t first, size_t last, const float* gradient);
   void add_block(int lane, size_t tensor, size_t block, const float* gradient);
+  uint8_t add_exact(int lane, size_t block, std::span<const float> values, bool first);
   static void settle(Bucket& bucket, State state);
   // Where a bucket's sums are in the buffer.
   std::pair<size_t, size_t> extent(size_t bucket) const;
@@ -88,6 +93,8 @@ class GradientSum {
 
   const exact::BlockLayout& layout_;
   const int lanes_;
+  std::optional<uint64_t> seed_;  // of stochastic rounding; none: to nearest
+  int64_t step_ = 0;
   Mode mode_ = Mode::kExact;
   std::span<const uint8_t> exponents_;
   // Laid out like the weights: int32 with kExact, float with kNative.

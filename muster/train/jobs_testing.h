@@ -1,6 +1,7 @@
 // Small jobs for tests: a data set made of numbers, and jobs written as YAML in the test.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -13,15 +14,17 @@
 
 #include "muster/base/random.h"
 #include "muster/config/load.h"
+#include "muster/model/layers.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
 
 // `size` points in four dimensions; the class says which of two is larger. Sample `args.poison` (if
-// given) holds a NaN.
+// given) holds a NaN; the values of sample `args.spike` are 2^30 times as large.
 class PointsDataset final : public data::Dataset {
  public:
-  PointsDataset(uint64_t size, uint64_t poison) : size_(size), poison_(poison) {
+  PointsDataset(uint64_t size, uint64_t poison, uint64_t spike)
+      : size_(size), poison_(poison), spike_(spike) {
     schema_.input_shape = {4};
     schema_.classes = 2;
   }
@@ -33,15 +36,33 @@ class PointsDataset final : public data::Dataset {
     for (int i = 0; i < 4; ++i) x[i] = random.normal();
     *reinterpret_cast<int64_t*>(target) = x[0] > x[1] ? 1 : 0;
     if (index == poison_) x[2] = std::numeric_limits<float>::quiet_NaN();
+    if (index == spike_) std::for_each(x, x + 4, [](float& value) { value *= 0x1p30f; });
   }
 
  private:
   data::Schema schema_;
   uint64_t size_;
   uint64_t poison_;
+  uint64_t spike_;
 };
 
-// The built-in registries and the format "points" (args: size, poison).
+// An embedding and a head that share one weight, as language models do. The head is a Linear large
+// enough to stream its gradient: some 60 characters of 8,192 numbers each.
+class TiedNet final : public model::Net {
+ public:
+  explicit TiedNet(int64_t characters)
+      : head_(register_module("head", std::make_shared<model::Linear>(model::LinearOptions{
+                                          .in = 8192, .out = characters, .bias = false}))) {}
+  torch::Tensor forward(const torch::Tensor& input) override {
+    return head_->forward(torch::embedding(head_->weight(), input).tanh());
+  }
+
+ private:
+  std::shared_ptr<model::Linear> head_;
+};
+
+// The built-in registries, the format "points" (args: size, poison, spike), the model "tied", and
+// the loss "endless", which is infinite although its gradients are finite.
 inline const Registries& testing_registries() {
   static const Registries registries = [] {
     Registries made;
@@ -51,10 +72,21 @@ inline const Registries& testing_registries() {
           config::ArgReader args(options.args, "points");
           MUSTER_TRY(const auto size, args.get_int("size", 200));
           MUSTER_TRY(const auto poison, args.get_int("poison", -1));
+          MUSTER_TRY(const auto spike, args.get_int("spike", -1));
           MUSTER_RETURN_IF_ERROR(args.finish());
           return std::unique_ptr<data::Dataset>(std::make_unique<PointsDataset>(
-              static_cast<uint64_t>(size), static_cast<uint64_t>(poison)));
+              static_cast<uint64_t>(size), static_cast<uint64_t>(poison),
+              static_cast<uint64_t>(spike)));
         });
+    made.models.add_model("tied", [](const config::Node&, const data::Schema& schema,
+                                     const std::shared_ptr<model::LaneContext>&) {
+      return Result<std::shared_ptr<model::Net>>(std::make_shared<TiedNet>(schema.classes));
+    });
+    made.models.add_loss("endless",
+                         [](const torch::Tensor& output, const torch::Tensor&) {
+                           return output.sum() + std::numeric_limits<float>::infinity();
+                         },
+                         {});
     return made;
   }();
   return registries;

@@ -3,6 +3,9 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -139,16 +142,21 @@ class LaneNet::GradientHook final : public torch::autograd::PostAccumulateGradHo
 // A layer that streams calls this with pieces of the gradient instead.
 class LaneNet::TensorSink final : public model::GradientSink {
  public:
-  TensorSink(LaneNet& owner, size_t tensor) : owner_(owner), tensor_(tensor) {}
+  TensorSink(LaneNet& owner, size_t tensor, torch::Tensor weight)
+      : owner_(owner), tensor_(tensor), weight_(std::move(weight)) {}
   void add(size_t first, std::span<const float> piece) override {
     owner_.sum_->add_part(static_cast<int>(owner_.context_->lane), tensor_, first, piece);
   }
-  uint64_t pass() const override { return owner_.passes_; }
+  bool only_use() const override { return uses_ == 1; }
+  const torch::Tensor& weight() const { return weight_; }
+  void set_uses(int uses) { uses_ = uses; }
 
  private:
   static_assert(kGrain % exact::kBlockSize == 0);
   LaneNet& owner_;
   size_t tensor_;
+  torch::Tensor weight_;
+  int uses_ = 0;  // in the present pass
 };
 
 LaneNet::LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum)
@@ -196,7 +204,8 @@ Status LaneNet::attach(bool copy_into_arena) {
     if (layer == nullptr || sum_ == nullptr) continue;
     for (size_t t = 0; t < arena_.tensors().size(); ++t) {
       if (layer->weight().data_ptr() != arena_.tensor(t).data()) continue;
-      sinks_.push_back(std::make_unique<TensorSink>(*this, t));
+      if (!layer->weight().requires_grad()) continue;
+      sinks_.push_back(std::make_unique<TensorSink>(*this, t, layer->weight()));
       layer->stream_to(sinks_.back().get());
     }
   }
@@ -224,15 +233,42 @@ void LaneNet::take_gradient(size_t tensor, const torch::Tensor& parameter) {
   parameter.mutable_grad().reset();
 }
 
+// A few hundred nodes, in microseconds; nets without a layer that streams do not even look.
+void LaneNet::count_uses(const torch::Tensor& loss) {
+  using torch::autograd::Node;
+  if (sinks_.empty() || loss.grad_fn() == nullptr) return;
+  // Of the weights that may be streamed. (Which kind of pointer depends on libtorch's version.)
+  std::vector<decltype(torch::autograd::impl::grad_accumulator(loss))> leaves;
+  std::unordered_map<const Node*, int> uses;
+  for (const auto& sink : sinks_) {
+    leaves.push_back(torch::autograd::impl::grad_accumulator(sink->weight()));
+    uses[leaves.back().get()] = 0;
+  }
+  std::unordered_set<const Node*> known = {loss.grad_fn().get()};
+  std::vector<const Node*> open = {loss.grad_fn().get()};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) {
+      if (const auto leaf = uses.find(edge.function.get()); leaf != uses.end()) {
+        ++leaf->second;
+      } else if (edge.is_valid() && known.insert(edge.function.get()).second) {
+        open.push_back(edge.function.get());
+      }
+    }
+  }
+  for (size_t i = 0; i < sinks_.size(); ++i) sinks_[i]->set_uses(uses[leaves[i].get()]);
+}
+
 Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, float weight) {
   return guarded("training the model", [&]() -> double {
     context_->step = step;
     context_->lane = lane;
-    ++passes_;
     net_->train();
     const auto output = forward(batch, plan_.schema);
     const auto loss =
         plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
+    count_uses(loss);
     loss.backward(torch::full({}, weight));
     for (const auto& [t, latest] : statistics_) {
       const float* values = latest.const_data_ptr<float>();

@@ -80,6 +80,8 @@ class LaneNet {
   Status attach(bool copy_into_arena);
   torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
+  // Finds out, from the graph of a loss, which streamed weights are used in one place only.
+  void count_uses(const torch::Tensor& loss);
 
   class GradientHook;
   class TensorSink;
@@ -91,7 +93,6 @@ class LaneNet {
   std::vector<std::pair<size_t, torch::Tensor>>
       statistics_;                                  // place in the arena, the lane's latest
   std::vector<std::unique_ptr<TensorSink>> sinks_;  // for layers that stream their gradient
-  uint64_t passes_ = 0;                             // calls of train()
   std::vector<float> scratch_;
 };
 

@@ -11,6 +11,7 @@ namespace muster::train {
 namespace {
 
 constexpr const char* kTest = "test";  // marks the line of an evaluation
+constexpr int64_t kFewBits = 8;        // fewer than that get a warning
 
 nlohmann::json to_json(const std::vector<std::pair<std::string, double>>& values) {
   auto object = nlohmann::json::object();
@@ -144,6 +145,7 @@ Status Recorder::step(const StepTimes& times) {
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
   if (report.redone) parts_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
+  if (report.gradient_bits >= 0) warn_of_few_bits(report.gradient_bits);
   if (!is_due_now()) return {};
   // Events first: what the metrics tell, nobody looks after again.
   if (events_ != nullptr) {
@@ -160,8 +162,19 @@ Status Recorder::step(const StepTimes& times) {
                          {"samples", counters.samples},
                          {"time", seconds(times.when.time_since_epoch())}};
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
+  if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
   told_step_ = counters.step;
   return metrics_->write(line);
+}
+
+void Recorder::warn_of_few_bits(int64_t bits) {
+  if (bits >= kFewBits || std::exchange(warned_of_few_bits_, true)) return;
+  warn(fmt::format(
+      "step {}: rounding to fixed point left the largest gradient of a block of weights with {} "
+      "bits, so smaller ones may be lost. After one step with gradients much larger than usual "
+      "this passes; if gradient_bits in the metrics stays below {}, use fewer lanes or "
+      "sync.rounding: stochastic",
+      session_.arena().counters().step, bits, kFewBits));
 }
 
 void Recorder::evaluating() {

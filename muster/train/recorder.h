@@ -88,6 +88,7 @@ class Recorder {
   Status open(int64_t step);
   Status open_metrics(int64_t step);
   Status open_events(int64_t step);
+  void warn_of_few_bits(int64_t bits);  // once
   double pass() const;
   bool is_due_now() const;      // a line about the present step
   bool step_is_untold() const;  // it is due, and the metrics do not have it
@@ -108,6 +109,7 @@ class Recorder {
   Moment began_;
   uint64_t roster_ = 0;
   bool finished_ = false;
+  bool warned_of_few_bits_ = false;
   int64_t saved_step_ = -1;
   Moment last_save_;
 };

@@ -8,8 +8,17 @@
 
 #include "muster/base/check.h"
 #include "muster/base/thread.h"
+#include "muster/optim/schedule.h"
 
 namespace muster::train {
+
+namespace {
+
+int64_t steps_of(const data::BatchPlan& batches) {
+  return batches.limited() ? static_cast<int64_t>(batches.steps()) : 0;
+}
+
+}  // namespace
 
 Session::Session(config::Job job, const Registries& registries)
     : job_(std::move(job)), registries_(registries) {}
@@ -41,18 +50,15 @@ Status Session::open_data() {
                  job_.model.loss, plan_.loss.metrics.size(), kMostMetrics - 1);
   }
 
-  const auto batch = static_cast<double>(job_.batch);
-  double samples = std::numeric_limits<double>::infinity();
-  if (job_.passes > 0)
-    samples = std::min(samples, job_.passes * static_cast<double>(train_->size()));
-  if (job_.steps > 0) samples = std::min(samples, static_cast<double>(job_.steps) * batch);
   loading_.seed = job_.seed;
   loading_.batches.batch = static_cast<uint64_t>(job_.batch);
   loading_.batches.lanes = static_cast<uint64_t>(job_.lanes);
-  if (std::isfinite(samples)) {
+  if (job_.passes > 0) {
+    const double samples = job_.passes * static_cast<double>(train_->size());
     loading_.batches.total = static_cast<uint64_t>(std::llround(samples));
-    total_steps_ = static_cast<int64_t>(loading_.batches.steps());
   }
+  if (job_.steps > 0) loading_.batches.most_steps = static_cast<uint64_t>(job_.steps);
+  MUSTER_RETURN_IF_ERROR(optim::check_schedule(job_.optimizer, steps_of(loading_.batches)));
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
   MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
@@ -71,6 +77,7 @@ Status Session::build_nets() {
   sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
                                        static_cast<size_t>(job_.sync.bucket),
                                        static_cast<size_t>(statistics - arena_->tensors().begin()));
+  if (job_.sync.rounding == "stochastic") sum_->round_stochastically(job_.seed);
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always
@@ -85,16 +92,24 @@ Status Session::build_nets() {
   return {};
 }
 
+// What was used is in the state, so it says where the next step begins.
+data::BatchPlan Session::batches() const {
+  data::BatchPlan batches = loading_.batches;
+  batches.first_step = static_cast<uint64_t>(arena_->counters().step);
+  batches.first_sample = arena_->counters().samples;
+  return batches;
+}
+
+int64_t Session::total_steps() const { return steps_of(batches()); }
+
 void Session::start_loader() {
   std::vector<int> lanes(static_cast<size_t>(job_.lanes));
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
-  loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes,
-                                           static_cast<uint64_t>(arena_->counters().step));
+  loading_.batches = batches();
+  loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
   stepper_ = std::make_unique<Stepper>(
-      job_,
-      StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(), &loading_.batches,
-                &plan_.schema, optimizer_.get()},
-      total_steps_);
+      job_, StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(),
+                      &loading_.batches, &plan_.schema, optimizer_.get()});
   stepper_->set_vitals(vitals_);
 }
 
@@ -129,7 +144,8 @@ void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& gr
   MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
   const auto& own = lanes[static_cast<size_t>(group.rank())];
   stepper().assign(own, &group, timeout);
-  loader_->restart(static_cast<uint64_t>(arena_->counters().step), own);
+  loading_.batches = batches();
+  loader_->restart(loading_.batches, own);
   group_ = &group;
   shares_.clear();
   for (const auto& theirs : lanes) shares_.push_back(theirs.size());
@@ -172,8 +188,13 @@ void Session::remember(const EvalReport& report) {
 
 StepReport Session::last_step() const {
   const Counters& counters = arena_->counters();
-  return {counters.last_loss,          counters.last_samples,     counters.last_lr,
-          counters.last_gradient_norm, counters.last_redone != 0, counters.last_skipped != 0};
+  return {.loss = counters.last_loss,
+          .samples = counters.last_samples,
+          .lr = counters.last_lr,
+          .gradient_norm = counters.last_gradient_norm,
+          .redone = counters.last_redone != 0,
+          .skipped = counters.last_skipped != 0,
+          .gradient_bits = counters.last_gradient_bits};
 }
 
 EvalReport Session::last_evaluation() const {
@@ -199,13 +220,13 @@ Status Session::try_forward() {
 // the only one that may be short, after hours of training.
 Status Session::try_smallest_lanes() {
   if (!nets_[0]->keeps_statistics()) return {};
-  const auto& batches = loading_.batches;
-  const uint64_t usual = data::fewest_lane_samples(batches, 0);
+  const auto batches = this->batches();
+  const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);
   if (const auto tried = nets_[0]->try_training(usual); !tried.ok()) {
     return Error(tried.error().kind(), "{}; give the job a larger batch or fewer lanes",
                  tried.error().message());
   }
-  if (total_steps_ == 0) return {};
+  if (!batches.limited() || batches.steps() <= batches.first_step) return {};
   const uint64_t last = batches.steps() - 1;
   const uint64_t fewest = data::fewest_lane_samples(batches, last);
   if (fewest >= usual) return {};

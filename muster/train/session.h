@@ -41,10 +41,11 @@ class Session {
   Arena& arena() { return *arena_; }
   int threads() const { return team_->threads(); }
   uint64_t train_samples() const { return train_->size(); }
-  // Steps that passes and steps allow; 0 if only time limits the job.
-  int64_t total_steps() const { return total_steps_; }
-  // How the samples of this job fall into steps and lanes.
-  const data::BatchPlan& batches() const { return loading_.batches; }
+  // Steps that passes and steps allow; 0 if only time limits the job. Depends on the state: a short
+  // step in the past (data/plan.h) does not count as a whole one.
+  int64_t total_steps() const;
+  // How the samples of this job fall into steps and lanes, from the arena's present step on.
+  data::BatchPlan batches() const;
   bool has_test() const { return !job_.data.test.format.empty(); }
 
   // With whom, and which lanes are whose (by rank), from the arena's present step on. Collective
@@ -89,8 +90,7 @@ class Session {
   NetPlan plan_;
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
-  int64_t total_steps_ = 0;
-  data::LoaderPlan loading_;
+  data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<GradientSum> sum_;

@@ -34,14 +34,18 @@ std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::S
   return std::nullopt;
 }
 
+// Steps that changed the weights.
+int64_t updates_of(const Counters& counters) {
+  return counters.step - static_cast<int64_t>(counters.skipped);
+}
+
 }  // namespace
 
 const Vitals Stepper::kNoVitals;
 
-Stepper::Stepper(const config::Job& job, StepParts parts, int64_t total_steps)
+Stepper::Stepper(const config::Job& job, StepParts parts)
     : job_(job),
       parts_(parts),
-      total_steps_(total_steps),
       lanes_(static_cast<int>(job.lanes)),
       exchange_(*parts.sum),
       own_lanes_(static_cast<size_t>(job.lanes)),
@@ -76,15 +80,17 @@ Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
 
 GradientSum::Mode Stepper::mode() const {
   if (job_.sync.reduction != "exact") return GradientSum::Mode::kNative;
-  // Nobody knows the size of the first gradients: compute them once just to look.
+  // The size of the first gradients is not known: compute them once to find it out. If that step
+  // was skipped, the next one is the first.
   const Counters& counters = parts_.arena->counters();
-  const bool first = counters.step == 0 && counters.attempt == 0;
+  const bool first = updates_of(counters) == 0 && counters.attempt == 0;
   return first ? GradientSum::Mode::kDry : GradientSum::Mode::kExact;
 }
 
 Status Stepper::compute() {
   holds_sums_ = false;
-  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()));
+  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()),
+                    parts_.arena->counters().step);
   exchange_.begin(*group_, {.timeout = timeout_});
   auto lanes = run_lanes();
   if (lanes.ok()) {
@@ -188,7 +194,7 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   for (int lane = lanes_; lane-- > 0;) {
     const auto result = message.lane(lane);
     report.samples += result.samples;
-    if (result.not_finite >= 0) not_finite = lane;
+    if (result.not_finite >= 0 || !std::isfinite(result.loss)) not_finite = lane;
   }
   for (int lane = 0; lane < lanes_; ++lane) {
     const auto result = message.lane(lane);
@@ -223,6 +229,11 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   counters.last_samples = report.samples;
   counters.last_redone = report.redone ? 1 : 0;
   counters.last_skipped = report.skipped ? 1 : 0;
+  counters.last_gradient_bits = report.gradient_bits;
+  if (report.gradient_bits >= 0 &&
+      (counters.fewest_gradient_bits < 0 || report.gradient_bits < counters.fewest_gradient_bits)) {
+    counters.fewest_gradient_bits = report.gradient_bits;
+  }
   holds_sums_ = false;
   return std::optional(report);
 }
@@ -231,8 +242,8 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   Arena& arena = *parts_.arena;
   const int64_t step = arena.counters().step;
   optim::StepScalars scalars;
-  scalars.step = step;
-  scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps_);
+  scalars.step = updates_of(arena.counters());
+  scalars.lr = optim::learning_rate(job_.optimizer, step, total_steps());
   report.lr = scalars.lr;
   if (report.skipped) return;
   const auto begin = std::chrono::steady_clock::now();
@@ -243,10 +254,29 @@ void Stepper::finish_step(const CommitMessage& message, StepReport& report) {
   if (parts_.optimizer->needs_norms()) measure_norms(scalars);
   update(scalars);
   note_speed(seconds(std::chrono::steady_clock::now() - begin));
+  report.gradient_bits = fewest_gradient_bits(message);
   const auto exponents = arena.exponents();
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step);
+    exponents[b] = exact::next_exponent(exponents[b], message.seen()[b], step, lanes_);
   }
+}
+
+int64_t Stepper::fewest_gradient_bits(const CommitMessage& message) const {
+  if (parts_.sum->mode() != GradientSum::Mode::kExact) return -1;
+  const auto exponents = parts_.arena->exponents();
+  int64_t fewest = -1;
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    const uint8_t seen = message.seen()[b];
+    if (seen == exact::kNothing || info_of(b).role != Role::kWeight) continue;
+    const int64_t bits = exact::bits_above_unit(exponents[b], seen, lanes_);
+    fewest = fewest < 0 ? bits : std::min(fewest, bits);
+  }
+  return fewest;
+}
+
+int64_t Stepper::total_steps() const {
+  const auto& batches = *parts_.batches;
+  return batches.limited() ? static_cast<int64_t>(batches.steps()) : 0;
 }
 
 void Stepper::note_speed(double update_seconds) {
@@ -281,18 +311,21 @@ Error Stepper::not_finite_error(const CommitMessage& message, int lane) {
         "data, or set not_finite: skip",
         step, lane, *sample);
   }
-  const double loss = where.loss;
+  std::string what = "the loss is not finite, though all gradients are";
+  if (where.not_finite >= 0) {
+    const auto& tensor = parts_.arena->tensors()[static_cast<size_t>(where.not_finite)];
+    what = fmt::format("the gradient of '{}' is not finite ({})", tensor.info.name,
+                       std::isfinite(where.loss) ? fmt::format("the loss is {:.6g}", where.loss)
+                                                 : "nor is the loss");
+  }
   constexpr size_t kShown = 16;
   const auto shown = std::min(kShown, batch->samples.size());
   const auto first = batch->samples.begin();
   return Error(
       ErrorKind::kNumerics,
-      "step {}, lane {}: the gradient of '{}' is not finite ({}); the lane had samples {}{}. "
-      "Lower optimizer.lr, clip gradients (optimizer.clip.norm), look at these samples, or set "
-      "not_finite: skip",
-      step, lane, parts_.arena->tensors()[static_cast<size_t>(where.not_finite)].info.name,
-      std::isfinite(loss) ? fmt::format("the loss is {:.6g}", loss) : "nor is the loss",
-      fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
+      "step {}, lane {}: {}; the lane had samples {}{}. Lower optimizer.lr, clip gradients "
+      "(optimizer.clip.norm), look at these samples, or set not_finite: skip",
+      step, lane, what, fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
       shown < batch->samples.size() ? ", ..." : "");
 }
 
@@ -345,7 +378,6 @@ void Stepper::measure_norms(const optim::StepScalars& scalars) {
 
 void Stepper::update(const optim::StepScalars& scalars) {
   for_each_block([&](size_t b, std::span<float> scratch) {
-    if (info_of(b).role == Role::kFrozen) return;
     const auto view = view_block(b, scratch);
     parts_.optimizer->update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
   });

@@ -48,6 +48,9 @@ struct StepReport {
   double gradient_norm = -1;  // before clipping; -1: not computed
   bool redone = false;
   bool skipped = false;
+  // The fewest bits that the largest gradient of any block had above the rounding unit of its sum
+  // (exact::bits_above_unit); -1: no gradient was summed in fixed point.
+  int64_t gradient_bits = -1;
 };
 
 // Each part must outlive the Stepper and belongs to it while run() runs.
@@ -57,15 +60,14 @@ struct StepParts {
   Team* team;
   std::span<const std::unique_ptr<LaneNet>> nets;  // one per member of the team
   data::Loader* loader;
-  const data::BatchPlan* batches;
+  const data::BatchPlan* batches;  // may change between steps, as the state is replaced
   const data::Schema* schema;
   const optim::Optimizer* optimizer;
 };
 
 class Stepper {
  public:
-  // total_steps: for schedules that end with the job; 0: unknown.
-  Stepper(const config::Job& job, StepParts parts, int64_t total_steps);
+  Stepper(const config::Job& job, StepParts parts);
 
   // Which lanes this worker computes from now on, and with whom. Not while a step is under way;
   // `group` must live until the next call. At first: all lanes, alone.
@@ -116,13 +118,14 @@ class Stepper {
   void measure_norms(const optim::StepScalars& scalars);
   void update(const optim::StepScalars& scalars);
   void finish_step(const CommitMessage& message, StepReport& report);
+  int64_t fewest_gradient_bits(const CommitMessage& message) const;
   void note_speed(double update_seconds);
+  int64_t total_steps() const;  // for schedules that end with the job; 0: unknown
   const optim::TensorInfo& info_of(size_t block) const;
   optim::BlockView view_block(size_t block, std::span<float> scratch);
 
   const config::Job& job_;
   StepParts parts_;
-  const int64_t total_steps_;
   const int lanes_;
   SumExchange exchange_;
   std::vector<int> own_lanes_;

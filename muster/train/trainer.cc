@@ -122,12 +122,7 @@ std::optional<EndReason> Trainer::ending() const {
 
 Progressed Trainer::progressed() const {
   const auto& counters = session_.arena().counters();
-  Progressed at{counters.step, counters.samples, 0, session_.train_samples()};
-  if (counters.step > 0) {
-    const auto last = static_cast<uint64_t>(counters.step - 1);
-    at.last_samples = data::step_slice(session_.batches(), last).count;
-  }
-  return at;
+  return {counters.step, counters.samples, counters.last_samples, session_.train_samples()};
 }
 
 int Trainer::stop_wish() {
@@ -393,6 +388,7 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"ledger", fmt::format("{:016x}", counters.ledger)},
           {"redone_steps", counters.redone},
           {"skipped_steps", counters.skipped},
+          {"fewest_gradient_bits", counters.fewest_gradient_bits},
           {"seconds", summary.seconds},
           {"test", test},
           {"best_step", counters.best_step},

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/hash.h"
+#include "muster/data/order.h"
 #include "muster/track/temp_directory_testing.h"
 #include "muster/train/jobs_testing.h"
 
@@ -31,12 +33,13 @@ track: { every: 1 steps }
 threads: 2
 )";
 
-class NoSink final : public track::Sink {
+class TextSink final : public track::Sink {
  public:
-  void write(std::string_view) override {}
+  void write(std::string_view text) override { shown += text; }
   bool is_terminal() const override { return false; }
   bool has_colour() const override { return false; }
   int width() const override { return 80; }
+  std::string shown;
 };
 
 // One process's life in a run directory.
@@ -74,12 +77,14 @@ class Life {
   }
   Session& session() { return *session_; }
   FileSystem& files() { return *files_; }
+  const std::string& shown() const { return sink_.shown; }
+  nlohmann::json describe(const TrainSummary& summary) const { return trainer_->describe(summary); }
 
  private:
   std::unique_ptr<FileSystem> files_ = posix_file_system();
   SystemClock clock_;
   Log log_;
-  NoSink sink_;
+  TextSink sink_;
   std::unique_ptr<Session> session_;
   std::optional<track::RunDirectory> run_;
   std::unique_ptr<Recorder> recorder_;
@@ -109,6 +114,29 @@ TEST(Trainer, LearnsAndLeavesARunDirectory) {
   EXPECT_EQ(summary.test[1].first, "accuracy");
   EXPECT_GT(summary.test[1].second, 0.8);
   EXPECT_EQ(records(temp.path() + "/run").size(), 66U);  // 60 steps, 6 evaluations
+}
+
+// A spike in step 5: its number of bits is in the metrics, and the user is warned once.
+TEST(Trainer, TheMetricsSayHowManyBitsGradientsWereLeftWith) {
+  const track::TempDirectory temp;
+  const std::string run = temp.path() + "/run";
+  const auto spike = data::Order(make_job(kJob).seed, 2000).at_stream(100);
+  Life life(run, {fmt::format("data.train.args={{size: 2000, spike: {}}}", spike),
+                  "model.layers=[ linear: { out: 2 } ]",
+                  "optimizer={kind: sgd, lr: 0.01, clip: {norm: 1.0}}"});
+  const auto summary = life.live();
+  std::vector<int64_t> bits;
+  for (const auto& record : records(run)) {
+    if (record.contains("loss")) bits.push_back(record.at("gradient_bits").get<int64_t>());
+  }
+  ASSERT_EQ(bits.size(), 60U);
+  EXPECT_EQ(bits[0], 25);
+  EXPECT_EQ(bits[6], 0);
+  EXPECT_EQ(summary.counters.fewest_gradient_bits, 0);
+  EXPECT_EQ(life.describe(summary).at("fewest_gradient_bits"), 0);
+  const std::string warning = "rounding to fixed point left the largest gradient";
+  EXPECT_THAT(life.shown(), HasSubstr("step 7: " + warning));
+  EXPECT_EQ(life.shown().find(warning), life.shown().rfind(warning));
 }
 
 TEST(Trainer, StoppedAndResumedEqualsUndisturbed) {
@@ -264,6 +292,57 @@ TEST(Trainer, PassesUseEverySampleOnceAndTheLastStepMayBeShort) {
   const auto summary = life.live();
   EXPECT_EQ(summary.counters.samples, 600U);
   EXPECT_EQ(summary.counters.step, 10);  // 9 of 64 and one of 24
+}
+
+// A last step that was short ended the first run. The second continues where the samples of the
+// first ended: none is left out, none is used twice.
+TEST(Trainer, ResumedWithMorePassesItUsesEverySampleOfEveryPass) {
+  const track::TempDirectory temp;
+  const std::string run = temp.path() + "/run";
+  const std::vector<std::string> sets = {"steps=0", "batch=64", "eval.every=1 pass"};
+  const auto with_passes = [&](const char* passes) {
+    auto all = sets;
+    all.emplace_back(passes);
+    return all;
+  };
+  const auto first = Life(run, with_passes("passes=3")).live();
+  ASSERT_EQ(first.counters.step, 10);  // 9 of 64 and one of 24
+  Life again(run, with_passes("passes=5"));
+  const auto end = again.live();
+  EXPECT_EQ(end.counters.samples, 1000U);
+  EXPECT_EQ(end.counters.step, 17);  // then 6 of 64 and one of 16
+
+  // What the order says: the samples at positions 0 to 999 of the stream, cut as above.
+  const data::Order order(again.session().job().seed, 200);
+  uint64_t ledger = 0;
+  for (const auto& [begin, end_of_run] : {std::pair<uint64_t, uint64_t>{0, 600}, {600, 1000}}) {
+    for (uint64_t at = begin; at < end_of_run; at += 64) {
+      for (uint64_t lane = 0; lane < 4; ++lane) {
+        std::vector<uint64_t> used;
+        for (uint64_t i = at + lane * 16; i < std::min(at + lane * 16 + 16, end_of_run); ++i) {
+          used.push_back(order.at_stream(i));
+        }
+        const uint64_t hash = used.empty() ? 0 : hash64(used.data(), used.size() * sizeof(used[0]));
+        ledger = hash64(&hash, sizeof(hash), ledger);
+      }
+    }
+  }
+  EXPECT_EQ(end.counters.ledger, ledger);
+}
+
+// Stopped in the middle of the second part, with the short step behind it.
+TEST(Trainer, AfterAShortStepStoppedAndResumedEqualsUndisturbed) {
+  const track::TempDirectory temp;
+  const std::vector<std::string> three = {"steps=0", "batch=64", "passes=3"};
+  const std::vector<std::string> five = {"steps=0", "batch=64", "passes=5"};
+  (void)Life(temp.path() + "/whole", three).live();
+  const auto whole = Life(temp.path() + "/whole", five).live();
+  (void)Life(temp.path() + "/parts", three).live();
+  for (const int64_t stop : {11, 14}) (void)Life(temp.path() + "/parts", five).stop_at(stop).live();
+  const auto parts = Life(temp.path() + "/parts", five).live();
+  EXPECT_EQ(parts.weights_hash, whole.weights_hash);
+  EXPECT_EQ(parts.counters.ledger, whole.counters.ledger);
+  EXPECT_EQ(records(temp.path() + "/parts"), records(temp.path() + "/whole"));
 }
 
 }  // namespace

@@ -135,6 +135,25 @@ TEST(Workers, LenetWithSgd) { expect_same_bits(kLenet); }
 TEST(Workers, ResnetWithBatchNormAndAugmentation) { expect_same_bits(kResnet); }
 TEST(Workers, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 
+TEST(Workers, StochasticRounding) {
+  const std::vector<std::string> stochastic = {"sync.rounding=stochastic"};
+  for (const char* job : {kLenet, kResnet, kGpt}) expect_same_bits(job, stochastic);
+  EXPECT_NE(train_as(kLenet, stochastic, 1, nullptr), train_as(kLenet, {}, 1, nullptr));
+}
+
+// The weight of a Linear that streams its gradient is used by an embedding too: its gradient is
+// complete only when both have been computed.
+const char* const kTied = R"(
+model: { use: tied }
+data:
+  train: { format: text, path: tinyshakespeare/input.txt, context: 8 }
+batch: 16
+lanes: 8
+steps: 4
+optimizer: { kind: sgd, lr: 0.1, momentum: 0.9 }
+)";
+TEST(Workers, ATiedWeightThatALinearCouldStream) { expect_same_bits(kTied); }
+
 TEST(Workers, NativeSumsDependOnTheWorkers) {
   const std::vector<std::string> native = {"sync.reduction=native"};
   EXPECT_NE(train_together(kLenet, native, 4, Backend::kLocal)[0],
