@@ -16,7 +16,7 @@ constexpr int kDirect = 8;
 // With more members than kDirect the data goes by halving, unless a member's part of it is larger
 // than this. A message costs about as much as so many bytes; the exchange of parts needs
 // 2 (size-1) of them on each member, halving 2 log2(size).
-constexpr size_t kSmallPart = 32 << 10;
+constexpr size_t kSmallPart = 128 << 10;
 // Receives that are under way at a time.
 constexpr size_t kWindow = 4;
 

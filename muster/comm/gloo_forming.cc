@@ -217,6 +217,7 @@ bool GlooMember::connect_wire(Moment deadline) {
   const int peer = unconnected();
   if (failed() || peer == kNobody) return broken(error->first, op, error->second);
   const Verdict verdict = find_origin(peer, op);
+  if (watch_->is_over(verdict.origin)) return broken(verdict.origin, op, error->second);
   const bool pair = verdict.origin == peer && verdict.waits_for_us;
   return fail({.kind = FailureKind::kDeadline,
                .origin = verdict.origin,

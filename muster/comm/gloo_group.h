@@ -1,4 +1,5 @@
-// A group whose members are processes, over TCP, by the system's Gloo.
+// A group whose members are processes: over TCP by the system's Gloo, and through shared memory
+// between those on one host.
 //
 //   MUSTER_TRY(auto device, GlooDevice::open("10.0.0.7"));       // once per process
 //   MUSTER_TRY(auto group, make_gloo_group({.device = device, .rendezvous = &coordinator,
@@ -8,7 +9,8 @@
 // What is ours: the meeting of members (one round trip, rendezvous.h), who lives (peer_watch.h),
 // and the algorithms (gloo_collectives.cc), so that every wait can be woken, names a peer, and
 // costs few messages. Files: gloo_device (the thread that moves bytes), gloo_wire (one group's
-// connections), gloo_forming, gloo_member (failing), gloo_collectives, gloo_exchange.
+// connections), gloo_forming, gloo_member (failing), gloo_collectives,
+// gloo_allreduce, gloo_exchange; shared_plane.
 //
 // Threads: one per device, which is Gloo's and does the reading and most of the writing, and one
 // per group (muster-watch); while a group forms, some more (muster-connect). Descriptors: for each

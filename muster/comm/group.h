@@ -7,7 +7,7 @@
 // nesting. NCCL and MPI will be further classes behind this header.
 //
 //   local_group.h    members are threads of one process; a group of one costs nothing
-//   gloo_group.h     members are processes, over TCP, by Gloo
+//   gloo_group.h     members are processes, over TCP by Gloo and through shared memory
 //
 // Failure. The first failure of any operation, a lost peer or abort() is the failure of the whole
 // group, on every member: operations under way return an error within tens of milliseconds, later
@@ -30,7 +30,7 @@
 // used (Gloo allocates a little for each message).
 //
 // Bits. Integer sums and maxima do not depend on anything. A float sum is the same on all members,
-// and the same in every run with the same size, backend and length; no more is promised.
+// and the same in every run with the same size, backend, length and hosts; no more is promised.
 #pragma once
 
 #include <array>
@@ -131,7 +131,7 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& name(int rank) const { return names_.at(static_cast<size_t>(rank)); }
-  // How members talk, for logs: "one process", "shared memory", "tcp".
+  // How members talk, for logs: "one process", "shared memory", "tcp", "shared memory and tcp".
   virtual std::string_view transport() const = 0;
   // "rank 2 (worker-c@host3)"
   std::string describe(int rank) const;

@@ -233,6 +233,52 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupFailureTest,
                                            Backend::kHosts),
                          [](const auto& info) { return backend_name(info.param); });
 
+// Ranks 0 and 2 are on one host, 1 and 3 on the other.
+TEST(HostsFailureTest, MembersThatDisagreeAreTold) {
+  using Call = std::function<Status(Group&)>;
+  const std::vector<Call> calls = {
+      [](Group& g) {
+        std::vector<int32_t> data(10);
+        return g.allreduce_sum(std::span(data), kPatient);
+      },
+      [](Group& g) {
+        std::vector<int32_t> data(11);
+        return g.allreduce_sum(std::span(data), kPatient);
+      },
+      [](Group& g) {
+        std::vector<int32_t> data(1'000'000);
+        return g.allreduce_sum(std::span(data), kPatient);
+      },
+      [](Group& g) { return g.barrier(kPatient); },
+      [](Group& g) {
+        std::vector<int32_t> data(10);
+        return g.allgather(std::span(data), kPatient);
+      },
+      [](Group& g) {
+        std::vector<int32_t> data(10);
+        return g.broadcast(std::span(data), 1, kPatient);
+      },
+  };
+  for (size_t a = 0; a < calls.size(); ++a) {
+    for (size_t b = 0; b < calls.size(); ++b) {
+      if (a == b) continue;
+      // A whole host, a member that is not its leader, a leader.
+      for (const std::vector<int>& others : {std::vector<int>{1, 3}, {3}, {0}}) {
+        auto groups = make_groups(Backend::kHosts, 4);
+        const auto before = steady_clock::now();
+        on_all(4, [&](int r) {
+          const bool other = std::ranges::find(others, r) != others.end();
+          (void)calls[other ? b : a](*groups[static_cast<size_t>(r)]);
+        });
+        EXPECT_LT(steady_clock::now() - before, kSoon) << a << " " << b << " " << others[0];
+        ASSERT_TRUE(eventually([&] { return groups[2]->failed(); })) << a << " " << b;
+        EXPECT_EQ(groups[2]->failure()->kind, FailureKind::kDisagreement)
+            << a << " " << b << " " << others[0] << groups[2]->failure()->message;
+      }
+    }
+  }
+}
+
 TEST(LocalGroupTest, ARankCanBeTakenOnce) {
   auto hub = LocalHub::create(test_names(2));
   auto first = hub->join(0);

@@ -59,7 +59,7 @@ class TestHosts {
   TestHosts& operator=(const TestHosts&) = delete;
 
   static std::string address(int host) { return fmt::format("10.77.0.{}", host + 1); }
-  // Moves the calling process, which must have one thread, to that host.
+  // Moves the calling thread, and those that it starts later, to that host.
   void enter(int host) const { join(hosts_[static_cast<size_t>(host)]); }
   // From now on, `from` sends nothing to `to`: not even an answer.
   void cut(int from, int to) const {
@@ -114,6 +114,8 @@ class TestHosts {
     return pid;
   }
   static void join(pid_t pid) {
+    // A sanitizer's own thread shares the root folder with this one, which setns() would refuse.
+    MUSTER_CHECK(::unshare(CLONE_FS) == 0, "unshare failed");
     for (const char* kind : {"net", "mnt"}) {
       const int fd = ::open(fmt::format("/proc/{}/ns/{}", pid, kind).c_str(), O_RDONLY | O_CLOEXEC);
       MUSTER_CHECK(fd >= 0 && ::setns(fd, 0) == 0, "cannot enter a test host");

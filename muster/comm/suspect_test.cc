@@ -134,12 +134,19 @@ TEST(SuspectTest, APeerThatOnlyClosedOrAbortedIsNoSuspect) {
       auto group = join(folder, rank, 2);
       if (!group.ok()) return report.finish(group.error().message());
       report.progress = 1;
-      if (rank == 1 && !kill) (*group)->abort("a new roster");
-      if (rank == 1) ::pause();
+      if (rank == 1) {
+        while (report.progress < 2) std::this_thread::sleep_for(milliseconds(1));
+        (*group)->abort("a new roster");
+        ::pause();
+      }
       report.finish(**group, (*group)->barrier({.timeout = kPatience}));
     });
     for (int r = 0; r < 2; ++r) ASSERT_TRUE(p.wait_progress(r, 1));
-    if (kill) p.signal(1, SIGKILL);
+    if (kill) {
+      p.signal(1, SIGKILL);
+    } else {
+      p.report(1).progress = 2;
+    }
     ASSERT_TRUE(p.wait_done(0));
     EXPECT_EQ(p.report(0).origin, 1) << p.report(0).message;
     EXPECT_EQ(p.report(0).suspect, kNobody) << p.report(0).message;
@@ -200,11 +207,11 @@ TEST(UnreachableDeadlineTest, APeerThatCannotBeReachedIsTheSuspectAtTheDeadline)
   const TestHosts hosts(3);
   hosts.cut(2, 1);
   const MeetingFolder folder;
-  // Shorter than an attempt to connect may take.
+  ASSERT_LT(seconds(3), PeerWatch::kDialTime);
   Processes p(3, [&](int rank, Report& report) {
     hosts.enter(rank);
     GroupFailure failure;
-    const auto timeout = rank == 0 ? kPatience : Duration(milliseconds(1500));
+    const auto timeout = rank == 0 ? kPatience : Duration(seconds(3));
     auto group = join(folder, rank, 3, TestHosts::address(rank), timeout, &failure);
     report.set(failure);
     report.finish(group.ok() ? "good" : group.error().message());

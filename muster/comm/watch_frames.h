@@ -49,7 +49,7 @@ std::string encode(const Header& header, std::string_view rest) {
 
 // False if there are fewer bytes than a header has.
 template <typename Header>
-bool decode(std::string_view bytes, Header& header) {
+bool decode(const std::string& bytes, Header& header) {
   if (bytes.size() < sizeof(header)) return false;
   std::memcpy(&header, bytes.data(), sizeof(header));
   return true;

@@ -29,8 +29,8 @@ class WaitingNotice {
       : coordinator_(coordinator), least_(least), console_(console) {}
 
   std::optional<Moment> look(Moment now) {
-    const auto report = coordinator_.status();
-    if (!report.roster.waiting || report.finished) {
+    const auto summary = coordinator_.summary();
+    if (!summary.waiting || summary.ended) {
       since_.reset();
       told_ = false;
       return std::nullopt;
@@ -44,7 +44,7 @@ class WaitingNotice {
     console_.note(
         fmt::format("waiting for workers: {} of at least {} are here; `muster join {}` "
                     "adds one",
-                    report.roster.members.size(), least_, coordinator_.address()));
+                    summary.members, least_, coordinator_.address()));
     return std::nullopt;
   }
 
@@ -56,14 +56,6 @@ class WaitingNotice {
   std::optional<Moment> since_;
   bool told_ = false;
 };
-
-// How many take part that somebody else started (`muster join`).
-size_t strangers(const roster::Coordinator& coordinator, const std::vector<std::string>& ours) {
-  const auto report = coordinator.status();
-  return static_cast<size_t>(std::ranges::count_if(report.workers, [&](const auto& worker) {
-    return std::ranges::find(ours, worker.member.key.id) == ours.end();
-  }));
-}
 
 std::string again(const ReadyRun& ready, const SeveralArguments& several) {
   return several.hosts.empty()
@@ -127,7 +119,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   // may still be busy with the last checkpoint when others have left.
   options.finished = [&] { return run.read_status().state == track::RunState::kFinished; };
   options.can_go_on = [&](size_t slots) {
-    return slots + strangers(*coordinator, ids) >= static_cast<size_t>(ready.job.workers.min);
+    return slots + coordinator->others(ids) >= static_cast<size_t>(ready.job.workers.min);
   };
   options.take_hung = [&] { return hung.take(); };
   options.look = [&](Moment now) { return notice.look(now); };
@@ -135,7 +127,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
   MUSTER_TRY(const auto end, supervisor.run());
   // Those that others started shall not look for this coordinator for ever.
-  if (strangers(*coordinator, ids) > 0) {
+  if (coordinator->others(ids) > 0) {
     coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
   }
   if (end.finished) hint_next(ready, context.console);
