@@ -326,6 +326,79 @@ TEST_F(RegistrarTest, ANewCoordinatorTakesOverWhatTheWorkersHold) {
   EXPECT_EQ(sequence_of(current().number), sequence_of(held.number) + 1);
 }
 
+TEST_F(RegistrarTest, ANumberThatNoCoordinatorIssuedIsRefused) {
+  join("0", 1);
+  form();
+  const RosterNumber before = current().number;
+  Worker& forged = workers_["1"];
+  forged.session = ++sessions_;
+  JoinRequest request;
+  request.key = {"1", 2};
+  request.job = "story";
+  request.fingerprint = "avx512";
+  request.highest = ~RosterNumber{0};
+  registrar_->connected(forged.session);
+  registrar_->join(now_, forged.session, request);
+  deliver();
+  const auto refused = forged.heard<Refused>();
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_THAT(refused[0].reason, HasSubstr("its number is too high"));
+  // In a heartbeat it is not believed either.
+  Heartbeat beat = beat_of(workers_["0"]);
+  beat.known = ~RosterNumber{0};
+  say(workers_["0"], beat);
+  join("2", 3);
+  EXPECT_EQ(sequence_of(current().number), sequence_of(before) + 1);
+  EXPECT_EQ(term_of(current().number), term_of(before));
+}
+
+TEST_F(RegistrarTest, ARosterThatNoCoordinatorIssuedIsNotTakenOver) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  const Roster held = current();
+  options_.fresh = false;
+  const auto refusal = [&](Roster wrong) {
+    start();
+    const auto refused = join("0", 1, wrong).heard<Refused>();
+    EXPECT_EQ(current().number, 0);
+    return refused.empty() ? std::string() : refused[0].reason;
+  };
+  Roster wrong = held;
+  wrong.members[1].lanes = wrong.members[0].lanes;
+  EXPECT_THAT(refusal(wrong), HasSubstr("given out twice"));
+  wrong = held;
+  wrong.members[1].key.id = "0";
+  EXPECT_THAT(refusal(wrong), HasSubstr("double"));
+  wrong = held;
+  wrong.members.erase(wrong.members.begin());
+  EXPECT_THAT(refusal(wrong), HasSubstr("the worker is not in it"));
+  wrong = held;
+  wrong.job = "another";
+  EXPECT_THAT(refusal(wrong), HasSubstr("another job"));
+  EXPECT_EQ(refusal(held), "") << "the roster itself is fine";
+}
+
+// The wall clock was set back: the new coordinator's term is below that of the one before, which
+// may have issued further numbers that only a silent worker knows.
+TEST_F(RegistrarTest, AClockThatWasSetBackLeadsToNoNumberTwice) {
+  join("0", 1);
+  join("1", 2);
+  form();
+  const Roster held = current();
+  drop("1");
+  const Roster unheard = current();  // worker 0 does not get it
+  options_.term = 3;
+  options_.nonce = 77;
+  options_.fresh = false;
+  start();
+  join("0", 1, held);
+  now_ += options_.grace;
+  say(workers_["0"], beat_of(workers_["0"]));
+  EXPECT_GT(current().number, unheard.number);
+  EXPECT_GT(term_of(current().number), term_of(unheard.number));
+}
+
 TEST_F(RegistrarTest, TheNewestRosterThatSomebodyHoldsCounts) {
   join("0", 1);
   join("1", 2);

@@ -1,7 +1,10 @@
 #include "muster/roster/status.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "muster/roster/registrar.h"
 
@@ -9,11 +12,12 @@ namespace muster::roster {
 
 namespace {
 
-std::string standing_of(Moment now, const WorkerState& worker, const Registrar& registrar) {
+std::string standing_of(Moment now, const WorkerState& worker, const Registrar& registrar,
+                        bool member) {
   const State& state = registrar.state();
   const Options& options = registrar.options();
-  if (state.current.has(worker.key())) return worker.beat.leaving ? "leaving" : "member";
   if (worker.beat.leaving) return "leaving";
+  if (member) return "member";
   const auto bar = state.bars.find(worker.key().id);
   if (bar != state.bars.end() && now < bar->second.until) return "barred";
   const auto members = static_cast<int32_t>(state.current.members.size());
@@ -36,27 +40,39 @@ StatusReport status_of(Moment now, const Registrar& registrar) {
   report.finished = state.ended && state.ended->finished;
   if (state.ended) report.ended = state.ended->reason;
   report.up = now - state.started;
+  // By rank, found once: with a thousand workers, looking through the members for each of them
+  // takes longer than all the rest.
+  std::unordered_map<std::string_view, size_t> ranks;
+  for (size_t rank = 0; rank < state.current.members.size(); ++rank) {
+    ranks.emplace(state.current.members[rank].key.id, rank);
+  }
+  std::vector<std::pair<size_t, size_t>> order;  // rank, place in report.workers
   for (const auto& [id, worker] : state.workers) {
     WorkerStatus status;
-    if (const Member* member = state.current.find(worker.key())) {
-      status.member = *member;
+    const auto rank = ranks.find(id);
+    const bool member =
+        rank != ranks.end() && state.current.members[rank->second].key == worker.key();
+    order.emplace_back(member ? rank->second : state.current.members.size(), order.size());
+    if (member) {
+      status.member = state.current.members[rank->second];
     } else {
       status.member.key = worker.key();
       status.member.host = worker.join.host;
       status.member.slots = worker.join.slots;
     }
-    status.standing = standing_of(now, worker, registrar);
+    status.standing = standing_of(now, worker, registrar, member);
     status.beat = worker.beat;
     status.lane_seconds = worker.lane_seconds;
     status.heard_ago = now - worker.heard;
     status.process = worker.join.process;
     report.workers.push_back(std::move(status));
   }
-  std::ranges::sort(report.workers, {}, [&](const WorkerStatus& status) {
-    const int rank = state.current.rank_of(status.member.key);
-    const int place = rank < 0 ? static_cast<int>(state.current.members.size()) : rank;
-    return std::pair(place, status.member.key.id);
-  });
+  // The workers are in the order of their ids: those that are no members stay so.
+  std::ranges::sort(order);
+  std::vector<WorkerStatus> sorted;
+  sorted.reserve(order.size());
+  for (const auto& [rank, place] : order) sorted.push_back(std::move(report.workers[place]));
+  report.workers = std::move(sorted);
   for (const Event& event : registrar.events()) {
     report.events.push_back({now - event.when, event.roster, event.text});
   }
