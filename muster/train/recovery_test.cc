@@ -37,8 +37,11 @@ struct Worker {
   std::optional<Recovery::Outcome> outcome;
 
   Status enter(comm::Group& group) {
-    MUSTER_TRY(outcome,
-               recovery.run(group, 0, [&](uint64_t) { return session->reset(); }, kOptions));
+    const auto restore = [&](uint64_t) -> Result<bool> {
+      MUSTER_RETURN_IF_ERROR(session->reset());
+      return true;
+    };
+    MUSTER_TRY(outcome, recovery.run(group, 0, restore, kOptions));
     std::vector<std::vector<int>> lanes(static_cast<size_t>(group.size()));
     for (size_t lane = 0; lane < kLanes; ++lane) {
       lanes[lane % lanes.size()].push_back(static_cast<int>(lane));
