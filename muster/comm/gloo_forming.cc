@@ -20,6 +20,11 @@ namespace {
 // connect for this long: both members of a pair that cannot connect are to name each other.
 constexpr auto kTriedForLong = std::chrono::seconds(2);
 
+// A member that notices the deadline later than this, or that began to connect just before it, was
+// stopped or starved; before it says anything about its peers it tries for so long.
+constexpr auto kOnTime = std::chrono::milliseconds(50);
+constexpr auto kCatchUp = std::chrono::seconds(1);
+
 // Peers that one thread connects to one after the other, and threads at most. Connecting one takes
 // a round trip and a tick of Gloo's loop, unless a packet is lost, which costs a second.
 constexpr int kPeersPerThread = 8;
@@ -158,6 +163,10 @@ int GlooMember::unconnected() const {
 
 bool GlooMember::connect_watch(Moment deadline) {
   if (watch_->wait_all(deadline)) return true;
+  // A process that was itself stopped until the deadline knows nothing of its peers yet.
+  const Moment now = std::chrono::steady_clock::now();
+  const bool stopped = now - deadline > kOnTime || now - connecting_since_.load() < kCatchUp;
+  if (stopped && watch_->wait_all(now + kCatchUp)) return true;
   if (failed()) return false;
   const auto missing = watch_->missing();
   const size_t count = missing.unreached.size() + missing.silent.size();

@@ -49,6 +49,7 @@ struct GlooGroupOptions {
   // TCP. The bits of integer sums and maxima are the same.
   bool shared_memory = true;
   // Members with the same value are on one host. Empty: what host_id() says; else, for tests.
+  // NOLINTNEXTLINE(readability-redundant-member-init): without it GCC wants it named everywhere
   std::string host = {};
   Allreduce allreduce = Allreduce::kBest;
   // Ends the forming early, from any thread. Later, the group's abort() does.

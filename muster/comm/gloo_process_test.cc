@@ -312,7 +312,8 @@ void expect_death_is_noticed(int size, int victim) {
     ASSERT_TRUE(p.wait_done(r)) << r;
     EXPECT_LT(since(p.report(r), began), kSoon) << r;
     EXPECT_THAT(std::string(p.report(r).message), HasSubstr("cannot form a group")) << r;
-    EXPECT_EQ(p.report(r).suspect, kNobody) << r;  // it died, and its machine said so
+    // It died, and its machine said so; on a slow one some may have waited for it for long enough.
+    EXPECT_TRUE(p.report(r).suspect == kNobody || p.report(r).suspect == victim) << r;
     named |= std::string(p.report(r).message).find(fmt::format("rank {} (worker-", victim)) !=
              std::string::npos;
   }
@@ -363,6 +364,7 @@ TEST_P(GlooFormingTest, APeerThatStopsBeforeItConnectsIsNamedAtTheDeadline) {
   p.signal(victim, SIGCONT);
   ASSERT_TRUE(p.wait_done(victim));
   EXPECT_THAT(p.report(victim).message, HasSubstr("cannot form a group"));
+  EXPECT_EQ(p.report(victim).suspect, kNobody) << p.report(victim).message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooFormingTest, ::testing::Values(2, 4));

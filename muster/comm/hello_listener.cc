@@ -42,7 +42,9 @@ std::vector<HelloListener::Guest> HelloListener::handle(std::span<const pollfd> 
     Stranger& s = strangers_[i];
     HelloHeader hello;
     HelloState state = HelloState::kIncomplete;
-    if (i + 1 < polled.size() && polled[i + 1].revents != 0) {
+    const bool ready = i + 1 < polled.size() && polled[i + 1].revents != 0;
+    // If this process was stopped meanwhile, a hello may have arrived in time and not been read.
+    if (ready || now >= s.expires) {
       state = read_hello(s.fd, s.heard, hello, valid);
     }
     if (state == HelloState::kComplete) {

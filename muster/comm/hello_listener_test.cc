@@ -61,7 +61,7 @@ class HelloListenerTest : public ::testing::Test {
   }
 
   HelloListener listener_;
-  Moment now_{};
+  Moment now_;
 };
 
 TEST_F(HelloListenerTest, AMemberIsLetInAndWhatFollowsItsHelloIsNotRead) {
@@ -139,6 +139,7 @@ TEST_F(HelloListenerTest, WithoutDescriptorsItPausesAndAcceptsLater) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     const Fd member = connect(hello(1, kToken, "at last"));
+    MUSTER_CHECK(bool(member), "connect");
     std::vector<Fd> taken;
     const rlimit limit{64, 64};
     MUSTER_CHECK(::setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");

@@ -51,6 +51,12 @@ Result<Where> parse_where(const std::string& text) {
   return where;
 }
 
+// Whether an attempt to connect has come to its end, good or bad.
+bool answered(const Fd& fd) {
+  pollfd one{fd.get(), POLLOUT, 0};
+  return fd && ::poll(&one, 1, 0) > 0;
+}
+
 // Errors that are this process's own, and may pass.
 bool short_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
@@ -310,7 +316,8 @@ void PeerWatch::dial_due(Moment now) {
     for (int r = 0; r < size_; ++r) {
       Peer& p = peer(r);
       if (p.over) continue;
-      if (p.give_up && now >= *p.give_up) failed.emplace_back(r, p.dial_error);
+      // If this process was stopped meanwhile, the answer may be there and not yet have been read.
+      if (p.give_up && now >= *p.give_up && !answered(p.fd)) failed.emplace_back(r, p.dial_error);
       if (!p.dial_due || now < *p.dial_due) continue;
       p.dial_due.reset();
       if (!p.give_up) p.give_up = now + kDialTime;
