@@ -177,10 +177,10 @@ def play_verify(player):
 
 # What can be recorded: how it is played, how wide, and what the picture shows, for those who cannot see it.
 SCENES = {
-    "run": (play_run, COLUMNS, "A run is killed and resumed; the same job is run undisturbed on one thread; the weights are "
-                               "equal, bit for bit"),
-    "verify": (play_verify, WIDE, "muster verify trains a job undisturbed, then on four workers that it kills, stops, sends "
-                                  "away and adds to; weights, ledger and metrics are equal, bit for bit"),
+    "run": (play_run, COLUMNS, "A run is killed and resumed; the same job is run without faults on one thread; the weights "
+                               "are equal, bit for bit"),
+    "verify": (play_verify, WIDE, "muster verify trains a job without faults, then on four workers while it kills, "
+                                  "suspends, removes and adds workers; weights, ledger and metrics are equal, bit for bit"),
 }
 
 

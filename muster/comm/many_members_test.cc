@@ -1,4 +1,5 @@
 // Groups of many members.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -63,11 +64,15 @@ TEST_P(ManyMembersTest, SixtyFourFormAGroupAndAddUp) {
   for (int r = 0; r < kSize; ++r) ASSERT_TRUE(p.wait_progress(r, 1)) << r;
   const int64_t began = steady_clock::now().time_since_epoch().count();
   for (int r = 0; r < kSize; ++r) p.report(r).progress = 2;
+  Duration longest{0};
   for (int r = 0; r < kSize; ++r) {
     ASSERT_TRUE(p.wait_done(r)) << r;
     ASSERT_STREQ(p.report(r).message, "good") << r;
-    EXPECT_LT(Duration(p.report(r).ended_ns - began), seconds(5)) << r;
+    longest = std::max(longest, Duration(p.report(r).ended_ns - began));
   }
+  // A second on two idle cores; other tests may be running beside 64 processes.
+  RecordProperty("formed_ms", std::to_string(longest / milliseconds(1)));
+  EXPECT_LT(longest, seconds(20));
 }
 
 TEST_P(ManyMembersTest, AKilledMemberOfSixtyFourIsNoticedByAll) {
@@ -101,7 +106,7 @@ TEST_P(ManyMembersTest, AKilledMemberOfSixtyFourIsNoticedByAll) {
     ASSERT_TRUE(p.wait_done(r)) << r;
     EXPECT_EQ(p.report(r).origin, kVictim) << r << p.report(r).message;
     EXPECT_EQ(p.report(r).suspect, kNobody) << r << p.report(r).message;
-    EXPECT_LT(Duration(p.report(r).ended_ns - killed), seconds(5)) << r;
+    EXPECT_LT(Duration(p.report(r).ended_ns - killed), seconds(20)) << r;
   }
 }
 
