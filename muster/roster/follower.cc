@@ -106,6 +106,7 @@ void Follower::received(Moment now, const ToWorker& message) {
 
 void Follower::take(Moment now, const Welcome& message) {
   welcome_ = true;
+  reason_.clear();
   backoff_ = options_.least_backoff;
   if (message.heartbeat > Duration{0}) interval_ = message.heartbeat;
   send_heartbeat(now);
@@ -115,11 +116,11 @@ void Follower::take(Moment now, const Welcome& message) {
 void Follower::take(Moment now, const Refused& message) {
   reason_ = message.reason;
   hang_up();
+  // A group that trains is not given up for it: the coordinator that answers may be another job's.
   if (message.retry) {
     reconnect_later(now);
   } else {
     standing_ = Standing::kRefused;
-    order_abort("the coordinator refused this worker: " + message.reason);
   }
 }
 
@@ -229,7 +230,8 @@ Instruction Follower::next(Moment now) {
     case Standing::kUp:
       break;
   }
-  if (!welcome_ && now - alone_since_ > options_.orphaned) return {Kind::kOrphaned, nullptr, ""};
+  if (!welcome_ && now - alone_since_ > options_.orphaned)
+    return {Kind::kOrphaned, nullptr, reason_};
   if (!newest_->has(key_)) {
     if (beat_.leaving) return depart(now);
     if (newest_->number == 0) return {};

@@ -97,8 +97,9 @@ struct Instruction {
     kOrphaned,  // there has been no coordinator for too long
   };
   Kind kind = Kind::kWait;
-  RosterPtr roster;    // kForm
-  std::string reason;  // kRejoined, kFinished, kStopped, kRefused
+  RosterPtr roster;  // kForm
+  // kRejoined, kFinished, kStopped, kRefused; kOrphaned: why it was refused last, if it was.
+  std::string reason;
 };
 
 class Follower {

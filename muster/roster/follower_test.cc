@@ -284,14 +284,22 @@ TEST_F(FollowerTest, AReleaseThatComesEarlyStillLetsItSayThatItLeft) {
   EXPECT_EQ(beats[0].activity, Activity::kLeft);
 }
 
-TEST_F(FollowerTest, AStoppedJobAbortsTheGroupAFinishedOneDoesNot) {
+TEST_F(FollowerTest, AFinishedJobDoesNotAbortTheGroup) {
   connect();
   enter(roster(1));
   follower_.received(now_, Ended{true, "done"});
   EXPECT_THAT(take<Abort>(), IsEmpty());
-  Follower other(options(), now_);
   follower_.failed(now_, 1, "", "");
   EXPECT_EQ(follower_.next(now_).kind, Kind::kFinished);
+}
+
+TEST_F(FollowerTest, AStoppedJobAbortsTheGroup) {
+  connect();
+  enter(roster(1));
+  follower_.received(now_, Ended{false, "interrupted"});
+  EXPECT_THAT(take<Abort>(), SizeIs(1));
+  follower_.failed(now_, 1, "", "aborted");
+  EXPECT_EQ(follower_.next(now_).kind, Kind::kStopped);
 }
 
 TEST_F(FollowerTest, AWorkerWithoutACoordinatorGivesUpOnlyWithoutAGroup) {
@@ -304,6 +312,31 @@ TEST_F(FollowerTest, AWorkerWithoutACoordinatorGivesUpOnlyWithoutAGroup) {
   EXPECT_EQ(follower_.next(now_).kind, Kind::kWait) << "from now on it looks for one";
   pass(61s);
   EXPECT_EQ(follower_.next(now_).kind, Kind::kOrphaned);
+}
+
+TEST_F(FollowerTest, ARefusalDoesNotEndAGroupThatTrains) {
+  connect();
+  enter(roster(1));
+  follower_.disconnected(now_);
+  pass(1s);
+  follower_.connected(now_);
+  follower_.received(now_, Refused{"this is the coordinator of another job", false});
+  EXPECT_THAT(take<Abort>(), IsEmpty());
+  EXPECT_FALSE(follower_.committed(now_, 1, 0.1, 0));
+  follower_.failed(now_, 1, "", "the group failed");
+  EXPECT_EQ(follower_.next(now_).kind, Kind::kRefused);
+}
+
+TEST_F(FollowerTest, AWorkerWhoseIdIsTakenGivesUpAndSaysWhy) {
+  for (int i = 0; i < 130; ++i) {
+    follower_.tick(now_);
+    follower_.connected(now_);
+    follower_.received(now_, Refused{"another process is worker a", true});
+    now_ += 600ms;
+  }
+  const Instruction told = follower_.next(now_);
+  EXPECT_EQ(told.kind, Kind::kOrphaned);
+  EXPECT_EQ(told.reason, "another process is worker a");
 }
 
 TEST_F(FollowerTest, ADamagedDifferenceIsNotUsed) {

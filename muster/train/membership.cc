@@ -145,9 +145,11 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
                      next.reason);
       case Instruction::Kind::kOrphaned:
         return Error(ErrorKind::kMachine,
-                     "the coordinator ({}) has not answered for {:.0f} s, and without it this "
-                     "worker cannot join the others",
-                     fmt::join(options_.coordinators, ", "), seconds(options_.orphaned));
+                     "the coordinator ({}) has not {} for {:.0f} s, and without it this worker "
+                     "cannot join the others{}",
+                     fmt::join(options_.coordinators, ", "),
+                     next.reason.empty() ? "answered" : "accepted this worker",
+                     seconds(options_.orphaned), next.reason.empty() ? "" : ": " + next.reason);
     }
   }
 }
