@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <random>
 #include <unordered_map>
 #include <utility>
 
@@ -262,7 +263,10 @@ class Coordinator::Server final : public wire::Desk {
       }
       found->second->send(std::move(message), out.close);
     }
-    for (Gone& one : registrar_.take_gone()) gone_.push_back(std::move(one));
+    for (Gone& one : registrar_.take_gone()) {
+      one.when = clock_.now();
+      gone_.push_back(std::move(one));
+    }
     for (Event& event : registrar_.take_new_events()) {
       if (events_.size() < CoordinatorOptions::kMostEvents) events_.push_back(std::move(event));
     }
@@ -331,6 +335,7 @@ Coordinator::~Coordinator() = default;
 Result<std::unique_ptr<Coordinator>> Coordinator::start(CoordinatorOptions options,
                                                         const Clock& clock) {
   MUSTER_RETURN_IF_ERROR(options.roster.validate());
+  if (options.roster.nonce == 0) options.roster.nonce = std::random_device{}();
   auto server = std::make_unique<Server>(std::move(options), clock);
   MUSTER_RETURN_IF_ERROR(server->start());
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(server)));

@@ -12,6 +12,9 @@ namespace muster::roster {
 
 namespace {
 
+// Longer than a worker takes at most to connect to all members (train/membership.h).
+constexpr Duration kConnecting = std::chrono::seconds(12);
+
 // One decision in the making. Reads the state, writes only `result_`.
 class Deciding {
  public:
@@ -65,15 +68,24 @@ class Deciding {
     for (const Member& member : state_.current.members) {
       const WorkerState* found = worker(member.key);
       by_rank_.push_back(found);
-      if (!found) continue;
-      members_.push_back(found);
-      if (found->beat.group == 0) continue;
-      auto& since = groups_[found->beat.group].waiting_since;
-      if (waits_for_peers(found->beat.activity)) {
-        since = since ? std::min(*since, found->progressed) : found->progressed;
-      }
+      if (found) members_.push_back(found);
     }
     std::ranges::sort(members_);
+    takes_part_ = members_;
+    // Until their last step boundary the others wait for those who leave, too.
+    for (const WorkerKey& key : state_.current.leaving) {
+      const WorkerState* found = worker(key);
+      if (found && found->beat.activity != Activity::kLeft) takes_part_.push_back(found);
+    }
+    std::ranges::sort(takes_part_);
+    for (const WorkerState* one : takes_part_) {
+      if (one->beat.group == 0) continue;
+      GroupView& group = groups_[one->beat.group];
+      ++group.size;
+      auto& since = group.waiting_since;
+      if (!waits_for_peers(one->beat.activity)) continue;
+      since = since ? std::min(*since, one->progressed) : one->progressed;
+    }
   }
   bool is_member(const WorkerState& worker) const {
     return std::ranges::binary_search(members_, &worker);
@@ -109,7 +121,9 @@ class Deciding {
   // Alive, but its own work makes no progress while others wait for it.
   std::optional<std::string> why_overdue(const WorkerState& worker) {
     const Duration timeout = options_.hang_timeout;
-    if (timeout <= Duration{0} || state_.current.waiting || !is_member(worker)) return std::nullopt;
+    if (timeout <= Duration{0} || !std::ranges::binary_search(takes_part_, &worker)) {
+      return std::nullopt;
+    }
     if (!reached(worker.progressed + timeout)) return std::nullopt;
     auto since = awaited_in_group(worker);
     if (const auto outside = awaited_outside(worker); outside && (!since || *outside < *since)) {
@@ -129,17 +143,23 @@ class Deciding {
   // that waits itself is not judged here (judge_standstill).
   std::optional<Moment> awaited_in_group(const WorkerState& worker) const {
     if (worker.beat.group == 0) return std::nullopt;
-    // No peer waits for the only member, but the job does.
-    if (members_.size() == 1) return worker.progressed + 2 * options_.hang_timeout;
-    if (waits_for_peers(worker.beat.activity)) return std::nullopt;
-    const auto& waiting_since = groups_.at(worker.beat.group).waiting_since;
-    if (!waiting_since) return std::nullopt;
-    return std::max(worker.progressed, *waiting_since);
+    const GroupView& group = groups_.at(worker.beat.group);
+    // No peer waits for one that is alone, but the job does, or its launcher.
+    if (group.size == 1) return worker.progressed + 2 * options_.hang_timeout;
+    // If all are busy with their own work, it may be the storage that they all read from: they go
+    // on when that does.
+    if (!group.waiting_since || waits_for_peers(worker.beat.activity)) return std::nullopt;
+    return std::max(worker.progressed, *group.waiting_since);
   }
 
   // Not in the present roster's group yet: since when others wait for it there.
   std::optional<Moment> awaited_outside(const WorkerState& worker) const {
-    if (in_current_group(worker)) return std::nullopt;
+    // One that leaves, or waits for more workers to come, forms no group; one that does not have
+    // the roster yet cannot.
+    if (in_current_group(worker) || state_.current.waiting || !is_member(worker) ||
+        worker.beat.known < state_.current.number) {
+      return std::nullopt;
+    }
     Moment since = std::max(worker.progressed, state_.awaited.value_or(state_.issued));
     // Still in a group before this one, until its next step boundary: it waits there for a peer,
     // and that one is judged.
@@ -148,7 +168,10 @@ class Deciding {
       return std::nullopt;
     }
     if (waits_for_addresses(worker)) return std::nullopt;
-    if (worker.offered == state_.current.number) since = std::max(since, *state_.exchanged);
+    // Connecting has a time limit of its own.
+    if (worker.offered == state_.current.number) {
+      since = std::max(since, *state_.exchanged + kConnecting);
+    }
     // Whatever came before this roster, it has had time to follow it.
     const Duration least = std::max(options_.hang_timeout / 4, options_.lease / 2);
     return std::max(since, state_.issued + least - options_.hang_timeout);
@@ -236,10 +259,10 @@ class Deciding {
   // member that hangs does not come to it, and is removed hang_timeout after the standstill began.
   void judge_standstill() {
     const Duration timeout = options_.hang_timeout;
-    if (timeout <= Duration{0} || lost_ || state_.current.waiting || members_.size() < 2) return;
+    if (timeout <= Duration{0} || lost_ || takes_part_.size() < 2) return;
     Moment last{};
     bool all_wait = members_.size() == state_.current.members.size();
-    for (const WorkerState* member : members_) {
+    for (const WorkerState* member : takes_part_) {
       last = std::max(last, member->progressed);
       all_wait &= member->beat.group != 0 ? waits_for_peers(member->beat.activity)
                                           : waits_for_addresses(*member);
@@ -431,9 +454,11 @@ class Deciding {
   const Options& options_;
   Decision result_;
   std::vector<std::string> why_;
-  std::vector<const WorkerState*> by_rank_;  // members of the present roster; null: not known
-  std::vector<const WorkerState*> members_;  // those that are known; sorted
+  std::vector<const WorkerState*> by_rank_;     // members of the present roster; null: not known
+  std::vector<const WorkerState*> members_;     // those that are known; sorted
+  std::vector<const WorkerState*> takes_part_;  // and those who leave and have not left; sorted
   struct GroupView {
+    int size = 0;                         // of those who take part
     std::optional<Moment> waiting_since;  // the first of its members that waits for peers
   };
   std::map<RosterNumber, GroupView> groups_;  // that members are in

@@ -194,6 +194,40 @@ TEST_F(DecideTest, RetriesDoNotRestartTheClockOfAMemberThatHangs) {
   EXPECT_LE(now_ - began, options_.hang_timeout + 1s);
 }
 
+// One that is told to leave hangs before its last step boundary.
+TEST_F(DecideTest, OneThatHangsWhileItLeavesIsRemovedNotTheOneThatWaitsForIt) {
+  options_.hang_timeout = 10s;
+  running(2);
+  at("1").beat.leaving = true;
+  ASSERT_TRUE(decided().roster);
+  EXPECT_THAT(in(), ElementsAre("0"));
+  at("0").beat.activity = Activity::kWaiting;
+  for (int i = 0; i < 12 && state_.workers.contains("1"); ++i) {
+    pass(1s);
+    beat();
+    decided();
+  }
+  EXPECT_FALSE(state_.workers.contains("1"));
+  EXPECT_THAT(in(), ElementsAre("0"));
+}
+
+// Too few are left, so nobody trains; but one that hangs in the group before is still noticed.
+TEST_F(DecideTest, OneThatHangsIsRemovedAlsoWhileTheJobWaitsForWorkers) {
+  options_.hang_timeout = 10s;
+  options_.min_workers = 2;
+  running(2);
+  at("1").beat.leaving = true;
+  ASSERT_TRUE(decided().roster);
+  ASSERT_TRUE(state_.current.waiting);
+  at("1").beat.activity = Activity::kWaiting;
+  for (int i = 0; i < 12 && state_.workers.contains("0"); ++i) {
+    pass(1s);
+    beat();
+    decided();
+  }
+  EXPECT_FALSE(state_.workers.contains("0"));
+}
+
 // The story of a planned change during a hang: nobody but the one that hangs is removed.
 TEST_F(DecideTest, WhoWaitsInTheOldGroupForOneThatHangsIsNotRemovedWithIt) {
   options_.hang_timeout = 10s;

@@ -35,7 +35,9 @@ class DecideTest : public testing::Test {
   // All that live send a heartbeat.
   void beat() {
     for (auto& [id, worker] : state_.workers) {
-      if (!asleep_.contains(id)) worker.heard = now_;
+      if (asleep_.contains(id)) continue;
+      worker.heard = now_;
+      if (state_.current.has(worker.key())) worker.beat.known = state_.current.number;
     }
   }
   // The members form the group of the present roster.

@@ -76,6 +76,7 @@ void Follower::tick(Moment now) {
     roster_due_.reset();
     report_broken(now, past_, "", "a commit announced a newer roster, which did not arrive");
   }
+  if (orphaned_at() && now >= *orphaned_at()) order_abort("there is no coordinator");
   if (exit_at_ && now >= *exit_at_) {
     exit_at_.reset();
     if (beat_.progress == exit_progress_) {
@@ -96,7 +97,15 @@ std::optional<Moment> Follower::wake() const {
   if (welcome_) consider(next_beat_);
   consider(roster_due_);
   consider(exit_at_);
+  if (!abort_ordered_) consider(orphaned_at());
   return result;
+}
+
+// When a worker that waits for the addresses of the others gives up: a coordinator would have
+// replaced the roster if one of them did not come.
+std::optional<Moment> Follower::orphaned_at() const {
+  if (phase_ != Phase::kForming || welcome_) return std::nullopt;
+  return alone_since_ + options_.orphaned;
 }
 
 void Follower::received(Moment now, const ToWorker& message) {
@@ -116,12 +125,14 @@ void Follower::take(Moment now, const Welcome& message) {
 void Follower::take(Moment now, const Refused& message) {
   reason_ = message.reason;
   hang_up();
-  // A group that trains is not given up for it: the coordinator that answers may be another job's.
-  if (message.retry) {
+  // A group that trains is not given up for it: the coordinator that answers may be another job's,
+  // and this job's may be back soon.
+  if (message.retry || phase_ == Phase::kInGroup) {
     reconnect_later(now);
-  } else {
-    standing_ = Standing::kRefused;
+    return;
   }
+  standing_ = Standing::kRefused;
+  order_abort("the coordinator refused this worker: " + message.reason);
 }
 
 void Follower::take(Moment now, const Removed& message) {
@@ -171,7 +182,9 @@ void Follower::take(Moment now, const RosterDiff& message) {
 
 void Follower::take(Moment /*now*/, const Addresses& message) {
   if (phase_ != Phase::kForming || message.roster != group_->number || !blob_) return;
-  if (message.blobs) {
+  if (message.blobs && message.blobs->size() != group_->members.size()) {
+    act(Abort{group_->number, "the coordinator sent the addresses of another group"});
+  } else if (message.blobs) {
     blob_.reset();
     act(AddressesReady{message.roster, message.blobs});
   } else if (message.superseded) {
@@ -190,8 +203,12 @@ void Follower::take(Moment /*now*/, const Ended& message) {
   reason_ = message.reason;
   roster_due_.reset();
   hang_up();
-  // After a finished job the members of the last group part by themselves.
-  if (!job_finished_) order_abort("the job was stopped: " + reason_);
+  if (!job_finished_) {
+    order_abort("the job was stopped: " + reason_);
+  } else if (phase_ == Phase::kForming) {
+    // Only the members of the last group part by themselves.
+    order_abort("the job is finished: " + reason_);
+  }
 }
 
 void Follower::order_abort(const std::string& reason) {
@@ -230,7 +247,7 @@ Instruction Follower::next(Moment now) {
     case Standing::kUp:
       break;
   }
-  if (!welcome_ && now - alone_since_ > options_.orphaned)
+  if (!welcome_ && now - alone_since_ >= options_.orphaned)
     return {Kind::kOrphaned, nullptr, reason_};
   if (!newest_->has(key_)) {
     if (beat_.leaving) return depart(now);
@@ -301,9 +318,9 @@ void Follower::formed(Moment now, RosterNumber roster) {
 
 void Follower::close_group(Moment now) {
   past_ = std::max(past_, group_->number);
+  if (phase_ == Phase::kInGroup) alone_since_ = std::max(alone_since_, now);
   phase_ = Phase::kNoGroup;
   blob_.reset();
-  alone_since_ = std::max(alone_since_, now);
   beat_.group = 0;
   beat_.activity = Activity::kIdle;
   ++beat_.progress;

@@ -170,6 +170,7 @@ class Follower {
   void hang_up();
   void reconnect_later(Moment now);
   void order_abort(const std::string& reason);
+  std::optional<Moment> orphaned_at() const;
   void close_group(Moment now);
   Instruction rejoin(Moment now, const std::string& why);
   Instruction depart(Moment now);

@@ -323,8 +323,56 @@ TEST_F(FollowerTest, ARefusalDoesNotEndAGroupThatTrains) {
   follower_.received(now_, Refused{"this is the coordinator of another job", false});
   EXPECT_THAT(take<Abort>(), IsEmpty());
   EXPECT_FALSE(follower_.committed(now_, 1, 0.1, 0));
+  pass(1s);
+  EXPECT_THAT(take<Connect>(), SizeIs(1)) << "its own coordinator may be back";
   follower_.failed(now_, 1, "", "the group failed");
+  EXPECT_EQ(follower_.next(now_).kind, Kind::kWait);
+  follower_.connected(now_);
+  follower_.received(now_, Refused{"this is the coordinator of another job", false});
   EXPECT_EQ(follower_.next(now_).kind, Kind::kRefused);
+}
+
+// A worker that waits for the addresses of the others must not wait for ever.
+class FormingFollowerTest : public FollowerTest {
+ protected:
+  void SetUp() override {
+    connect();
+    receive(roster(1));
+    ASSERT_EQ(follower_.next(now_).kind, Kind::kForm);
+    follower_.offer(now_, 1, "address");
+  }
+  Kind told_after_abort() {
+    EXPECT_THAT(take<Abort>(), SizeIs(1));
+    follower_.failed(now_, 1, "", "aborted");
+    return follower_.next(now_).kind;
+  }
+};
+
+TEST_F(FormingFollowerTest, EndsWhenTheJobIsFinished) {
+  follower_.received(now_, Ended{true, "done"});
+  EXPECT_EQ(told_after_abort(), Kind::kFinished);
+}
+
+TEST_F(FormingFollowerTest, EndsWhenItIsRefused) {
+  follower_.disconnected(now_);
+  pass(1s);
+  follower_.connected(now_);
+  follower_.received(now_, Refused{"this is the coordinator of another job", false});
+  EXPECT_EQ(told_after_abort(), Kind::kRefused);
+}
+
+TEST_F(FormingFollowerTest, EndsWhenThereIsNoCoordinatorForLong) {
+  follower_.disconnected(now_);
+  pass(59s);
+  EXPECT_THAT(take<Abort>(), IsEmpty());
+  pass(2s);
+  EXPECT_EQ(told_after_abort(), Kind::kOrphaned);
+}
+
+TEST_F(FormingFollowerTest, TakesOnlyTheAddressesOfAllMembers) {
+  const auto few = std::make_shared<const std::vector<std::string>>(1, "x");
+  follower_.received(now_, Addresses{1, few, "", false});
+  EXPECT_THAT(take<AddressesReady>(), IsEmpty());
 }
 
 TEST_F(FollowerTest, AWorkerWhoseIdIsTakenGivesUpAndSaysWhy) {

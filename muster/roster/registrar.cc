@@ -10,13 +10,21 @@ namespace muster::roster {
 
 namespace {
 
+constexpr size_t kLongestName = 256;      // bytes, of what a worker calls itself or a peer
+constexpr size_t kLongestTrouble = 1000;  // and of what it says went wrong
+
+std::string shortened(const std::string& text, size_t most) {
+  return text.size() <= most ? text : text.substr(0, most) + "...";
+}
+
 bool leaves(const Roster& roster, const WorkerKey& key) {
   return std::ranges::find(roster.leaving, key) != roster.leaving.end();
 }
 
 }  // namespace
 
-Registrar::Registrar(Options options, Moment now) : options_(std::move(options)) {
+Registrar::Registrar(Options options, Moment now)
+    : options_(std::move(options)), first_term_(options_.term) {
   state_.started = now;
   state_.issued = now;
   state_.rebalanced = now;
@@ -36,6 +44,9 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
   }
   if (request.key.id.empty() || request.slots < 1) {
     return Refused{"a worker needs an id and at least one slot", false};
+  }
+  for (const std::string* text : {&request.key.id, &request.host, &request.fingerprint}) {
+    if (text->size() > kLongestName) return Refused{"a name has more than 256 bytes", false};
   }
   if (!options_.tolerant && !options_.fingerprint.empty() &&
       request.fingerprint != options_.fingerprint) {
@@ -64,7 +75,7 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
 // numbers.
 bool Registrar::plausible(RosterNumber number) const {
   constexpr uint64_t kYears = uint64_t{1} << 36;  // about two, in milliseconds
-  return term_of(number) <= options_.term + kYears;
+  return term_of(number) <= first_term_ + kYears;
 }
 
 // Another coordinator has issued this number. If the wall clock was set back, that one's term is
@@ -132,7 +143,8 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   const auto open = sessions_.find(session);
   if (open == sessions_.end() || !open->second.key.id.empty()) return;  // over, or said twice
   if (auto refused = why_refused(now, request)) {
-    record(now, fmt::format("worker {} is refused: {}", request.key.id, refused->reason));
+    record(now, fmt::format("worker {} is refused: {}", shortened(request.key.id, kLongestName),
+                            shortened(refused->reason, kLongestTrouble)));
     sessions_.erase(open);
     send(session, std::move(*refused), true);
     return;
@@ -207,6 +219,9 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   worker->heard = now;
   step_ = std::max(step_, beat.step);
   const Heartbeat before = std::exchange(worker->beat, beat);
+  // They go to other workers, into the status and the log.
+  worker->beat.suspect = shortened(beat.suspect, kLongestName);
+  worker->beat.trouble = shortened(beat.trouble, kLongestTrouble);
   const bool moved = beat.group != before.group;
   if (moved && rank_of(worker->key()) >= 0) {
     if (beat.group == state_.current.number) ++in_group_;
@@ -248,7 +263,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
 void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& beat) {
   worker.broke = now;
   if (beat.broken == 0 || beat.broken != state_.current.number) return;
-  record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, beat.trouble));
+  record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, worker.beat.trouble));
 }
 
 void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,
@@ -310,7 +325,8 @@ void Registrar::end(Moment now, Ended how) {
   record(now, how.finished ? how.reason : "the job is stopped: " + how.reason);
   state_.ended = std::move(how);
   for (const auto& [id, session] : session_of_) send(session, *state_.ended, true);
-  sessions_.clear();
+  // Those that have not said yet who they are will be told when they do.
+  std::erase_if(sessions_, [](const auto& one) { return !one.second.key.id.empty(); });
   session_of_.clear();
   settle(now);
 }
@@ -437,6 +453,7 @@ Addresses Registrar::superseded(RosterNumber roster) const {
 // reading from it.
 void Registrar::release_leavers() {
   const Roster& roster = state_.current;
+  release_left();
   if (roster.leaving.empty()) return;
   for (size_t rank = 0; rank < roster.members.size(); ++rank) {
     const auto found = state_.workers.find(roster.members[rank].key.id);
@@ -447,15 +464,27 @@ void Registrar::release_leavers() {
         (roster.waiting && group == 0 && found->second.beat.known == roster.number);
     if (!moved_on) return;
   }
-  for (const WorkerKey& key : roster.leaving) {
-    const auto found = session_of_.find(key.id);
-    if (found == session_of_.end()) continue;
-    const auto session = sessions_.find(found->second);
-    if (session == sessions_.end() || session->second.key != key || session->second.released)
-      continue;
-    session->second.released = true;
-    send(found->second, Released{});
+  for (const WorkerKey& key : roster.leaving) release(key);
+}
+
+// Those that have left their last group, and whom the present roster does not know any more: a
+// member was lost before it had moved on, and nobody is still reading from the group before.
+void Registrar::release_left() {
+  for (const auto& [id, worker] : state_.workers) {
+    if (worker.beat.activity == Activity::kLeft && rank_of(worker.key()) < 0 &&
+        !leaves(state_.current, worker.key())) {
+      release(worker.key());
+    }
   }
+}
+
+void Registrar::release(const WorkerKey& key) {
+  const auto found = session_of_.find(key.id);
+  if (found == session_of_.end()) return;
+  const auto session = sessions_.find(found->second);
+  if (session == sessions_.end() || session->second.key != key || session->second.released) return;
+  session->second.released = true;
+  send(found->second, Released{});
 }
 
 void Registrar::send(SessionId session, ToWorker message, bool close) {

@@ -42,6 +42,7 @@ struct Gone {
   int64_t process = 0;
   std::string reason;
   RemovalCause cause = RemovalCause::kExited;
+  Moment when{};  // set by the Coordinator: real time
 };
 
 class Registrar {
@@ -112,6 +113,8 @@ class Registrar {
   void take_up_current();
   int rank_of(const WorkerKey& key) const;
   void release_leavers();
+  void release_left();
+  void release(const WorkerKey& key);
   void end_session(const WorkerKey& key, ToWorker last);
   bool plausible(RosterNumber number) const;
   void heard_of(RosterNumber number);
@@ -120,6 +123,7 @@ class Registrar {
   void record(Moment now, std::string text);
 
   Options options_;
+  const uint64_t first_term_;  // as it was given; options_.term may rise
   State state_;
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<std::string, SessionId> session_of_;  // by worker id

@@ -326,6 +326,47 @@ TEST_F(RegistrarTest, ANewCoordinatorTakesOverWhatTheWorkersHold) {
   EXPECT_EQ(sequence_of(current().number), sequence_of(held.number) + 1);
 }
 
+// It has left, but before all others had moved on one of them was lost: the next roster does not
+// know it any more.
+TEST_F(RegistrarTest, WhoHasLeftIsReleasedAlsoIfAMemberIsLostMeanwhile) {
+  join("0", 1);
+  form();
+  join("1", 2);
+  form();
+  join("2", 3);
+  form();
+  ASSERT_EQ(current().members.size(), 3);
+  Worker& leaver = workers_["2"];
+  Heartbeat beat = beat_of(leaver);
+  beat.leaving = true;
+  say(leaver, beat);
+  ASSERT_FALSE(current().has(leaver.key));
+  beat = beat_of(leaver);
+  beat.leaving = true;
+  beat.group = 0;
+  beat.activity = Activity::kLeft;
+  say(leaver, beat);
+  EXPECT_THAT(leaver.heard<Released>(), IsEmpty()) << "the others have not moved on";
+  drop("1");
+  EXPECT_THAT(leaver.heard<Released>(), SizeIs(1));
+}
+
+TEST_F(RegistrarTest, WhoConnectedBeforeTheEndAndJoinsAfterItIsToldToo) {
+  join("0", 1);
+  form();
+  Worker& late = workers_["late"];
+  late.session = ++sessions_;
+  registrar_->connected(late.session);
+  registrar_->stop(now_, "enough");
+  JoinRequest request;
+  request.key = {"late", 9};
+  request.job = "story";
+  request.fingerprint = "avx512";
+  registrar_->join(now_, late.session, request);
+  deliver();
+  EXPECT_THAT(late.heard<Ended>(), SizeIs(1));
+}
+
 TEST_F(RegistrarTest, ANumberThatNoCoordinatorIssuedIsRefused) {
   join("0", 1);
   form();

@@ -126,7 +126,9 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
   }
   const bool source = std::ranges::binary_search(agreement.sources, rank);
   std::array<Hash128, 1> hash{};
+  session_.vitals().note_progress();
   const auto own = source || receives ? hash128(bytes) : Hash128{};
+  session_.vitals().note_progress();
   if (rank == agreement.sources.front()) hash[0] = own;
   MUSTER_RETURN_IF_ERROR(
       group.broadcast(std::span<Hash128>(hash), agreement.sources.front(), options));

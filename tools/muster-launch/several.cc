@@ -99,7 +99,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   launch::HungWorkers hung;
   how.on_gone = [&](const roster::Gone& gone) {
     if (gone.cause != roster::RemovalCause::kHung) return;
-    hung.add({gone.key.id, gone.process, gone.reason, context.clock.now()});
+    hung.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));

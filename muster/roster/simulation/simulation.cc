@@ -441,7 +441,12 @@ class Run {
     const Roster& current = registrar->state().current;
     const Options& options = scenario_.options;
     size_t could = 0;
-    for (const auto& worker : workers_) could += worker->running() && !worker->leaving() ? 1 : 0;
+    for (const auto& worker : workers_) {
+      // Told to leave, it must have left by now; unless it was no member and its thread hangs,
+      // which nobody can notice.
+      if (worker->leaving() && !worker->hung()) return false;
+      could += worker->running() && !worker->leaving() ? 1 : 0;
+    }
     size_t most = static_cast<size_t>(options.lanes);
     if (options.max_workers > 0) most = std::min(most, static_cast<size_t>(options.max_workers));
     if (current.waiting || current.members.size() != std::min(could, most)) return false;

@@ -114,7 +114,6 @@ void Worker::leave() {
   world_.trace("{}: is told to leave", id());
   follower_->leave(world_.now());
   carry_out();
-  later(around_.timing.leave, [this] { kill(Death::kProcess, true); });
 }
 
 // ---- The client's thread.

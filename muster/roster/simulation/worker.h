@@ -41,8 +41,6 @@ struct Timing {
   Duration form = std::chrono::seconds(4);        // to connect to all members
   Duration silence = std::chrono::seconds(3);     // until a peer that does not answer is suspected
   Duration transfer = std::chrono::milliseconds(300);
-  // A worker that is told to leave is killed by its launcher after this long.
-  Duration leave = std::chrono::seconds(20);
   uint64_t checkpoint_every = 4;                      // steps
   Duration writing = std::chrono::milliseconds(200);  // of a checkpoint, behind the steps, at most
   Duration slow_disk = std::chrono::seconds(90);      // reading one from a slow disk, at most
