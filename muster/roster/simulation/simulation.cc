@@ -76,7 +76,9 @@ Duration longest_step(const Scenario& scenario) {
   if (scenario.options.max_workers > 0) {
     members = std::min(members, static_cast<int>(scenario.options.max_workers));
   }
-  const Duration lane = scenario.lone == Scenario::Lone::kNo ? kLongestLane : kQuickLane;
+  const bool quiet = scenario.lone != Scenario::Lone::kNo;
+  if (quiet) members = std::max(1, members - 1);  // those who are left do it alone for a while
+  const Duration lane = quiet ? kQuickLane : kLongestLane;
   return 2 * ((scenario.options.lanes + members - 1) / members * lane + 10ms);
 }
 
