@@ -154,22 +154,19 @@ class Deciding {
 
   // Not in the present roster's group yet: since when others wait for it there.
   std::optional<Moment> awaited_outside(const WorkerState& worker) const {
-    // One that leaves, or waits for more workers to come, forms no group; one that does not have
-    // the roster yet cannot.
-    if (in_current_group(worker) || state_.current.waiting || !is_member(worker) ||
-        worker.beat.known < state_.current.number) {
-      return std::nullopt;
+    if (in_current_group(worker) || worker.beat.known < state_.current.number) return std::nullopt;
+    const bool must_leave = worker.beat.group != 0 && must_be_left(worker.beat.group);
+    if (!must_leave) {
+      // One that leaves, or waits for more workers to come, forms no group.
+      if (state_.current.waiting || !is_member(worker)) return std::nullopt;
+      // Still in a group before this one, until its next step boundary: it waits there for a peer,
+      // and that one is judged.
+      if (worker.beat.group != 0 && waits_for_peers(worker.beat.activity)) return std::nullopt;
+      if (waits_for_addresses(worker)) return std::nullopt;
     }
     Moment since = std::max(worker.progressed, state_.awaited.value_or(state_.issued));
-    // Still in a group before this one, until its next step boundary: it waits there for a peer,
-    // and that one is judged.
-    if (worker.beat.group != 0 && waits_for_peers(worker.beat.activity) &&
-        !must_be_left(worker.beat.group)) {
-      return std::nullopt;
-    }
-    if (waits_for_addresses(worker)) return std::nullopt;
     // Connecting has a time limit of its own.
-    if (worker.offered == state_.current.number) {
+    if (worker.offered == state_.current.number && state_.exchanged) {
       since = std::max(since, *state_.exchanged + kConnecting);
     }
     // Whatever came before this roster, it has had time to follow it.

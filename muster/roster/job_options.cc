@@ -1,5 +1,6 @@
 #include "muster/roster/job_options.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -23,6 +24,12 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   options.lease = duration(job.workers.lease);
   options.heartbeat = duration(job.workers.heartbeat);
   options.hang_timeout = duration(job.workers.hang_timeout);
+  // Progress is known from heartbeats: a short timeout needs more of them.
+  if (options.hang_timeout > Duration{0}) {
+    options.heartbeat =
+        std::min(options.heartbeat,
+                 std::max<Duration>(options.hang_timeout / 4, std::chrono::milliseconds(10)));
+  }
   return options;
 }
 

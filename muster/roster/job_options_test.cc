@@ -42,5 +42,13 @@ TEST(JobOptions, WhatTheJobSaysArrives) {
   EXPECT_EQ(options.gather, 1500ms);
 }
 
+TEST(JobOptions, AShortHangTimeoutNeedsMoreHeartbeats) {
+  config::Job job;
+  job.workers.hang_timeout = 0.5;
+  const Options options = options_of(job, "run", 4);
+  EXPECT_EQ(options.heartbeat, 125ms);
+  EXPECT_TRUE(options.validate().ok());
+}
+
 }  // namespace
 }  // namespace muster::roster

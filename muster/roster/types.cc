@@ -283,8 +283,8 @@ Status Options::validate() const {
   if (heartbeat <= Duration{0} || lease < 2 * heartbeat) {
     return wrong("the lease must be at least twice the time between heartbeats");
   }
-  if (hang_timeout != Duration{0} && hang_timeout < 2 * heartbeat) {
-    return wrong("hang_timeout must be 0 (never) or at least twice the time between heartbeats");
+  if (hang_timeout != Duration{0} && hang_timeout < heartbeat) {
+    return wrong("hang_timeout must be 0 (never) or at least the time between two heartbeats");
   }
   if (tries < 1) return wrong("there must be at least one try");
   return {};
