@@ -13,7 +13,6 @@ namespace muster::roster {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 

@@ -383,8 +383,11 @@ void Registrar::remove(Moment now, const Removal& removal) {
   const bool by_plan = found->second.beat.activity == Activity::kLeft;
   record(now, fmt::format("worker {} {}", removal.who.id,
                           by_plan ? std::string("has left") : "is out: " + removal.reason));
-  gone_.push_back({removal.who, found->second.join.process, removal.reason,
-                   by_plan ? RemovalCause::kLeft : removal.cause});
+  gone_.push_back({removal.who,
+                   found->second.join.process,
+                   removal.reason,
+                   by_plan ? RemovalCause::kLeft : removal.cause,
+                   {}});
   end_session(removal.who, Removed{removal.reason, removal.cause});
 }
 

@@ -42,7 +42,7 @@ struct Gone {
   int64_t process = 0;
   std::string reason;
   RemovalCause cause = RemovalCause::kExited;
-  Moment when{};  // set by the Coordinator: real time
+  Moment when;  // set by the Coordinator: real time
 };
 
 class Registrar {

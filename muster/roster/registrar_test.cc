@@ -399,7 +399,7 @@ TEST_F(RegistrarTest, ARosterThatNoCoordinatorIssuedIsNotTakenOver) {
   form();
   const Roster held = current();
   options_.fresh = false;
-  const auto refusal = [&](Roster wrong) {
+  const auto refusal = [&](const Roster& wrong) {
     start();
     const auto refused = join("0", 1, wrong).heard<Refused>();
     EXPECT_EQ(current().number, refused.empty() ? wrong.number : 0);
