@@ -344,15 +344,16 @@ TEST_F(CoordinatorTest, AJobThatIsStoppedTellsItsWorkers) {
 TEST_F(CoordinatorTest, ACallbackThatTakesLongDelaysNobody) {
   options_.roster.lease = 800ms;
   options_.roster.heartbeat = 100ms;
-  std::atomic<bool> slow{false};
-  options_.on_event = [&](const Event&) {
-    if (slow.exchange(false)) std::this_thread::sleep_for(2s);
+  // Shared: events are told until the coordinator is destroyed, after this function has returned.
+  const auto slow = std::make_shared<std::atomic<bool>>(false);
+  options_.on_event = [slow](const Event&) {
+    if (slow->exchange(false)) std::this_thread::sleep_for(2s);
   };
   start();
   add("a");
   add("b");
   ASSERT_TRUE(train_together({"a", "b"}));
-  slow = true;
+  *slow = true;
   add("c");
   ASSERT_TRUE(train_together({"a", "b", "c"}));
   std::this_thread::sleep_for(1s);

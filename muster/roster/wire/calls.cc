@@ -53,9 +53,11 @@ void SessionCall::written(bool ok) {
   if (broken_) waiting_.clear();
   if (!waiting_.empty()) {
     write_next();
-  } else if (closing_ || broken_) {
+  } else if (broken_) {
     finish();
   }
+  // After the last message the worker hangs up, and read() ends the call. Ending it here could lose
+  // that message: a server that is shut down next does not wait for what is still on its way.
 }
 
 void SessionCall::finish() {
