@@ -414,7 +414,7 @@ TEST(StochasticRounding, DrawsAreUnrelated) {
     EXPECT_NEAR(agree(reference, reference, shift), 0.5, kTolerance) << shift;
   }
   for (int i = 1; i <= 40; ++i) {
-    const auto other_seed = static_cast<uint64_t>(1 + i);
+    const auto other_seed = uint64_t{1} + static_cast<uint64_t>(i);
     EXPECT_NEAR(agree(reference, draws(1, 10, i, 0), 0), 0.5, kTolerance) << "lane " << i;
     EXPECT_NEAR(agree(reference, draws(1, 10 + i, 0, 0), 0), 0.5, kTolerance) << "step " << i;
     EXPECT_NEAR(agree(reference, draws(other_seed, 10, 0, 0), 0), 0.5, kTolerance) << "seed " << i;

@@ -337,7 +337,7 @@ class Supervisor::Loop {
   const Clock& clock_;
   int signals_ = -1;
   std::vector<Slot> slots_;
-  Moment keepalive_at_{};             // when the next keepalives are due
+  Moment keepalive_at_;               // when the next keepalives are due
   bool stopping_ = false;             // nobody is started any more
   std::optional<Moment> asked_;       // when a person or a scheduler said so, the last time
   std::optional<Moment> kill_at_;     // with stopping_, until it was done
