@@ -26,6 +26,14 @@ void on_slow_disk(int, siginfo_t* info, void*) {
   internal::slow_disk_left = info->si_value.sival_int % kUnits;
 }
 
+int flip_signal() { return slow_disk_signal() + 1; }
+void on_flip(int, siginfo_t* info, void*) {
+  internal::bit_to_flip = static_cast<uint32_t>(info->si_value.sival_int);
+}
+
+int lie_signal() { return slow_disk_signal() + 2; }
+void on_lie(int) { internal::lying = true; }
+
 }  // namespace
 
 namespace internal {
@@ -47,7 +55,23 @@ void wait_for_slow_disk() {
   }
 }
 
+std::atomic<int64_t> bit_to_flip{-1};
+std::atomic<bool> lying{false};
+
+void flip_bit_of(std::span<std::byte> state) {
+  const auto bit = static_cast<uint64_t>(bit_to_flip.exchange(-1)) % (8 * state.size());
+  state[bit / 8] ^= std::byte{1} << (bit % 8);
+}
+
 }  // namespace internal
+
+bool flip_bit(int process, uint32_t draw) {
+  sigval value{};
+  value.sival_int = static_cast<int>(draw);
+  return sigqueue(process, flip_signal(), value) == 0;
+}
+
+bool make_lie(int process) { return kill(process, lie_signal()) == 0; }
 
 bool slow_disk(int process, int pause, int total) {
   sigval value{};
@@ -77,6 +101,14 @@ void arm_fault_points() {
   slow.sa_sigaction = on_slow_disk;
   slow.sa_flags = SA_RESTART | SA_SIGINFO;
   sigaction(slow_disk_signal(), &slow, nullptr);
+  struct sigaction flip{};
+  flip.sa_sigaction = on_flip;
+  flip.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigaction(flip_signal(), &flip, nullptr);
+  struct sigaction lie{};
+  lie.sa_handler = on_lie;
+  lie.sa_flags = SA_RESTART;
+  sigaction(lie_signal(), &lie, nullptr);
 }
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// Places where a test can make a process die, and a disk that a test can make slow.
+// Places where a test can make a process die, a disk that a test can make slow, and memory and a
+// processor that a test can make faulty.
 //
 // A crash is most telling at moments that are hard to hit from outside: between the sum and the
 // commit, in the middle of a checkpoint's files, after a group's addresses are known and before it
@@ -9,8 +10,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace muster {
@@ -37,6 +40,12 @@ int fault_signal(FaultPoint point);
 // `total` milliseconds. False: there is no such process.
 bool slow_disk(int process, int pause, int total);
 
+// Makes that process flip a bit of the training state at the beginning of its next step: bit
+// `draw` % (number of bits). False: there is no such process.
+bool flip_bit(int process, uint32_t draw);
+// From now on, what that process computes for a lane is wrong by the smallest possible amount.
+bool make_lie(int process);
+
 // If the environment has MUSTER_FAULTS=1. Call it before there are other threads.
 void arm_fault_points();
 
@@ -45,6 +54,9 @@ extern std::atomic<uint8_t> aimed_fault;
 void die_at_fault_point(FaultPoint point);
 extern std::atomic<int32_t> slow_disk_left;  // milliseconds
 void wait_for_slow_disk();
+extern std::atomic<int64_t> bit_to_flip;  // -1: none
+extern std::atomic<bool> lying;
+void flip_bit_of(std::span<std::byte> state);
 }  // namespace internal
 
 inline void fault_point(FaultPoint point) {
@@ -57,5 +69,13 @@ inline void fault_point(FaultPoint point) {
 inline void slow_disk_point() {
   if (internal::slow_disk_left.load(std::memory_order_relaxed) > 0) internal::wait_for_slow_disk();
 }
+
+// At the beginning of a step, with all of the training state.
+inline void flip_point(std::span<std::byte> state) {
+  if (internal::bit_to_flip.load(std::memory_order_relaxed) >= 0) internal::flip_bit_of(state);
+}
+
+// Whether the results of lanes are to be wrong.
+inline bool lies() { return internal::lying.load(std::memory_order_relaxed); }
 
 }  // namespace muster

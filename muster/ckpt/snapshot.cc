@@ -25,6 +25,7 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kStateFile = "state.safetensors";
 constexpr const char* kMetaFile = "meta.json";
 constexpr const char* kManifestFile = "manifest.json";
+constexpr const char* kRollbackFile = "rollback.json";
 
 // Nine digits, so that the names sort by step; more if it takes more.
 std::string directory_name(int64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
@@ -209,6 +210,13 @@ Status SnapshotStore::put_in_place(const std::string& aside, const std::string& 
 }
 
 Status SnapshotStore::refuse_if_outdated(const SnapshotView& snapshot) {
+  MUSTER_TRY(const auto last, rollback());
+  if (last.roster != 0 && snapshot.step > last.step && snapshot.roster <= last.roster) {
+    return Error(ErrorKind::kCheckpoint,
+                 "the snapshot of step {} by roster {} was not written: the workers have gone back "
+                 "to step {} since, because of a faulty one",
+                 snapshot.step, snapshot.roster, last.step);
+  }
   MUSTER_TRY(const auto there, list());
   for (const auto& other : there) {
     if (other.step >= snapshot.step && other.roster > snapshot.roster) {
@@ -244,6 +252,10 @@ Status SnapshotStore::remove_leftovers(uint64_t roster) {
 Status SnapshotStore::remove_superseded(int64_t just_written) {
   MUSTER_TRY(const auto all, candidates());
   std::optional<int64_t> best;
+  const int64_t trusted = kept_for_rollback_;
+  std::optional<int64_t> for_rollback;
+  std::optional<int64_t> next_for_rollback;  // will be, once it is trusted
+  std::optional<int64_t> best_for_rollback;
   std::vector<Candidate> sound;  // as far as it is known without reading the tensors
   std::vector<std::string> superfluous;
   for (const auto& candidate : all) {
@@ -254,12 +266,22 @@ Status SnapshotStore::remove_superseded(int64_t just_written) {
       continue;
     }
     sound.push_back(candidate);
-    if (manifest.ok() && manifest->best) best = candidate.step;  // oldest first: the newest wins
+    // Oldest first: the newest wins.
+    const bool marked = manifest.ok() && manifest->best;
+    if (marked) best = candidate.step;
+    if (candidate.step > trusted) {
+      if (!next_for_rollback) next_for_rollback = candidate.step;
+      continue;
+    }
+    for_rollback = candidate.step;
+    if (marked) best_for_rollback = candidate.step;
   }
   for (size_t i = 0; i < sound.size(); ++i) {
     const bool among_newest = i + static_cast<size_t>(keep_) >= sound.size();
-    const bool is_best = keep_best_ && best == sound[i].step;
-    if (!among_newest && !is_best && sound[i].step != just_written) {
+    const int64_t step = sound[i].step;
+    const bool is_best = keep_best_ && (best == step || best_for_rollback == step);
+    const bool to_go_back_to = trusted >= 0 && (for_rollback == step || next_for_rollback == step);
+    if (!among_newest && !is_best && !to_go_back_to && step != just_written) {
       superfluous.push_back(sound[i].name);
     }
   }
@@ -268,7 +290,7 @@ Status SnapshotStore::remove_superseded(int64_t just_written) {
 }
 
 Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
-  MUSTER_TRY(const auto all, candidates());
+  MUSTER_TRY(const auto all, candidates_and_void());
   // Newest first, so that a crash in between leaves one line of history.
   for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
     const auto manifest = read_manifest(it->name);
@@ -278,9 +300,55 @@ Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
   return fs_.exists(directory_) ? fs_.sync_directory(directory_) : Status();
 }
 
+Status SnapshotStore::roll_back(const Rollback& rollback) {
+  MUSTER_TRY(const auto last, this->rollback());
+  if (last.roster >= rollback.roster) return {};
+  MUSTER_RETURN_IF_ERROR(make_directory());
+  const json object = {{"roster", rollback.roster}, {"step", rollback.step}};
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(fs_, path(kRollbackFile), object.dump() + "\n"));
+  return discard_after(rollback.step, rollback.roster);
+}
+
+Status SnapshotStore::finish_rollback() {
+  MUSTER_TRY(const auto last, rollback());
+  if (last.roster == 0) return {};
+  MUSTER_RETURN_IF_ERROR(discard_after(last.step, last.roster));
+  MUSTER_RETURN_IF_ERROR(fs_.remove_all(path(kRollbackFile)));
+  return fs_.sync_directory(directory_);
+}
+
 // ---- reading
 
+Result<SnapshotStore::Rollback> SnapshotStore::rollback() {
+  const auto file = path(kRollbackFile);
+  if (!fs_.exists(file)) return Rollback{};
+  MUSTER_TRY(const auto text, fs_.read(file));
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const bool sound = object.is_object() && object.contains("roster") && object.contains("step") &&
+                     object["roster"].is_number_unsigned() && object["step"].is_number_integer();
+  if (!sound) {
+    return Error(ErrorKind::kCheckpoint,
+                 "'{}' is damaged: it says which snapshots are void after a faulty worker was "
+                 "found. Remove it together with the snapshots that may be wrong",
+                 file);
+  }
+  return Rollback{object["roster"].get<uint64_t>(), object["step"].get<int64_t>()};
+}
+
+bool SnapshotStore::is_void(const Candidate& candidate, const Rollback& rollback) {
+  if (rollback.roster == 0 || candidate.step <= rollback.step) return false;
+  const auto manifest = read_manifest(candidate.name);
+  return manifest.ok() && manifest->roster <= rollback.roster;
+}
+
 Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates() {
+  MUSTER_TRY(auto found, candidates_and_void());
+  MUSTER_TRY(const auto last, rollback());
+  std::erase_if(found, [&](const Candidate& candidate) { return is_void(candidate, last); });
+  return found;
+}
+
+Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates_and_void() {
   MUSTER_TRY(const auto names, fs_.list(directory_));
   std::map<int64_t, std::string> by_step;
   for (const auto& name : names) {

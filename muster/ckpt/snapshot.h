@@ -8,6 +8,7 @@
 //     and
 //                         its own hash. Written last
 //   .tmp-0-step-000001000/    being written by roster 0, or left by a crash; nobody reads it
+//   rollback.json         after a rollback: which snapshots are void
 //   .old-step-000000500/      its replacement was being put in its place; read if that is missing
 //
 // Crash safety. A snapshot is written aside, every file and the directory are synced, then it is
@@ -18,10 +19,18 @@
 // Rosters. A worker that was cut off may still think it should write. A snapshot of an older roster
 // is refused when one of a newer roster is there at the same or a later step.
 //
+// Rollbacks. An audit may find that what was computed after some step is wrong (train/audit.h).
+// Then the snapshots that rosters up to the present one wrote after that step are void: they are
+// removed, rollback.json says so, and one that is written late by a worker that has not heard of it
+// is refused or not seen. So that there is something to go back to, two more are kept: the newest
+// one up to the step that the caller trusts (keep_for_rollback), and the one after that, which
+// takes its place as soon as it is trusted.
+//
 // The best. The caller marks a snapshot as the best so far when it writes it; the newest snapshot
 // so marked is the best. The mark is inside the snapshot, so a crash cannot part them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -97,6 +106,20 @@ class SnapshotStore {
   // line. What a roster newer than `roster` wrote stays: others have gone on, and who asks is late.
   Status discard_after(int64_t step, uint64_t roster = std::numeric_limits<uint64_t>::max());
 
+  // The last rollback; {0, 0}: there was none.
+  struct Rollback {
+    uint64_t roster = 0;  // what rosters up to this one wrote
+    int64_t step = 0;     // of later steps is void
+  };
+  Result<Rollback> rollback();
+  // Durable once this returns ok. Does nothing if a later rollback is known.
+  Status roll_back(const Rollback& rollback);
+  // Removes what is void, and forgets why: for a process that has the run for itself.
+  Status finish_rollback();
+  // From now on write() keeps the newest snapshot of a step up to `step`, the best of these, and
+  // the first one after it. -1: none of them.
+  void keep_for_rollback(int64_t step) { kept_for_rollback_ = step; }
+
   const std::string& directory() const { return directory_; }
 
  private:
@@ -109,6 +132,8 @@ class SnapshotStore {
 
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   Result<std::vector<Candidate>> candidates();
+  Result<std::vector<Candidate>> candidates_and_void();
+  bool is_void(const Candidate& candidate, const Rollback& rollback);
   Result<Manifest> read_manifest(const std::string& name);
   Result<Snapshot> read(const Candidate& candidate);
   Status make_directory();
@@ -125,6 +150,7 @@ class SnapshotStore {
   const int keep_;
   const bool keep_best_;
   const std::function<void()> progress_;
+  std::atomic<int64_t> kept_for_rollback_{-1};
   bool directory_is_durable_ = false;  // only write() looks at it
   std::mutex mutex_;
   // Found unsound while loading: they do not count among the newest. Guarded by mutex_.

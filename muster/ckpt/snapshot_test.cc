@@ -108,6 +108,64 @@ TEST(SnapshotStore, OneThatIsLateDiscardsNothingOfNewerRosters) {
   EXPECT_TRUE(steps(store).empty());
 }
 
+SnapshotView by_roster(const TestState& state, uint64_t roster) {
+  auto view = state.view();
+  view.roster = roster;
+  return view;
+}
+
+TEST(SnapshotStore, ARollbackMakesLaterSnapshotsVoid) {
+  FaultInjectionFileSystem fs;
+  SnapshotStore store(fs, kDir, 9, true);
+  for (const int64_t step : {100, 200, 300, 400}) {
+    ASSERT_TRUE(store.write(by_roster(TestState(step), 5)).ok());
+  }
+  ASSERT_TRUE(store.roll_back({.roster = 5, .step = 250}).ok());
+  EXPECT_THAT(steps(store), ElementsAre(100, 200));
+  EXPECT_EQ((*store.load_newest())->step, 200);
+
+  // A worker that has not heard of it is refused; one that had looked before is not seen.
+  const auto refused = store.write(by_roster(TestState(300), 5));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), HasSubstr("gone back to step 250"));
+  FaultInjectionFileSystem elsewhere;
+  SnapshotStore other(elsewhere, kDir, 9, true);
+  ASSERT_TRUE(other.write(by_roster(TestState(300), 5)).ok());
+  ASSERT_TRUE(fs.create_directories(std::string(kDir) + "/step-000000300").ok());
+  for (const auto& name : *elsewhere.list(std::string(kDir) + "/step-000000300")) {
+    auto file = fs.create(in(300, name));
+    ASSERT_TRUE((*file)->append(*elsewhere.read(in(300, name))).ok());
+    ASSERT_TRUE((*file)->close().ok());
+  }
+  EXPECT_THAT(steps(store), ElementsAre(100, 200));
+  EXPECT_FALSE(store.load(300).ok());
+
+  // Those of the next roster count.
+  ASSERT_TRUE(store.write(by_roster(TestState(300), 6)).ok());
+  EXPECT_THAT(steps(store), ElementsAre(100, 200, 300));
+  // An older rollback does nothing.
+  ASSERT_TRUE(store.roll_back({.roster = 4, .step = 0}).ok());
+  EXPECT_THAT(steps(store), ElementsAre(100, 200, 300));
+  // Whoever has the run for itself has no roster.
+  ASSERT_TRUE(store.finish_rollback().ok());
+  ASSERT_TRUE(store.write(by_roster(TestState(400), 0)).ok());
+  EXPECT_THAT(steps(store), ElementsAre(100, 200, 300, 400));
+}
+
+TEST(SnapshotStore, KeepsOneToGoBackTo) {
+  FaultInjectionFileSystem fs;
+  SnapshotStore store(fs, kDir, 1, true);
+  for (int64_t step = 100; step <= 600; step += 100) {
+    const TestState state(step);
+    auto view = state.view();
+    view.best = step == 200 || step == 500;
+    store.keep_for_rollback(step - 250);
+    ASSERT_TRUE(store.write(view).ok());
+  }
+  // 200: the newest up to 350. 400: will be, once it is trusted. 500: the best. 600: the newest.
+  EXPECT_THAT(steps(store), ElementsAre(200, 400, 500, 600));
+}
+
 TEST(SnapshotStore, IgnoresWhatItDidNotWrite) {
   FaultInjectionFileSystem fs;
   SnapshotStore store(fs, kDir, 1, false);

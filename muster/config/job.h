@@ -143,6 +143,12 @@ struct TrackOptions {
   bool operator==(const TrackOptions&) const = default;
 };
 
+struct AuditOptions {
+  int64_t every = 200;  // steps; 0: off
+  int64_t lanes = 500;  // 0: off
+  bool operator==(const AuditOptions&) const = default;
+};
+
 struct WorkersOptions {
   int64_t min = 1;
   int64_t max = 0;   // 0: as many as there are lanes
@@ -168,6 +174,7 @@ struct Job {
   OptimizerOptions optimizer;
   SyncOptions sync;
   WorkersOptions workers;
+  AuditOptions audit;
   CheckpointOptions checkpoint;
   EvalOptions eval;
   EarlyStopOptions early_stop;

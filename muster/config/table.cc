@@ -291,6 +291,17 @@ void add_workers(Section<WorkersOptions> s) {
       .at_most(86400);
 }
 
+void add_audit(Section<AuditOptions> s) {
+  s.add("every", &AuditOptions::every,
+        "In how many steps all of the state is compared, a part in each step. 0: never.")
+      .at_least(0)
+      .at_most(1000000);
+  s.add("lanes", &AuditOptions::lanes,
+        "Of how many lanes one is computed by a second worker, to compare the gradients. 0: none.")
+      .at_least(0)
+      .at_most(1000000);
+}
+
 void add_around_training(const Section<Job>& job) {
   auto checkpoint = job.section("checkpoint", &Job::checkpoint, "What is saved while training.");
   checkpoint.add("every", &CheckpointOptions::every, "How often.").like("500 steps");
@@ -344,6 +355,9 @@ Table make_table() {
   add_sync(job.section("sync", &Job::sync, "How lanes work together."));
   add_workers(job.section("workers", &Job::workers,
                           "Who computes, where several do. No effect on the result."));
+  add_audit(job.section("audit", &Job::audit,
+                        "Comparing workers, to find one whose memory or processor is faulty. No "
+                        "effect on the result."));
   add_around_training(job);
   job.add("best_by", &Job::best_by,
           "The metric that says which weights are best: loss, accuracy. Empty: the model's first.")

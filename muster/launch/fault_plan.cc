@@ -12,7 +12,7 @@
 namespace muster::launch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, FaultKind>, 11> kKinds = {{
+constexpr std::array<std::pair<std::string_view, FaultKind>, 13> kKinds = {{
     {"kill", FaultKind::kKill},
     {"pair", FaultKind::kPair},
     {"most", FaultKind::kMost},
@@ -22,6 +22,8 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 11> kKinds = {{
     {"join", FaultKind::kJoin},
     {"cut", FaultKind::kCut},
     {"slow-disk", FaultKind::kSlowDisk},
+    {"flip", FaultKind::kFlip},
+    {"lie", FaultKind::kLie},
     {"pause", FaultKind::kPause},
     {"restart", FaultKind::kRestart},
 }};

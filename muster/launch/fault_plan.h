@@ -11,6 +11,8 @@
 //   join:5                  another worker comes
 //   cut:2                   two workers cannot reach each other, but everybody else
 //   slow-disk:2             one worker's disk is slow for longer than workers.hang_timeout
+//   flip:2                  a bit of one worker's state changes
+//   lie:2                   what one worker computes is wrong from then on
 //   pause:2                 SIGSTOP to the coordinator for longer than the lease, then SIGCONT
 //   restart:2               SIGKILL to the coordinator; another one starts at the same address
 #pragma once
@@ -36,6 +38,8 @@ enum class FaultKind : uint8_t {
   kJoin,
   kCut,
   kSlowDisk,
+  kFlip,
+  kLie,
   kPause,
   kRestart,
 };

@@ -56,7 +56,7 @@ class Supervisor::Loop {
       hear_signals();
       // Before bury() and start_due(): a report must not meet the replacement of the process that
       // it is about.
-      kill_hung();
+      kill_removed();
       bury();
       const Moment now = clock_.now();
       // The news that the job is finished may come a moment after the worker that brought it.
@@ -190,25 +190,25 @@ class Supervisor::Loop {
     }
   }
 
-  // ---- Hangs.
+  // ---- Removed workers whose processes must end.
 
-  void kill_hung() {
-    if (!options_.take_hung) return;
-    for (const auto& hung : options_.take_hung()) {
+  void kill_removed() {
+    if (!options_.take_kill_requests) return;
+    for (const auto& removed : options_.take_kill_requests()) {
       const auto slot =
-          std::ranges::find_if(slots_, [&](const Slot& one) { return is_of(one, hung); });
+          std::ranges::find_if(slots_, [&](const Slot& one) { return is_of(one, removed); });
       if (slot == slots_.end()) continue;  // somebody else started it, or it has ended meanwhile
-      say(fmt::format("worker {} is killed: the coordinator removed it because {}", hung.id,
-                      hung.reason));
+      say(fmt::format("worker {} is killed: the coordinator removed it because {}", removed.id,
+                      removed.reason));
       slot->process->send(SIGKILL);
     }
   }
 
   // The pid of a worker on another machine is not known here; there the time decides.
-  static bool is_of(const Slot& slot, const HungWorker& hung) {
-    if (slot.id != hung.id || !slot.process || hung.when < slot.spawned) return false;
+  static bool is_of(const Slot& slot, const KillRequest& removed) {
+    if (slot.id != removed.id || !slot.process || removed.when < slot.spawned) return false;
     const int64_t process = slot.process->worker_process();
-    return process == 0 || process == hung.process;
+    return process == 0 || process == removed.process;
   }
 
   // ---- Ends.

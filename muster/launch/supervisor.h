@@ -8,9 +8,9 @@
 //   SIGTSTP, SIGCONT          stop and continue the workers, then us
 //   SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH   to every worker, as they are
 //
-// A worker that the coordinator removed because it hangs (hung_workers.h) is killed, and started
-// again like any other that was killed. Workers removed for other reasons are left alone: one that
-// was suspended or lost its connection rejoins by itself.
+// A worker that the coordinator removed because it hangs or is faulty (kill_requests.h) is killed,
+// and started again like any other that was killed. Workers removed for other reasons are left
+// alone: one that was suspended or lost its connection rejoins by itself.
 //
 // One loop waits for signals (SIGCHLD is one), for a Waker and for the next moment when something
 // is due; it never polls in vain. It prints nothing: whoever calls it does.
@@ -26,7 +26,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
-#include "muster/launch/hung_workers.h"
+#include "muster/launch/kill_requests.h"
 #include "muster/launch/process.h"
 #include "muster/launch/restarts.h"
 #include "muster/launch/starter.h"
@@ -62,7 +62,7 @@ struct SupervisorOptions {
   std::function<bool(size_t slots)> can_go_on;
   // Workers that the coordinator removed because they hang, since it was last asked. Asked each
   // time round the loop; whoever adds one wakes the Waker.
-  std::function<std::vector<HungWorker>()> take_hung;
+  std::function<std::vector<KillRequest>()> take_kill_requests;
   // Called each time round the loop; returns when it wants to be called again at the latest.
   std::function<std::optional<Moment>(Moment now)> look;
 };

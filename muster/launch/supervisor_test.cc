@@ -75,7 +75,7 @@ class SupervisorTest : public testing::Test {
   }
 
   // What the coordinator would report of the worker whose process id is in that file.
-  HungWorker hung(const std::string& id, const std::string& pid_file) const {
+  KillRequest hung(const std::string& id, const std::string& pid_file) const {
     int64_t process = 0;
     std::ifstream(path(pid_file)) >> process;
     return {id, process, "it hangs: no progress for 3s after step 7", clock_.now()};
@@ -276,10 +276,10 @@ TEST_F(SupervisorTest, CanBeWoken) {
 
 TEST_F(SupervisorTest, AHungWorkerIsKilledAndReplaced) {
   options_.ids = {"0", "1"};
-  HungWorkers hung_workers;
-  options_.take_hung = [&] { return hung_workers.take(); };
+  KillRequests kill_requests;
+  options_.take_kill_requests = [&] { return kill_requests.take(); };
   const auto coordinator = when_there("up.1", [&] {
-    hung_workers.add(hung("1", "up.1"));
+    kill_requests.add(hung("1", "up.1"));
     waker_.wake();
   });
   const auto end =
@@ -295,16 +295,16 @@ TEST_F(SupervisorTest, AHungWorkerIsKilledAndReplaced) {
 }
 
 TEST_F(SupervisorTest, AReportOfAnotherProcessKillsNobody) {
-  HungWorkers hung_workers;
-  options_.take_hung = [&] { return hung_workers.take(); };
+  KillRequests kill_requests;
+  options_.take_kill_requests = [&] { return kill_requests.take(); };
   const auto coordinator = when_there("up", [&] {
     auto other = hung("0", "up");
     ++other.process;  // whoever had the id before
-    hung_workers.add(other);
-    hung_workers.add(hung("stranger", "up"));  // started by `muster join`
+    kill_requests.add(other);
+    kill_requests.add(hung("stranger", "up"));  // started by `muster join`
     auto old = hung("0", "up");
     old.when -= 1h;  // before this one was started
-    hung_workers.add(old);
+    kill_requests.add(old);
     waker_.wake();
     std::ofstream(path("leave"));
   });

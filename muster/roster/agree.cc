@@ -63,29 +63,17 @@ Agreement restore(std::span<const Report> reports, std::optional<Position> left)
   return result;
 }
 
-Status same_bits(std::span<const Report> reports) {
-  for (size_t a = 0; a < reports.size(); ++a) {
-    for (size_t b = a + 1; b < reports.size(); ++b) {
-      const Report& one = reports[a];
-      const Report& other = reports[b];
-      if (one.has_state && other.has_state && one.position == other.position &&
-          one.state_hash != 0 && other.state_hash != 0 && one.state_hash != other.state_hash) {
-        return Error(
-            ErrorKind::kNumerics,
-            "ranks {} and {} have different weights after {} (hashes {:016x} and {:016x}): "
-            "one of them computes differently; compare `muster doctor` on both",
-            a, b, one.position.text(), one.state_hash, other.state_hash);
-      }
-    }
+// A worker that has not heard of the last rollback may have a state that is void: it is treated
+// like one that begins.
+std::vector<Report> without_void(std::span<const Report> reports, const Rollback& last) {
+  std::vector<Report> result(reports.begin(), reports.end());
+  for (Report& report : result) {
+    if (report.rollback != last) report = Report{};
   }
-  return {};
+  return result;
 }
 
-}  // namespace
-
-Result<Agreement> agree(std::span<const Report> reports) {
-  MUSTER_CHECK(!reports.empty(), "an agreement needs a member");
-  MUSTER_RETURN_IF_ERROR(same_bits(reports));
+Agreement agree_on(std::span<const Report> reports) {
   const auto newest = newest_state(reports);
   if (!newest || newest->step < newest_checkpoint(reports)) return restore(reports, newest);
 
@@ -122,6 +110,16 @@ Result<Agreement> agree(std::span<const Report> reports) {
   result.reason = fmt::format("all go on from {}", result.position.text());
   if (rolls > 0) result.reason += fmt::format(", {} by rolling forward", rolls);
   if (receives > 0) result.reason += fmt::format(", {} by taking over the state", receives);
+  return result;
+}
+
+}  // namespace
+
+Agreement agree(std::span<const Report> given) {
+  MUSTER_CHECK(!given.empty(), "an agreement needs a member");
+  const Rollback rollback = std::ranges::max(given, {}, &Report::rollback).rollback;
+  Agreement result = agree_on(without_void(given, rollback));
+  result.rollback = rollback;
   return result;
 }
 

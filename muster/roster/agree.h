@@ -14,6 +14,9 @@
 // worker that was away for long, and is the only one left, would have all do again what others had
 // committed and saved. It need not be compared with the states, since all go on from it.
 //
+// After a rollback (types.h) it is the other way round: what was committed before is void. Whoever
+// does not know of it yet is treated like one that has just come.
+//
 // This holds for exact reduction. With `reduction: native` two groups may reach one position with
 // different bits, so there a worker that was out must report has_state = false.
 #pragma once
@@ -23,7 +26,6 @@
 #include <string>
 #include <vector>
 
-#include "muster/base/result.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
@@ -45,14 +47,14 @@ struct Agreement {
   // Ranks that have the state once those that roll forward or restore have done so; ascending.
   // Receivers take an equal stripe of the state from each: see stripes().
   std::vector<int> sources;
+  // The last that any member knows of: states and checkpoints that it made void were not used.
+  Rollback rollback;
   std::string reason;  // for the log
 
   bool any(Action action) const;
 };
 
-// An error if two ranks at one position say that they have different bits: then something is wrong
-// that no protocol can mend, and going on would hide it.
-Result<Agreement> agree(std::span<const Report> reports);
+Agreement agree(std::span<const Report> reports);
 
 struct Stripe {
   int source = 0;  // rank

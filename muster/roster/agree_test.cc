@@ -29,7 +29,7 @@ Report in_commit(uint64_t step) {
 }
 Report joiner() { return {}; }
 
-Agreement agreed(std::vector<Report> reports) { return agree(reports).value(); }
+Agreement agreed(std::vector<Report> reports) { return agree(reports); }
 
 TEST(Agree, NobodySawTheCommitSoAllDoTheStepAgain) {
   // One had the sums, another did not get that far: it makes no difference.
@@ -155,17 +155,26 @@ TEST(Agree, ADeadWorkersCheckpointOfTheStepUnderWayCounts) {
   EXPECT_THAT(agreed({inside, retrying}).actions, ElementsAre(Action::kRestore, Action::kRestore));
 }
 
-TEST(Agree, DifferentBitsAtOnePositionAreAnError) {
-  Report one = at(8);
-  one.state_hash = 1;
-  Report other = at(8);
-  other.state_hash = 2;
-  const auto result = agree(std::vector{one, at(8), other});
-  ASSERT_FALSE(result.ok());
-  EXPECT_THAT(result.error().message(),
-              HasSubstr("ranks 0 and 2 have different weights after step 8"));
-  other.position = {7, 0};  // at different positions they may differ
-  EXPECT_TRUE(agree(std::vector{one, other}).ok());
+TEST(Agree, WhatARollbackMadeVoidIsNotUsed) {
+  Report knows;  // it noticed: gave up its state, and what was saved later does not count
+  knows.rollback = {.number = 70, .step = 20};
+  knows.restorable = 16;
+  Report old = at(31);  // was suspended meanwhile
+  old.restorable = 30;
+  const auto agreement = agreed({old, knows, knows});
+  EXPECT_THAT(agreement.actions, ElementsAre(Action::kReceive, Action::kRestore, Action::kRestore));
+  EXPECT_EQ(agreement.position, (Position{16, 0}));
+  EXPECT_EQ(agreement.rollback, knows.rollback);
+
+  // Later the others are behind it, and still right.
+  Report later = at(18);
+  later.rollback = knows.rollback;
+  EXPECT_THAT(agreed({old, later}).actions, ElementsAre(Action::kReceive, Action::kGoOn));
+  // A newer rollback makes void what was computed since the older one.
+  Report newer;
+  newer.rollback = {.number = 90, .step = 4};
+  newer.restorable = 3;
+  EXPECT_THAT(agreed({later, newer}).actions, ElementsAre(Action::kReceive, Action::kRestore));
 }
 
 // For every pattern of who saw the commit, who held the sums, who is new and who has a checkpoint:

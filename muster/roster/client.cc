@@ -255,9 +255,11 @@ void Client::formed(RosterNumber roster) {
   connection_->use([&](Follower& follower, Moment now) { follower.formed(now, roster); });
 }
 
-void Client::failed(RosterNumber roster, const std::string& suspect, const std::string& trouble) {
-  connection_->use(
-      [&](Follower& follower, Moment now) { follower.failed(now, roster, suspect, trouble); });
+void Client::failed(RosterNumber roster, const std::string& suspect, const std::string& trouble,
+                    const std::string& faulty) {
+  connection_->use([&](Follower& follower, Moment now) {
+    follower.failed(now, roster, suspect, trouble, faulty);
+  });
 }
 
 uint8_t Client::commit_byte() const {

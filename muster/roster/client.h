@@ -50,7 +50,8 @@ class Client {
   Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
                                             const std::stop_token& stop = {});
   void formed(RosterNumber roster);
-  void failed(RosterNumber roster, const std::string& suspect, const std::string& trouble);
+  void failed(RosterNumber roster, const std::string& suspect, const std::string& trouble,
+              const std::string& faulty = "");
   uint8_t commit_byte() const;
   bool committed(uint64_t step, double lane_seconds, uint8_t agreed);
 

@@ -108,6 +108,8 @@ class Deciding {
     } else if (reached(worker.heard + options_.lease)) {
       remove(RemovalCause::kLeaseExpired, fmt::format("nothing was heard from it for {}",
                                                       human_seconds(seconds(options_.lease))));
+    } else if (auto reason = why_faulty(worker)) {
+      remove(RemovalCause::kFaulty, std::move(*reason));
     } else if (auto reason = why_overdue(worker)) {
       remove(RemovalCause::kHung, std::move(*reason));
     }
@@ -116,6 +118,24 @@ class Deciding {
   Moment reconnect_by(const WorkerState& worker) const {
     const Moment usual = *worker.disconnected + options_.linger;
     return state_.resumed ? std::max(usual, *state_.resumed + options_.grace) : usual;
+  }
+
+  // An audit of the workers found that its state or what it computes is wrong. All members of a
+  // group come to the same verdict, so one that says it is enough.
+  std::optional<std::string> why_faulty(const WorkerState& worker) const {
+    for (const WorkerState* accuser : takes_part_) {
+      const Heartbeat& beat = accuser->beat;
+      if (beat.faulty != worker.key().id) continue;
+      // As it was in that roster: its replacement is another one.
+      const auto roster = std::ranges::find(state_.history, beat.broken, &Roster::number);
+      if (roster == state_.history.end() || !roster->has(worker.key()) ||
+          !roster->has(accuser->key())) {
+        continue;
+      }
+      return fmt::format("{}; it may join again in {}", beat.trouble,
+                         human_seconds(seconds(bar_time(state_, worker.key().id, options_))));
+    }
+    return std::nullopt;
   }
 
   // Alive, but its own work makes no progress while others wait for it.
@@ -487,7 +507,7 @@ void carry_out(Moment now, const Decision& decision, State& state, const Options
   for (const Removal& removal : decision.out) {
     const auto found = state.workers.find(removal.who.id);
     if (found == state.workers.end() || found->second.key() != removal.who) continue;
-    if (removal.cause == RemovalCause::kQuarantined) {
+    if (removal.cause == RemovalCause::kQuarantined || removal.cause == RemovalCause::kFaulty) {
       const Duration time = Deciding::bar_time(state, removal.who.id, options);
       Bar& bar = state.bars[removal.who.id];
       bar.until = now + time;

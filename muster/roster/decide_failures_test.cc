@@ -11,6 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 TEST_F(DecideTest, AFailureWithoutADeathIsTriedAgainUnderANewNumber) {
   running(3);
@@ -121,6 +122,44 @@ TEST_F(DecideTest, OneThatHangsWhileOthersWaitForItIsOut) {
   beat();
   EXPECT_THAT(decided().reason,
               HasSubstr("worker 1 is out: it hangs: no progress for 10s after step 0"));
+}
+
+TEST_F(DecideTest, OneThatAnAuditFoundFaultyIsRemovedAndQuarantined) {
+  running(3);
+  const WorkerKey faulty = at("2").key();
+  const auto accuse = [&](const std::string& id) {
+    fail(id, "");
+    at(id).beat.faulty = "2";
+    at(id).beat.trouble = "its state differs";
+  };
+  accuse("0");
+  const auto decision = decided();
+  ASSERT_EQ(decision.out.size(), 1U);
+  EXPECT_EQ(decision.out[0].who, faulty);
+  EXPECT_EQ(decision.out[0].cause, RemovalCause::kFaulty);
+  EXPECT_THAT(decision.out[0].reason, HasSubstr("its state differs; it may join again in 10s"));
+  EXPECT_THAT(in(), ElementsAre("0", "1"));
+
+  // Started again, it waits. That others still say what they saw is no accusation of this one.
+  join("2");
+  state_.current.number -= 1;
+  accuse("1");
+  state_.current.number += 1;
+  form();
+  EXPECT_THAT(decided().out, IsEmpty());
+  EXPECT_THAT(in(), ElementsAre("0", "1"));
+  pass(std::chrono::seconds(10));
+  beat();
+  form();
+  EXPECT_TRUE(decided().roster);
+  EXPECT_THAT(in(), ElementsAre("0", "1", "2"));
+}
+
+TEST_F(DecideTest, WhoWasNotInThatGroupAccusesNobody) {
+  running(2);
+  join("stranger").beat.broken = state_.current.number;
+  at("stranger").beat.faulty = "1";
+  EXPECT_THAT(decided().out, IsEmpty());
 }
 
 TEST_F(DecideTest, ALongStepOfAllIsNotAHang) {

@@ -327,22 +327,23 @@ void Follower::close_group(Moment now) {
 }
 
 void Follower::failed(Moment now, RosterNumber roster, const std::string& suspect,
-                      const std::string& trouble) {
+                      const std::string& trouble, const std::string& faulty) {
   if (phase_ == Phase::kNoGroup || roster != group_->number) return;
-  // If the failure was ordered, the coordinator knows why.
-  const bool known = std::exchange(abort_ordered_, false);
+  // If the failure was ordered, the coordinator knows why. Who is faulty it does not know.
+  const bool known = std::exchange(abort_ordered_, false) && faulty.empty();
   close_group(now);
   if (known) {
     send_heartbeat(now);
   } else {
-    report_broken(now, roster, suspect, trouble);
+    report_broken(now, roster, suspect, trouble, faulty);
   }
 }
 
 void Follower::report_broken(Moment now, RosterNumber roster, const std::string& suspect,
-                             const std::string& trouble) {
+                             const std::string& trouble, const std::string& faulty) {
   beat_.broken = roster;
   beat_.suspect = suspect;
+  beat_.faulty = faulty;
   beat_.trouble = trouble;
   ++beat_.progress;
   send_heartbeat(now);

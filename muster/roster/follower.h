@@ -125,9 +125,10 @@ class Follower {
   void offer(Moment now, RosterNumber roster, std::string blob);
   void formed(Moment now, RosterNumber roster);
   // The group of `roster` failed, or could not be formed. `suspect`: the id of the peer that this
-  // worker could not connect to or that was silent; empty if there is none.
+  // worker could not connect to or that was silent; empty if there is none. `faulty`: the id of the
+  // member whose memory or computation is wrong, if the group was left for that.
   void failed(Moment now, RosterNumber roster, const std::string& suspect,
-              const std::string& trouble);
+              const std::string& trouble, const std::string& faulty = "");
   // What this worker says in the commit message: 1 if it knows of a newer roster.
   uint8_t commit_byte() const;
   // A step is committed. `agreed`: the maximum of all members' commit_byte(). True: this worker has
@@ -175,7 +176,7 @@ class Follower {
   Instruction rejoin(Moment now, const std::string& why);
   Instruction depart(Moment now);
   void report_broken(Moment now, RosterNumber roster, const std::string& suspect,
-                     const std::string& trouble);
+                     const std::string& trouble, const std::string& faulty = "");
   Instruction begin_forming(Moment now);
 
   const FollowerOptions options_;

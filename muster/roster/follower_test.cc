@@ -180,6 +180,16 @@ TEST_F(FollowerTest, AnyNewerRosterEndsAnAttemptToForm) {
   EXPECT_EQ(follower_.next(now_).roster->number, 2);
 }
 
+TEST_F(FollowerTest, WhoIsFaultyIsReportedEvenIfTheGroupWasToBeAborted) {
+  connect();
+  enter(roster(1));
+  receive(roster(2, {}));
+  take<Abort>();
+  follower_.failed(now_, 1, "", "its state differs", "c");
+  EXPECT_EQ(follower_.heartbeat().broken, 1);
+  EXPECT_EQ(follower_.heartbeat().faulty, "c");
+}
+
 TEST_F(FollowerTest, AnOrderToAbortIsNotLostBetweenFormingAndFormed) {
   connect();
   receive(roster(1));

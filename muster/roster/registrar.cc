@@ -221,6 +221,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   const Heartbeat before = std::exchange(worker->beat, beat);
   // They go to other workers, into the status and the log.
   worker->beat.suspect = shortened(beat.suspect, kLongestName);
+  worker->beat.faulty = shortened(beat.faulty, kLongestName);
   worker->beat.trouble = shortened(beat.trouble, kLongestTrouble);
   const bool moved = beat.group != before.group;
   if (moved && rank_of(worker->key()) >= 0) {
@@ -244,7 +245,8 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   const bool complete = moved && in_group_ == state_.current.members.size();
   bool news = complete || beat.leaving != before.leaving;
   if (moved && !complete) release_leavers();
-  if (beat.broken != before.broken || beat.suspect != before.suspect) {
+  if (beat.broken != before.broken || beat.suspect != before.suspect ||
+      beat.faulty != before.faulty) {
     note_failure(now, *worker, beat);
     news = true;
   }

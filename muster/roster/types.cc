@@ -204,6 +204,8 @@ std::string_view removal_cause_name(RemovalCause cause) {
       return "hung";
     case RemovalCause::kQuarantined:
       return "quarantined";
+    case RemovalCause::kFaulty:
+      return "faulty";
   }
   return "unknown";
 }
@@ -224,7 +226,7 @@ uint64_t take(std::string_view& in) {
   return value;
 }
 
-constexpr uint64_t kReportVersion = 1;
+constexpr uint64_t kReportVersion = 2;
 
 }  // namespace
 
@@ -237,7 +239,8 @@ std::string Report::encode() const {
   put(out, message_of.step);
   put(out, uint64_t{position.attempt} << 32 | message_of.attempt);
   put(out, restorable);
-  put(out, state_hash);
+  put(out, rollback.number);
+  put(out, rollback.step);
   put(out, hash64(out.data(), out.size()));
   return out;
 }
@@ -264,7 +267,8 @@ Result<Report> Report::decode(std::string_view bytes) {
   report.position.attempt = static_cast<uint32_t>(attempts >> 32);
   report.message_of.attempt = static_cast<uint32_t>(attempts);
   report.restorable = take(bytes);
-  report.state_hash = take(bytes);
+  report.rollback.number = take(bytes);
+  report.rollback.step = take(bytes);
   if (take(bytes) != hash) return Error(ErrorKind::kInternal, "a peer's report is damaged");
   return report;
 }

@@ -138,6 +138,9 @@ struct Heartbeat {
   // Not of one that closed the connection: that one had a reason of its own.
   std::string suspect;
   std::string trouble;  // with broken: what happened, one sentence
+  // With broken: the id of a member whose memory or computation an audit found to be wrong
+  // (train/audit.h), if there is one.
+  std::string faulty;
   Activity activity = Activity::kIdle;
   uint64_t step = 0;        // steps committed
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
@@ -171,11 +174,23 @@ enum class RemovalCause : uint8_t {
   kLeaseExpired,  // no heartbeat for Options::lease: suspended, its machine or its link is down
   kHung,          // its heartbeats go on but its work makes no progress; its launcher kills it
   kQuarantined,   // repeatedly could not communicate with another member
+  kFaulty,        // an audit found its state or its gradients wrong; its launcher kills it
 };
 std::string_view removal_cause_name(RemovalCause cause);
 
+// A member computed wrongly or its memory was damaged, and an audit noticed (train/audit.h). What
+// the job computed after `step`, in rosters up to `number`, may be wrong and is void: states in
+// memory, checkpoints and metrics.
+struct Rollback {
+  RosterNumber number = 0;  // of the roster whose members noticed; 0: there was none
+  uint64_t step = 0;
+  auto operator<=>(const Rollback&) const = default;
+};
+
 // What each member tells the others right after the group of a roster is formed (allgather).
 struct Report {
+  // The last rollback it knows of. Its state and its checkpoints are not void because of it.
+  Rollback rollback;
   bool has_state = false;  // a joiner has none; neither has one whose transfer was cut short
   Position position;       // with has_state
   // It has the full sums of the step after `position`: it had entered the commit.
@@ -187,10 +202,9 @@ struct Report {
   // for each report, as others write checkpoints too, and only one that is whole: if it is newer
   // than every state, all will go on from it.
   uint64_t restorable = 0;
-  uint64_t state_hash = 0;  // of its state at `position`; 0: not computed
   bool operator==(const Report&) const = default;
 
-  static constexpr size_t kBytes = 56;
+  static constexpr size_t kBytes = 64;
   std::string encode() const;  // kBytes of it: an allgather wants equal sizes
   static Result<Report> decode(std::string_view bytes);
 };

@@ -120,13 +120,13 @@ TEST(Roster, ChecksumSeesEveryField) {
 }
 
 TEST(Report, ComesBackAsItWasSent) {
-  const Report report{.has_state = true,
+  const Report report{.rollback = {0xfedcba9876543210, 55},
+                      .has_state = true,
                       .position = {123456789012, 3},
                       .holds_sums = true,
                       .has_message = true,
                       .message_of = {123456789011, 2},
-                      .restorable = 77,
-                      .state_hash = 0xfedcba9876543210};
+                      .restorable = 77};
   const std::string bytes = report.encode();
   ASSERT_EQ(bytes.size(), Report::kBytes);
   EXPECT_EQ(Report::decode(bytes).value(), report);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -54,7 +55,41 @@ bool is_repeated(const std::vector<json>& records, const json& record) {
   return false;
 }
 
+constexpr const char* kRollback = "rollback";
+
+// Whether records after a later rollback cover its step.
+bool is_replaced(const std::map<uint64_t, int64_t>& begun, const json& record) {
+  const auto step = record["step"].get<int64_t>();
+  return std::any_of(begun.upper_bound(rollback_of(record)), begun.end(),
+                     [&](const auto& later) { return later.second <= step; });
+}
+
+// The first record after a rollback replaces all earlier ones of its step and later ones.
+void leave_out_replaced(std::vector<json>& records, std::map<uint64_t, int64_t>& begun,
+                        const json& record) {
+  const uint64_t rollback = rollback_of(record);
+  const auto step = record["step"].get<int64_t>();
+  const bool first = begun.emplace(rollback, step).second;
+  if (!first || rollback == 0) return;
+  std::erase_if(records, [&](const json& other) {
+    return rollback_of(other) < rollback && other["step"].get<int64_t>() >= step;
+  });
+}
+
 }  // namespace
+
+uint64_t rollback_of(const json& record) {
+  const auto found = record.find(kRollback);
+  return found != record.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+
+void set_rollback(json& record, uint64_t number) {
+  if (number != 0) {
+    record[kRollback] = number;
+  } else {
+    record.erase(kRollback);
+  }
+}
 
 Result<MetricsWriter> MetricsWriter::open(FileSystem& fs, const std::string& path) {
   bool torn = false;
@@ -97,12 +132,14 @@ Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t mos
   std::string_view lines = text;
   // It may begin in the middle of a line.
   if (text.size() == most) lines.remove_prefix(std::min(text.find('\n'), most - 1) + 1);
+  std::map<uint64_t, int64_t> begun;  // by rollback, where its records begin
   for_each_line(lines, [&](std::string_view line) {
     auto record = parse_record(line);
     if (!record) {
       ++metrics.skipped;
-    } else if (!is_repeated(metrics.records, *record)) {
-      metrics.records.push_back(*std::move(record));
+    } else if (!is_replaced(begun, *record)) {
+      leave_out_replaced(metrics.records, begun, *record);
+      if (!is_repeated(metrics.records, *record)) metrics.records.push_back(*std::move(record));
     }
   });
   return metrics;

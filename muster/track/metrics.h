@@ -8,7 +8,9 @@
 // apart from times. Where several workers take turns nobody may take anything away, for it might be
 // one that was stopped for a while and does not know yet how far the others are. They only append.
 // What one of them then writes a second time says the same as the first time, and readers see it
-// once.
+// once. Except after a rollback (roster/types.h): the steps after it are computed again, and what
+// was written of them before was wrong. Records written after a rollback have its number, and
+// readers leave out what they replace.
 //
 // For that to hold, write a step's records before its snapshot is submitted, and sync() first if
 // they are to survive a power cut as the snapshot does.
@@ -48,9 +50,14 @@ class MetricsWriter {
   std::unique_ptr<WritableFile> file_;
 };
 
+// The number of the last rollback before the record was written, 0: none.
+uint64_t rollback_of(const nlohmann::json& record);
+void set_rollback(nlohmann::json& record, uint64_t number);  // 0: none
+
 struct Metrics {
-  std::vector<nlohmann::json>
-      records;          // as they come, without repetitions (same step, same fields)
+  // As they come, without repetitions (same step, same fields) and without what a rollback
+  // replaced.
+  std::vector<nlohmann::json> records;
   int64_t skipped = 0;  // lines that are no records, say a torn last one
 };
 

@@ -165,5 +165,31 @@ TEST(Metrics, AFullDiskIsAnError) {
   EXPECT_THAT(written.error().message(), testing::HasSubstr(kPath));
 }
 
+// The steps behind a rollback come once more; what was written of them before was wrong.
+TEST(Metrics, RecordsBehindARollbackReplaceEarlierOnes) {
+  FaultInjectionFileSystem fs;
+  auto writer = MetricsWriter::open(fs, "metrics.jsonl");
+  ASSERT_TRUE(writer.ok());
+  const auto write = [&](int64_t step, double loss, uint64_t rollback) {
+    nlohmann::json record = {{"step", step}, {"loss", loss}};
+    set_rollback(record, rollback);
+    ASSERT_TRUE(writer->write(record).ok());
+  };
+  for (const int64_t step : {10, 20, 30, 40}) write(step, 1, 0);
+  write(20, 2, 7);
+  write(30, 1, 0);  // by a worker that has not heard of it
+  write(30, 2, 7);
+  write(30, 3, 9);
+  write(30, 2, 7);
+  const auto metrics = read_metrics(fs, "metrics.jsonl");
+  ASSERT_TRUE(metrics.ok());
+  std::vector<std::pair<int64_t, double>> seen;
+  for (const auto& record : metrics->records) {
+    seen.emplace_back(record["step"].get<int64_t>(), record["loss"].get<double>());
+  }
+  EXPECT_THAT(
+      seen, testing::ElementsAre(testing::Pair(10, 1), testing::Pair(20, 2), testing::Pair(30, 3)));
+}
+
 }  // namespace
 }  // namespace muster::track

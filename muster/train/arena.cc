@@ -86,6 +86,36 @@ Hash128 Arena::weights_hash() const {
   return hasher.finish();
 }
 
+std::pair<size_t, size_t> Arena::part(int64_t part, int64_t parts) const {
+  const size_t all = slot_begin(slots());
+  const auto count = static_cast<size_t>(parts);
+  const auto which = static_cast<size_t>(part);
+  const size_t first = all / count * which + std::min(which, all % count);
+  return {first, all / count + (which < all % count ? 1 : 0)};
+}
+
+uint64_t Arena::part_hash(int64_t part, int64_t parts) const {
+  const auto [first, size] = this->part(part, parts);
+  const uint64_t floats = hash64(bytes().data() + first * sizeof(float), size * sizeof(float));
+  const size_t rest = slot_begin(slots()) * sizeof(float);  // exponents and counters follow
+  return hash64(bytes().data() + rest, size_ - rest, floats);
+}
+
+std::string Arena::part_name(int64_t part, int64_t parts) const {
+  const size_t first = this->part(part, parts).first;
+  std::string what = "weights";
+  size_t at = first;
+  for (size_t s = 0; s < slots() && first >= slot_begin(s); ++s) {
+    what = slot_names_[s];
+    at = first - slot_begin(s);
+  }
+  std::string name;
+  for (size_t t = 0; t < tensors_.size() && layout_.tensor_begin(t) <= at; ++t) {
+    name = tensors_[t].info.name;
+  }
+  return fmt::format("{} of '{}'", what, name);
+}
+
 std::vector<ckpt::TensorView> Arena::model_views(std::span<const std::byte> bytes) const {
   MUSTER_CHECK(bytes.size() == size_, "not a copy of this arena");
   std::vector<ckpt::TensorView> views;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/base/hash.h"
@@ -93,6 +94,11 @@ class Arena {
   // The hash that the promise is about: names, shapes and values of all weights and statistics.
   Hash128 weights_hash() const;
 
+  // For audits (audit.h): the hash of part `part` of `parts` of the weights and slots, and of all
+  // exponents and counters. And where that part begins, for people: "weights of 'fc1.weight'".
+  uint64_t part_hash(int64_t part, int64_t parts) const;
+  std::string part_name(int64_t part, int64_t parts) const;
+
   // The contents of an arena's bytes (this one's, or a copy of them) as named tensors: the model as
   // Python would name it, and the rest of the state.
   std::vector<ckpt::TensorView> model_views(std::span<const std::byte> bytes) const;
@@ -105,6 +111,7 @@ class Arena {
 
  private:
   float* floats(size_t at) { return reinterpret_cast<float*>(memory_.get()) + at; }
+  std::pair<size_t, size_t> part(int64_t part, int64_t parts) const;  // elements: first, size
   // Where slot i begins, in elements; slots(): where the last one ends.
   size_t slot_begin(size_t i) const { return layout_.elements() + i * layout_.block_elements(); }
 

@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little);
 CommitMessage::CommitMessage(size_t blocks, int lanes)
     : blocks_(blocks),
       lanes_(lanes),
-      bytes_(blocks + kSlot * static_cast<size_t>(lanes) + sizeof(CommitFlags)) {}
+      bytes_(blocks + kSlot * static_cast<size_t>(lanes) + sizeof(CommitFlags) + kAudit) {}
 
 void CommitMessage::clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
 
@@ -40,12 +40,26 @@ LaneResult CommitMessage::lane(int lane) const {
 
 CommitFlags CommitMessage::flags() const {
   CommitFlags flags;
-  std::memcpy(&flags, bytes_.data() + bytes_.size() - sizeof(flags), sizeof(flags));
+  std::memcpy(&flags, audit() - sizeof(flags), sizeof(flags));
   return flags;
 }
 
 void CommitMessage::set_flags(const CommitFlags& flags) {
-  std::memcpy(bytes_.data() + bytes_.size() - sizeof(flags), &flags, sizeof(flags));
+  std::memcpy(audit() - sizeof(flags), &flags, sizeof(flags));
+}
+
+void CommitMessage::set_state_hash(uint64_t hash) {
+  const uint64_t complement = ~hash;
+  std::memcpy(audit(), &hash, 8);
+  std::memcpy(audit() + 8, &complement, 8);
+}
+
+bool CommitMessage::states_agree() const {
+  uint64_t hash = 0;
+  uint64_t complement = 0;
+  std::memcpy(&hash, audit(), 8);
+  std::memcpy(&complement, audit() + 8, 8);
+  return hash == ~complement || (hash == 0 && complement == 0);  // the latter: nobody set one
 }
 
 }  // namespace muster::train

@@ -11,6 +11,9 @@
 //   one slot   per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not
 //              finite, a hash of the samples' numbers
 //   flags      a byte each: what is to happen at the step boundary that this commit makes
+//   audit      a hash of a part of the state, and its complement: the largest of each byte and the
+//              complement of the largest complement, which is the smallest, are equal only if all
+//              hashes are
 #pragma once
 
 #include <cstdint>
@@ -55,8 +58,16 @@ class CommitMessage {
   int lanes() const { return lanes_; }
   CommitFlags flags() const;
   void set_flags(const CommitFlags& flags);
+  // Of this worker's state (audit.h).
+  void set_state_hash(uint64_t hash);
+  // Whether all that set one set the same.
+  bool states_agree() const;
 
  private:
+  uint8_t* audit() { return bytes_.data() + bytes_.size() - kAudit; }
+  const uint8_t* audit() const { return bytes_.data() + bytes_.size() - kAudit; }
+
+  static constexpr size_t kAudit = 16;
   static constexpr size_t kSlot = 32;
   size_t blocks_;
   int lanes_;

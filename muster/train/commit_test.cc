@@ -39,6 +39,22 @@ TEST(CommitMessage, TheMaximumSelectsLanesAndCombinesBlocks) {
   }
 }
 
+TEST(CommitMessage, TellsWhetherAllStatesAreTheSame) {
+  const auto with = [](uint64_t hash) {
+    CommitMessage message(1, 1);
+    message.set_state_hash(hash);
+    return message;
+  };
+  EXPECT_TRUE(CommitMessage(1, 1).states_agree());  // no audit
+  for (const uint64_t hash :
+       {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{0x0123456789abcdef}}) {
+    EXPECT_TRUE(combine(with(hash), with(hash)).states_agree());
+    for (int bit = 0; bit < 64; ++bit) {
+      EXPECT_FALSE(combine(with(hash), with(hash ^ (uint64_t{1} << bit))).states_agree());
+    }
+  }
+}
+
 TEST(CommitMessage, CarriesLossesThatAreNotFinite) {
   CommitMessage message(0, 1);
   message.set_lane(0, {std::numeric_limits<double>::quiet_NaN(), 1, 0, 0});

@@ -1,10 +1,13 @@
 #include "muster/train/gradient_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
 #include "muster/base/check.h"
+#include "muster/base/fault_point.h"
+#include "muster/base/hash.h"
 #include "muster/exact/fixed_point.h"
 #include "muster/exact/float_sum.h"
 
@@ -48,11 +51,52 @@ void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_l
   step_ = step;
   exponents_ = exponents;
   ++round_;
+  watch(-1, -1);
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
   for (auto& tensor : not_finite_) tensor.store(-1, std::memory_order_relaxed);
   for (auto& bucket : buckets_) {
     bucket->missing = (bucket->last - bucket->first) * static_cast<size_t>(own_lanes);
     bucket->state.store(State::kOpen, std::memory_order_relaxed);
+  }
+}
+
+void GradientSum::watch(int own, int other) {
+  MUSTER_CHECK(mode_ == Mode::kExact || (own < 0 && other < 0), "audits need exact sums");
+  own_.lane = own;
+  other_.lane = other;
+  own_.hash.store(0, std::memory_order_relaxed);
+  other_.hash.store(0, std::memory_order_relaxed);
+}
+
+void GradientSum::note(Watched& watched, size_t block, uint8_t exponent,
+                       std::span<const int32_t> q) {
+  const uint64_t key = block << 8 | exponent;
+  watched.hash.fetch_add(hash64(q.data(), q.size_bytes(), key), std::memory_order_relaxed);
+}
+
+uint8_t GradientSum::to_fixed(int lane, size_t block, std::span<const float> values,
+                              int32_t* q) const {
+  const int scale = exact::scale_for(exponents_[block], lanes_);
+  uint8_t exponent = 0;
+  if (!seed_) {
+    exponent = exact::store_block(values, scale, lanes_, q).exponent;
+  } else {
+    exact::Stochastic rounding(*seed_, step_, lane);
+    rounding.first = layout_.blocks()[block].begin;
+    exponent = exact::store_block(values, scale, lanes_, rounding, q).exponent;
+  }
+  if (lies() && block == 0) q[0] ^= 1;
+  return exponent;
+}
+
+void GradientSum::hash_blocks(int lane, size_t first, size_t last, const float* gradient) {
+  std::array<int32_t, exact::kBlockSize> q;  // NOLINT(*-member-init): written before it is read
+  const size_t begin = layout_.blocks()[first].begin;
+  for (size_t b = first; b < last; ++b) {
+    const auto& where = layout_.blocks()[b];
+    const std::span<const float> values(gradient + (where.begin - begin), where.size);
+    const uint8_t exponent = to_fixed(lane, b, values, q.data());
+    note(other_, b, exponent, std::span(q).first(where.size));
   }
 }
 
@@ -70,6 +114,7 @@ void GradientSum::add_part(int lane, size_t tensor, size_t first, std::span<cons
 void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
                              const float* gradient) {
   if (first == last) return;
+  if (lane == other_.lane) return hash_blocks(lane, first, last, gradient);
   const size_t begin = layout_.blocks()[first].begin;
   const size_t first_bucket = bucket_of_[first];
   const size_t buckets = bucket_of_[last - 1] - first_bucket + 1;
@@ -114,19 +159,24 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
 }
 
 uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> values, bool first) {
-  const int scale = exact::scale_for(exponents_[block], lanes_);
-  const size_t begin = layout_.blocks()[block].begin;
-  int32_t* sum = ints(begin);
-  if (!seed_) {
-    return (first ? exact::store_block(values, scale, lanes_, sum)
-                  : exact::add_block(values, scale, lanes_, sum))
-        .exponent;
+  int32_t* sum = ints(layout_.blocks()[block].begin);
+  if (first) {
+    const uint8_t exponent = to_fixed(lane, block, values, sum);
+    if (lane == own_.lane) note(own_, block, exponent, {sum, values.size()});
+    return exponent;
   }
+  if (lane == own_.lane || lies()) {
+    std::array<int32_t, exact::kBlockSize> q;  // NOLINT(*-member-init): written before it is read
+    const uint8_t exponent = to_fixed(lane, block, values, q.data());
+    if (lane == own_.lane) note(own_, block, exponent, std::span(q).first(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) sum[i] += q[i];
+    return exponent;
+  }
+  const int scale = exact::scale_for(exponents_[block], lanes_);
+  if (!seed_) return exact::add_block(values, scale, lanes_, sum).exponent;
   exact::Stochastic rounding(*seed_, step_, lane);
-  rounding.first = begin;
-  return (first ? exact::store_block(values, scale, lanes_, rounding, sum)
-                : exact::add_block(values, scale, lanes_, rounding, sum))
-      .exponent;
+  rounding.first = layout_.blocks()[block].begin;
+  return exact::add_block(values, scale, lanes_, rounding, sum).exponent;
 }
 
 void GradientSum::settle(Bucket& bucket, State state) {

@@ -44,6 +44,11 @@ class GradientSum {
   // Starts the sum of a step, to which `own_lanes` lanes of this worker will be added. exponents:
   // one per block, from which scales are made; must not change while the sum is in use.
   void begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes, int64_t step = 0);
+  // After begin(), for an audit (audit.h): hashes what lane `own` adds, and what lane `other`,
+  // which is no lane of this worker, would add; that one is not added. -1: none. Only with kExact.
+  void watch(int own, int other);
+  uint64_t own_hash() const { return own_.hash.load(std::memory_order_relaxed); }
+  uint64_t other_hash() const { return other_.hash.load(std::memory_order_relaxed); }
   void add(int lane, size_t tensor, const float* gradient);
   // A part of it: the elements from `first` on, which must be the beginning of a block; all parts
   // must cover the tensor once. Parts of one lane may be added by several threads.
@@ -81,6 +86,16 @@ class GradientSum {
     size_t missing = 0;  // blocks of lanes still to be added; guarded by mutex
     std::atomic<State> state{State::kOpen};
   };
+  // A lane whose gradient in fixed point is hashed: the sum of the hashes of its blocks, as threads
+  // may add them in any order.
+  struct Watched {
+    int lane = -1;
+    std::atomic<uint64_t> hash{0};
+  };
+  static void note(Watched& watched, size_t block, uint8_t exponent, std::span<const int32_t> q);
+  // What the lane adds to the block.
+  uint8_t to_fixed(int lane, size_t block, std::span<const float> values, int32_t* q) const;
+  void hash_blocks(int lane, size_t first, size_t last, const float* gradient);
   // Blocks [first, last), whose values begin at `gradient`.
   void add_blocks(int lane, size_t tensor, size_t first, size_t last, const float* gradient);
   void add_block(int lane, size_t tensor, size_t block, const float* gradient);
@@ -102,6 +117,9 @@ class GradientSum {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<size_t> order_;
   std::vector<uint32_t> bucket_of_;  // by block
+
+  Watched own_;
+  Watched other_;
 
   // By block, guarded by the bucket's mutex.
   uint32_t round_ = 0;

@@ -118,8 +118,7 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
   drop_group();
   bool rejoined = false;
   while (true) {
-    if (sources.give_up && sources.give_up())
-      return Entry{Entry::How::kGaveUp, false, false, false};
+    if (sources.give_up && sources.give_up()) return Entry{.how = Entry::How::kGaveUp};
     const Instruction next = client_->next(kLook);
     switch (next.kind) {
       case Instruction::Kind::kWait:
@@ -136,10 +135,10 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
         rejoined = true;
         break;
       case Instruction::Kind::kReleased:
-        return Entry{Entry::How::kReleased, false, false, false};
+        return Entry{.how = Entry::How::kReleased};
       case Instruction::Kind::kFinished:
       case Instruction::Kind::kStopped:
-        return Entry{Entry::How::kFinished, false, false, false};
+        return Entry{.how = Entry::How::kFinished};
       case Instruction::Kind::kRefused:
         return Error(ErrorKind::kMachine, "the coordinator does not accept this worker: {}",
                      next.reason);
@@ -162,12 +161,18 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
     drop_group();
     return std::optional<Entry>();
   }
-  MUSTER_TRY(const uint64_t restorable, sources.restorable());
+  MUSTER_TRY(const auto restorable, sources.restorable(recovery_.rollback(), rank() == 0));
   auto outcome = recovery_.run(*group_, restorable, sources.restore, {.timeout = options_.timeout});
   if (!outcome.ok()) {
     // An error of this worker alone, such as a checkpoint of another model.
     if (!group_->failed()) return std::move(outcome).error();
     report_failure(group_->failure().value_or(comm::GroupFailure{}), outcome.error().message());
+    drop_group();
+    return std::optional<Entry>();
+  }
+  if (outcome->differs) {
+    MUSTER_TRY(const auto rejection, reject(*outcome->differs));
+    log_.warning("{}", rejection.what);
     drop_group();
     return std::optional<Entry>();
   }
@@ -181,7 +186,10 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
             size(), lanes[static_cast<size_t>(rank())].size(), outcome->agreement.reason);
   const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
   const bool other = action == roster::Action::kReceive || action == roster::Action::kRestore;
-  return std::optional(Entry{Entry::How::kIn, outcome->rolled, other, false});
+  return std::optional(Entry{.how = Entry::How::kIn,
+                             .rolled = outcome->rolled,
+                             .other_state = other,
+                             .rollback = recovery_.rollback()});
 }
 
 Status Membership::form(const roster::RosterPtr& roster, comm::GroupFailure& failure) {
@@ -235,6 +243,57 @@ bool Membership::committed(uint8_t agreed) {
   const auto& counters = session_.arena().counters();
   return client_->committed(static_cast<uint64_t>(counters.step), session_.stepper().lane_seconds(),
                             agreed);
+}
+
+Result<std::optional<Verdict>> Membership::compare_states() {
+  MUSTER_TRY(auto compared,
+             session_.auditor().compare_states(*group_, {.timeout = options_.timeout}));
+  return std::move(compared.verdict);
+}
+
+Result<Verdict> Membership::judge() {
+  return session_.auditor().judge([this](int lane) { return session_.stepper().recompute(lane); });
+}
+
+std::string Membership::describe(const Verdict& verdict) const {
+  if (verdict.faulty.empty()) {
+    return fmt::format(
+        "{}, and nothing tells which of the {} is right: with three or more the faulty one could "
+        "be "
+        "found",
+        verdict.what, size());
+  }
+  std::vector<std::string> names;
+  for (const int rank : verdict.faulty) {
+    const auto& member = roster_->members[static_cast<size_t>(rank)];
+    names.push_back(fmt::format("{} on {}", member.key.id, member.host));
+  }
+  return fmt::format(
+      "{}: worker {} is wrong, the others agree. Its memory or processor may be faulty: test that "
+      "machine before you use it again",
+      verdict.what, fmt::join(names, " and "));
+}
+
+Result<Membership::Rejection> Membership::reject(const Verdict& verdict) {
+  constexpr int kMostUnresolved = 3;
+  Rejection rejection;
+  rejection.what = describe(verdict);
+  unresolved_ = verdict.faulty.empty() ? unresolved_ + 1 : 0;
+  if (unresolved_ >= kMostUnresolved) {
+    return Error(ErrorKind::kNumerics, "{}. This happened {} times in a row; the job ends",
+                 rejection.what, unresolved_);
+  }
+  rejection.rollback = {roster_->number, static_cast<uint64_t>(verdict.trusted)};
+  int keeper = 0;
+  while (std::ranges::find(verdict.faulty, keeper) != verdict.faulty.end()) ++keeper;
+  rejection.keeper = keeper == rank();
+  recovery_.roll_back(rejection.rollback);
+  // Of several that are faulty the others will find the next one in the next group.
+  const std::string faulty =
+      verdict.faulty.empty() ? ""
+                             : roster_->members[static_cast<size_t>(verdict.faulty.front())].key.id;
+  client_->failed(roster_->number, "", rejection.what, faulty);
+  return rejection;
 }
 
 bool Membership::lost(const Error& error) {

@@ -67,8 +67,10 @@ class Membership {
   // Where the state comes from if no member has it.
   struct Sources {
     // The newest step that can be restored, as far as is known without reading it; 0: the
-    // beginning.
-    std::function<Result<uint64_t>()> restorable;
+    // beginning. `known`: the last rollback that this worker knows of, and with `repair` it also
+    // sees to it that the checkpoints know of it.
+    std::function<Result<Recovery::Restorable>(const roster::Rollback& known, bool repair)>
+        restorable;
     Recovery::Restore restore;
     std::function<bool()> give_up;  // asked now and then while there is nothing to do but wait
   };
@@ -83,6 +85,9 @@ class Membership {
     bool rolled = false;       // it applied the others' last commit
     bool other_state = false;  // received or restored: not the state it had before
     bool rejoined = false;     // it had been removed: others may have had its place meanwhile
+    // The last one: what it made void is not part of the state.
+    // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+    roster::Rollback rollback = {};
   };
   // An error only if this worker cannot go on: it was refused, its state cannot be restored, or
   // there is no coordinator.
@@ -104,6 +109,20 @@ class Membership {
   bool committed(uint8_t agreed);
   bool lost(const Error& error);
 
+  // Collective: compares the whole state of all members. Nothing: it is the same.
+  Result<std::optional<Verdict>> compare_states();
+  // Collective, after an audit found a difference in a step: who is faulty.
+  Result<Verdict> judge();
+  // All members have come to this verdict: gives up the state and leaves the group; the coordinator
+  // removes who is faulty; enter() again. Returns what is void from now on. `what`: for people.
+  struct Rejection {
+    roster::Rollback rollback;
+    bool keeper = false;  // this worker is to see to it that the checkpoints know of it
+    std::string what;
+  };
+  // An error if nobody could be accused for the third time in a row.
+  Result<Rejection> reject(const Verdict& verdict);
+
   void leave() { client_->leave(); }
   void finished() { client_->finished(); }
   // From any thread: the group fails, and so does the attempt to form one.
@@ -119,6 +138,7 @@ class Membership {
   Result<std::optional<Entry>> enter_group(const roster::RosterPtr& roster, const Sources& sources);
   Status form(const roster::RosterPtr& roster, comm::GroupFailure& failure);
   void drop_group();
+  std::string describe(const Verdict& verdict) const;
   void report_failure(const comm::GroupFailure& failure, const std::string& trouble);
 
   Session& session_;
@@ -126,6 +146,7 @@ class Membership {
   const Clock& clock_;
   Log& log_;
   Recovery recovery_;
+  int unresolved_ = 0;  // verdicts in a row that could not tell who is faulty
   Vitals vitals_;
   roster::WorkerKey key_;                                                // as roster_ has it
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group

@@ -70,12 +70,13 @@ class MembershipTest : public testing::Test {
     bool in = false;
     for (int64_t steps = 0; !in || counters.step < kSteps;) {
       if (!in) {
-        const auto entry = membership.enter({.restorable = [] { return uint64_t{0}; },
-                                             .restore = [&](uint64_t) -> Result<bool> {
-                                               MUSTER_RETURN_IF_ERROR(session->reset());
-                                               return true;
-                                             },
-                                             .give_up = {}});
+        const auto entry = membership.enter(
+            {.restorable = [](const roster::Rollback&, bool) { return Recovery::Restorable{}; },
+             .restore = [&](uint64_t) -> Result<bool> {
+               MUSTER_RETURN_IF_ERROR(session->reset());
+               return true;
+             },
+             .give_up = {}});
         EXPECT_TRUE(entry.ok()) << entry.error().message();
         if (!entry.ok()) return life;
         life.released = entry->how == Membership::Entry::How::kReleased;

@@ -59,6 +59,7 @@ Status Recorder::open(int64_t step) {
   last_save_ = parts_.clock->now();
   MUSTER_RETURN_IF_ERROR(roster_ == 0 ? store_.discard_after(step)
                                       : store_.discard_after(step, roster_));
+  if (roster_ == 0) MUSTER_RETURN_IF_ERROR(store_.finish_rollback());
   MUSTER_RETURN_IF_ERROR(open_metrics(step));
   if (session_.job().track.tensorboard) MUSTER_RETURN_IF_ERROR(open_events(step));
   if (roster_ == 0) {
@@ -91,6 +92,11 @@ Status Recorder::open_metrics(int64_t step) {
   MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kEnd));
   told_step_ = told_test_ = 0;
   for (const auto& record : there.records) {
+    // One that a rollback made void does not tell.
+    if (track::rollback_of(record) < rollback_.number &&
+        record["step"].get<int64_t>() > static_cast<int64_t>(rollback_.step)) {
+      continue;
+    }
     int64_t& told = record.contains(kTest) ? told_test_ : told_step_;
     told = std::max(told, record["step"].get<int64_t>());
   }
@@ -164,7 +170,7 @@ Status Recorder::step(const StepTimes& times) {
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
   told_step_ = counters.step;
-  return metrics_->write(line);
+  return write_line(std::move(line));
 }
 
 void Recorder::warn_of_few_bits(int64_t bits) {
@@ -198,7 +204,12 @@ Status Recorder::evaluated(const EvalReport& report) {
   }
   if (counters.step <= told_test_) return {};
   told_test_ = counters.step;
-  return metrics_->write({{"step", counters.step}, {kTest, to_json(report.values)}});
+  return write_line({{"step", counters.step}, {kTest, to_json(report.values)}});
+}
+
+Status Recorder::write_line(nlohmann::json line) {
+  track::set_rollback(line, rollback_.number);
+  return metrics_->write(line);
 }
 
 Status Recorder::save(bool best, double seconds) {
@@ -208,13 +219,15 @@ Status Recorder::save(bool best, double seconds) {
   nlohmann::json meta = {{"job", session_.job().name},
                          {"samples", counters.samples},
                          {"weights_hash", arena.weights_hash().hex()},
-                         {"seconds", seconds}};
+                         {"seconds", seconds},
+                         {"trusted", session_.auditor().trusted()}};
   if (counters.eval_step >= 0) {
     meta["test"] = to_json(session_.last_evaluation().values);
     meta["test_step"] = counters.eval_step;
   }
   saved_step_ = counters.step;
   last_save_ = parts_.clock->now();
+  if (roster_ != 0) store_.keep_for_rollback(session_.auditor().trusted());
   // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
   MUSTER_RETURN_IF_ERROR(metrics_->sync());
   MUSTER_TRY(auto* buffer, writer_.begin());

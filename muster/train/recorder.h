@@ -61,6 +61,9 @@ class Recorder {
   // From the session's present step on, this worker records. `roster`: of the group, 0 without. If
   // whoever recorded before died before it had told of the present step, this one does.
   Status begin(uint64_t roster);
+  // The last rollback of the job (roster/types.h): lines in the metrics that it made void are
+  // written anew. Before begin().
+  void set_rollback(const roster::Rollback& rollback) { rollback_ = rollback; }
   // Another one does, or nobody. What is being written is finished first.
   void end();
   bool on() const { return progress_ != nullptr; }
@@ -87,6 +90,7 @@ class Recorder {
  private:
   Status open(int64_t step);
   Status open_metrics(int64_t step);
+  Status write_line(nlohmann::json line);  // to the metrics
   Status open_events(int64_t step);
   void warn_of_few_bits(int64_t bits);  // once
   double pass() const;
@@ -108,6 +112,7 @@ class Recorder {
   int64_t first_step_ = -1;
   Moment began_;
   uint64_t roster_ = 0;
+  roster::Rollback rollback_;
   bool finished_ = false;
   bool warned_of_few_bits_ = false;
   int64_t saved_step_ = -1;

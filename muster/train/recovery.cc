@@ -18,11 +18,20 @@ namespace {
 constexpr uint64_t kTransferPart = 4 << 20;
 }  // namespace
 
-roster::Report Recovery::report(uint64_t restorable) {
+void Recovery::roll_back(const roster::Rollback& rollback) {
+  if (rollback <= rollback_) return;
+  rollback_ = rollback;
+  has_state_ = false;
+  session_.stepper().forget();
+}
+
+roster::Report Recovery::report(const Restorable& restorable) {
   auto& stepper = session_.stepper();
+  roll_back(restorable.rollback);
   Report mine;
+  mine.rollback = rollback_;
   mine.has_state = has_state_;
-  mine.restorable = restorable;
+  mine.restorable = restorable.step;
   if (!has_state_) return mine;
   mine.position = stepper.position();
   mine.holds_sums = stepper.holds_sums();
@@ -33,7 +42,7 @@ roster::Report Recovery::report(uint64_t restorable) {
   return mine;
 }
 
-Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
+Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& restorable,
                                         const Restore& restore, const comm::OpOptions& options) {
   const auto size = static_cast<size_t>(group.size());
   const auto rank = static_cast<size_t>(group.rank());
@@ -52,8 +61,9 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
     reports.push_back(one);
   }
   Outcome outcome;
-  MUSTER_TRY(outcome.agreement, roster::agree(reports));
+  outcome.agreement = roster::agree(reports);
   const auto& agreement = outcome.agreement;
+  roll_back(agreement.rollback);
 
   if (agreement.actions[rank] == Action::kRestore) {
     has_state_ = false;
@@ -72,6 +82,8 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, uint64_t restorable,
     MUSTER_RETURN_IF_ERROR(roll_forward(group, agreement, outcome, options));
     MUSTER_RETURN_IF_ERROR(transfer(group, agreement, outcome, options));
   }
+  MUSTER_RETURN_IF_ERROR(compare(group, agreement, outcome, options));
+  if (outcome.differs) return outcome;
   const auto position = session_.stepper().position();
   // What a checkpoint holds beyond its step (it may have been evaluated there) nobody knew before.
   if (agreement.any(Action::kRestore)) outcome.agreement.position.attempt = position.attempt;
@@ -124,21 +136,30 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
       }
     }
   }
-  const bool source = std::ranges::binary_search(agreement.sources, rank);
-  std::array<Hash128, 1> hash{};
-  session_.vitals().note_progress();
-  const auto own = source || receives ? hash128(bytes) : Hash128{};
-  session_.vitals().note_progress();
-  if (rank == agreement.sources.front()) hash[0] = own;
-  MUSTER_RETURN_IF_ERROR(
-      group.broadcast(std::span<Hash128>(hash), agreement.sources.front(), options));
-  if (!receives) return {};
-  if (own != hash[0]) {
-    return Error(ErrorKind::kInternal,
-                 "the state received at {} has the hash {}, that of {} has {}: the workers do not "
-                 "agree, or the network corrupts data; start again from the last checkpoint",
-                 agreement.position.text(), own.hex(), group.describe(agreement.sources.front()),
-                 hash[0].hex());
+  return {};
+}
+
+// A state that was restored or received is compared with everybody's, all of it. The first weights,
+// for example, are made by each worker for itself.
+Status Recovery::compare(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
+                         const comm::OpOptions& options) {
+  const bool receives = agreement.any(Action::kReceive);
+  if (!receives && !agreement.any(Action::kRestore)) return {};
+  std::vector<bool> voters(static_cast<size_t>(group.size()), false);
+  for (const int source : agreement.sources) voters[static_cast<size_t>(source)] = true;
+  if (agreement.actions[static_cast<size_t>(group.rank())] == Action::kReceive) {
+    session_.auditor().took_over();
+  }
+  MUSTER_TRY(auto compared, session_.auditor().compare_states(group, options, voters));
+  outcome.differs = std::move(compared.verdict);
+  if (outcome.differs) return {};
+  // The sources agree. What was received differs only if the network corrupted it.
+  if (!compared.equal) {
+    return Error(
+        ErrorKind::kInternal,
+        "the state that was sent at {} did not arrive as it was: the network corrupts data; "
+        "compare `ip -s link` and `dmesg` on the machines",
+        agreement.position.text());
   }
   has_state_ = true;
   return {};

@@ -31,27 +31,42 @@ class Recovery {
   bool has_state() const { return has_state_; }
   void lose_state() { has_state_ = false; }
 
+  // What the last rollback that this worker knows of made void is never offered to others.
+  const roster::Rollback& rollback() const { return rollback_; }
+  // Gives up the state because of it, if it is newer than what is known.
+  void roll_back(const roster::Rollback& rollback);
+
+  // The newest step that can be restored, and the last rollback, as far as the caller can tell.
+  struct Restorable {
+    uint64_t step = 0;
+    roster::Rollback rollback;
+  };
   struct Outcome {
     roster::Agreement agreement;
+    // The states that members brought, restored or received are not the same.
+    std::optional<Verdict> differs;
     bool rolled = false;    // this worker committed a step by rolling forward
     uint64_t received = 0;  // bytes
   };
-  // Collective over the group. `restorable`: the newest step this worker could restore. An error of
+  // Collective over the group. An error of
   // the group leaves a state that can be brought into the next group; so does a transfer that was
   // cut short, which then counts as none. If a checkpoint could not be read the group is aborted,
   // so that all members try again with another.
-  Result<Outcome> run(comm::Group& group, uint64_t restorable, const Restore& restore,
+  Result<Outcome> run(comm::Group& group, const Restorable& restorable, const Restore& restore,
                       const comm::OpOptions& options);
 
  private:
-  roster::Report report(uint64_t restorable);
+  roster::Report report(const Restorable& restorable);
   Status roll_forward(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
                       const comm::OpOptions& options);
   Status transfer(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
                   const comm::OpOptions& options);
+  Status compare(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
+                 const comm::OpOptions& options);
 
   Session& session_;
   bool has_state_ = false;
+  roster::Rollback rollback_;
 };
 
 }  // namespace muster::train

@@ -41,7 +41,7 @@ struct Worker {
       MUSTER_RETURN_IF_ERROR(session->reset());
       return true;
     };
-    MUSTER_TRY(outcome, recovery.run(group, 0, restore, kOptions));
+    MUSTER_TRY(outcome, recovery.run(group, {}, restore, kOptions));
     std::vector<std::vector<int>> lanes(static_cast<size_t>(group.size()));
     for (size_t lane = 0; lane < kLanes; ++lane) {
       lanes[lane % lanes.size()].push_back(static_cast<int>(lane));

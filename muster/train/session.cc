@@ -70,6 +70,7 @@ Status Session::build_nets() {
   MUSTER_TRY(auto first, build_first_net(plan_));
 
   arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
+  auditor_ = std::make_unique<Auditor>(job_, *arena_);
   const auto is_statistic = [](const TensorSpec& t) {
     return t.info.role == optim::Role::kStatistic;
   };
@@ -109,12 +110,13 @@ void Session::start_loader() {
   loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
   stepper_ = std::make_unique<Stepper>(
       job_, StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(),
-                      &loading_.batches, &plan_.schema, optimizer_.get()});
+                      &loading_.batches, &plan_.schema, optimizer_.get(), auditor_.get()});
   stepper_->set_vitals(vitals_);
 }
 
 void Session::set_vitals(const Vitals* vitals) {
   vitals_ = vitals != nullptr ? vitals : &no_vitals_;
+  auditor_->set_vitals(vitals_);
   if (stepper_ != nullptr) stepper_->set_vitals(vitals_);
 }
 
@@ -144,6 +146,7 @@ void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& gr
   MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
   const auto& own = lanes[static_cast<size_t>(group.rank())];
   stepper().assign(own, &group, timeout);
+  auditor_->assign(lanes, &group, {.timeout = timeout});
   loading_.batches = batches();
   loader_->restart(loading_.batches, own);
   group_ = &group;

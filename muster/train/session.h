@@ -62,6 +62,7 @@ class Session {
   Result<StepReport> step(const std::function<CommitFlags()>& flags = {});
   // Its parts, for recovery.
   Stepper& stepper();
+  Auditor& auditor() { return *auditor_; }
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
   // Puts the figures into the state, as of the present step; and takes them out again.
@@ -93,6 +94,7 @@ class Session {
   data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Auditor> auditor_;
   std::unique_ptr<GradientSum> sum_;
   std::vector<std::unique_ptr<LaneNet>> nets_;
   std::unique_ptr<Team> team_;

@@ -69,9 +69,12 @@ void Stepper::assign(std::vector<int> lanes, comm::Group* group, Duration timeou
 
 Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
   while (true) {
+    flip_point(parts_.arena->bytes());
     MUSTER_RETURN_IF_ERROR(compute());
+    MUSTER_RETURN_IF_ERROR(check_audit());
     fault_point(FaultPoint::kBeforeCommit);
     MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+    MUSTER_RETURN_IF_ERROR(check_audit());
     fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply(message_));
     if (report) return *std::move(report);
@@ -91,6 +94,10 @@ Status Stepper::compute() {
   holds_sums_ = false;
   parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()),
                     parts_.arena->counters().step);
+  const int64_t step = parts_.arena->counters().step;
+  parts_.auditor->begin_step(parts_.sum->mode() == GradientSum::Mode::kExact,
+                             step + 1 == total_steps());
+  parts_.sum->watch(parts_.auditor->own_lane(), parts_.auditor->other_lane());
   exchange_.begin(*group_, {.timeout = timeout_});
   auto lanes = run_lanes();
   if (lanes.ok()) {
@@ -102,8 +109,42 @@ Status Stepper::compute() {
   // A failed group is the cause of lanes that stopped early; a failed lane is nobody else's fault.
   MUSTER_RETURN_IF_ERROR(std::move(summed));
   MUSTER_RETURN_IF_ERROR(std::move(lanes));
-  holds_sums_ = true;
+  MUSTER_RETURN_IF_ERROR(compare_lanes());
+  holds_sums_ = !parts_.auditor->has_finding();
   return {};
+}
+
+// With the loss, which is part of the result. One that is not finite may have other bits elsewhere.
+uint64_t Stepper::lane_hash(int lane, uint64_t gradient) const {
+  const double loss = lane_results_[static_cast<size_t>(lane)].loss;
+  const double compared = std::isfinite(loss) ? loss : 0;
+  return hash64(&compared, sizeof(compared), gradient);
+}
+
+Status Stepper::compare_lanes() {
+  const Auditor& auditor = *parts_.auditor;
+  const int own = auditor.own_lane();
+  const int other = auditor.other_lane();
+  return parts_.auditor->compare_lanes(own < 0 ? 0 : lane_hash(own, parts_.sum->own_hash()),
+                                       other < 0 ? 0 : lane_hash(other, parts_.sum->other_hash()));
+}
+
+Status Stepper::check_audit() const {
+  if (!parts_.auditor->has_finding()) return {};
+  return Error(ErrorKind::kNumerics, "step {}: workers that should have the same bits differ",
+               parts_.arena->counters().step);
+}
+
+Result<uint64_t> Stepper::recompute(int lane) {
+  holds_sums_ = false;
+  parts_.sum->begin(mode(), parts_.arena->exponents(), 0, parts_.arena->counters().step);
+  parts_.sum->watch(-1, lane);
+  Status status;
+  parts_.team->run([&](int member) {
+    if (member == 0) status = run_lane(member, lane);
+  });
+  MUSTER_RETURN_IF_ERROR(std::move(status));
+  return lane_hash(lane, parts_.sum->other_hash());
 }
 
 Status Stepper::finish_sums() {
@@ -112,6 +153,10 @@ Status Stepper::finish_sums() {
 }
 
 Status Stepper::run_lanes() {
+  // A peer's lane comes last: this worker's own sums are on their way meanwhile.
+  const int other = parts_.auditor->other_lane();
+  const size_t count = own_lanes_.size() + (other >= 0 ? 1 : 0);
+  computed_lanes_ = count;
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -119,8 +164,9 @@ Status Stepper::run_lanes() {
   double spent = 0;            // guarded by mutex
   parts_.team->run([&](int member) {
     const auto begin = std::chrono::steady_clock::now();
-    for (size_t i = next++; i < own_lanes_.size() && !failed && !exchange_.failed(); i = next++) {
-      if (auto status = run_lane(member, own_lanes_[i]); !status.ok()) {
+    for (size_t i = next++; i < count && !failed && !exchange_.failed(); i = next++) {
+      const int lane = i < own_lanes_.size() ? own_lanes_[i] : other;
+      if (auto status = run_lane(member, lane); !status.ok()) {
         const std::lock_guard lock(mutex);
         if (!error) error = std::move(status).error();
         failed = true;
@@ -144,9 +190,11 @@ Status Stepper::commit(const CommitFlags& flags) {
     draft_.set_lane(lane, result);
   }
   draft_.set_flags(flags);
+  if (const auto hash = parts_.auditor->hash_state()) draft_.set_state_hash(*hash);
   const WaitingForPeers waiting(*vitals_);
   MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
   std::swap(draft_, message_);
+  if (!message_.states_agree()) parts_.auditor->states_differ();
   return {};
 }
 
@@ -282,7 +330,7 @@ int64_t Stepper::total_steps() const {
 void Stepper::note_speed(double update_seconds) {
   if (own_lanes_.empty()) return;
   const double all = lanes_spent_ + update_seconds * parts_.team->size();
-  lane_seconds_ = all / static_cast<double>(own_lanes_.size());
+  lane_seconds_ = all / static_cast<double>(computed_lanes_);
 }
 
 Status Stepper::run_lane(int member, int lane) {

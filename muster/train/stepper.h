@@ -2,6 +2,7 @@
 //
 //   compute   the team takes this worker's lanes one by one, forward and backward, gradients into
 //             the GradientSum; its buckets are summed over the workers meanwhile
+//             now and then also a lane of a peer, to compare the results (audit.h)
 //   commit    one small allreduce (commit.h): did a scale overflow, is everything finite, losses
 //   apply     the step is done: norms, if the job clips by norm or the optimizer needs them (sums
 //             of squares, in double, block by block, added up in the order of blocks), then the
@@ -32,6 +33,7 @@
 #include "muster/optim/optimizer.h"
 #include "muster/roster/types.h"
 #include "muster/train/arena.h"
+#include "muster/train/auditor.h"
 #include "muster/train/commit.h"
 #include "muster/train/gradient_sum.h"
 #include "muster/train/lane_net.h"
@@ -63,6 +65,7 @@ struct StepParts {
   const data::BatchPlan* batches;  // may change between steps, as the state is replaced
   const data::Schema* schema;
   const optim::Optimizer* optimizer;
+  Auditor* auditor;
 };
 
 class Stepper {
@@ -74,12 +77,15 @@ class Stepper {
   void assign(std::vector<int> lanes, comm::Group* group, Duration timeout);
 
   // Computes and commits the arena's next step. `flags`: asked when a commit begins; what it
-  // returns is combined over the workers into message().flags().
+  // returns is combined over the workers into message().flags(). An error, with nothing changed, if
+  // an audit finds a difference (Auditor::has_finding).
   Result<StepReport> run(const std::function<CommitFlags()>& flags = {});
 
   // The parts of it. After a successful compute() the sums are full: holds_sums().
   Status compute();
   Status commit(const CommitFlags& flags);
+  // The hash of a lane's gradient in the next step, whoever's lane it is. The sums are lost.
+  Result<uint64_t> recompute(int lane);
   // Nothing if the step has to be computed again.
   Result<std::optional<StepReport>> apply(const CommitMessage& message);
 
@@ -109,6 +115,9 @@ class Stepper {
   GradientSum::Mode mode() const;
   Status run_lanes();
   Status finish_sums();
+  uint64_t lane_hash(int lane, uint64_t gradient) const;
+  Status compare_lanes();
+  Status check_audit() const;
   Status run_lane(int member, int lane);
   Error not_finite_error(const CommitMessage& message, int lane);
   bool mend_scales(const CommitMessage& message);
@@ -136,7 +145,8 @@ class Stepper {
   CommitMessage draft_;  // of the commit under way
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
-  double lanes_spent_ = 0;  // by all threads together, in the last compute()
+  size_t computed_lanes_ = 0;  // in the last compute()
+  double lanes_spent_ = 0;     // by all threads together, in the last compute()
   double lane_seconds_ = 0;
   static const Vitals kNoVitals;
   const Vitals* vitals_ = &kNoVitals;

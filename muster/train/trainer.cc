@@ -10,6 +10,14 @@
 
 namespace muster::train {
 
+namespace {
+
+ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback) {
+  return {rollback.number, static_cast<int64_t>(rollback.step)};
+}
+
+}  // namespace
+
 Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment,
                  Membership* membership)
     : session_(session),
@@ -40,12 +48,22 @@ Status Trainer::prepare() {
 
 // Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
 // is seen when it is needed, which is rare.
-Result<uint64_t> Trainer::restorable() {
-  MUSTER_TRY(const auto snapshots, recorder_.store().list());
+Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, bool repair) {
+  auto& store = recorder_.store();
+  if (repair && known.number != 0) MUSTER_RETURN_IF_ERROR(store.roll_back(as_stored(known)));
+  MUSTER_TRY(const auto stored, store.rollback());
+  Recovery::Restorable result;
+  result.rollback = std::max(known, {stored.roster, static_cast<uint64_t>(stored.step)});
+  MUSTER_TRY(const auto snapshots, store.list());
   for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
-    if (!unreadable_.contains(it->step)) return static_cast<uint64_t>(it->step);
+    const auto step = static_cast<uint64_t>(it->step);
+    // The store may not know of the rollback yet.
+    const bool is_void = it->roster <= result.rollback.number && step > result.rollback.step;
+    if (is_void || unreadable_.contains(it->step)) continue;
+    result.step = step;
+    break;
   }
-  return uint64_t{0};
+  return result;
 }
 
 Result<bool> Trainer::restore(uint64_t step) {
@@ -66,6 +84,7 @@ Result<bool> Trainer::restore(uint64_t step) {
 
 Status Trainer::make_initial() {
   MUSTER_RETURN_IF_ERROR(session_.reset());
+  session_.auditor().trust(0);
   const auto& from = session_.job().model.init_from;
   if (from.empty()) return {};
   MUSTER_TRY(const auto file, open_weights(*env_.files, from, session_.job().runs));
@@ -93,6 +112,7 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
                  snapshot.path, snapshot.step, arena.counters().step);
   }
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
+  session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
   return {};
 }
 
@@ -188,7 +208,8 @@ void Trainer::watch_for_stop() {
 Result<Trainer::Turn> Trainer::enter() {
   if (gave_up_) return give_up();
   const Membership::Sources sources{
-      .restorable = [this] { return restorable(); },
+      .restorable = [this](const roster::Rollback& known,
+                           bool repair) { return restorable(known, repair); },
       .restore = [this](uint64_t step) { return restore(step); },
       // Without a group there is nobody to come to a boundary with.
       .give_up =
@@ -220,6 +241,7 @@ Status Trainer::take_up(const Membership::Entry& entry) {
   const auto& counters = session_.arena().counters();
   // Others may have recorded meanwhile.
   if (entry.other_state || entry.rejoined) recorder_.end();
+  recorder_.set_rollback(entry.rollback);
   if (entry.rolled) {
     flags_ = session_.stepper().message().flags();
     flags_step_ = counters.step;
@@ -292,15 +314,33 @@ Status Trainer::settle() {
 
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
-  MUSTER_TRY(const auto report,
-             session_.step([this] { return membership_ != nullptr ? wishes() : CommitFlags{}; }));
-  (void)report;  // it is in the state
+  const auto report =
+      session_.step([this] { return membership_ != nullptr ? wishes() : CommitFlags{}; });
+  if (!report.ok()) {
+    if (!session_.auditor().has_finding()) return report.error();
+    MUSTER_TRY(const auto verdict, membership_->judge());
+    return roll_back(verdict);
+  }
   MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
   if (membership_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.stepper().message().flags();
   flags_ = agreed;
   flags_step_ = session_.arena().counters().step;
   return membership_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
+}
+
+// An audit found a difference, and all members have come to the same verdict.
+Result<Trainer::Turn> Trainer::roll_back(const Verdict& verdict) {
+  // What is being written may be wrong, but an end to it is needed before it is declared void.
+  if (recorder_.on()) MUSTER_RETURN_IF_ERROR(recorder_.flush());
+  MUSTER_TRY(const auto rejection, membership_->reject(verdict));
+  recorder_.warn(fmt::format("{}. All workers return to the newest checkpoint up to step {}",
+                             rejection.what, rejection.rollback.step));
+  recorder_.end();
+  if (rejection.keeper) {
+    MUSTER_RETURN_IF_ERROR(recorder_.store().roll_back(as_stored(rejection.rollback)));
+  }
+  return Turn::kEnter;
 }
 
 Status Trainer::evaluate() {
@@ -325,6 +365,11 @@ Status Trainer::evaluate() {
 // dies now, another one does it.
 Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
   reason_ = reason;
+  if (membership_ != nullptr) {
+    // What was not compared in a step is now, before it becomes the result.
+    MUSTER_TRY(const auto verdict, membership_->compare_states());
+    if (verdict) return roll_back(*verdict);
+  }
   if (recorder_.on()) {
     if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
     MUSTER_RETURN_IF_ERROR(recorder_.flush());

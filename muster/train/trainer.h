@@ -85,7 +85,7 @@ class Trainer {
   enum class Turn { kAdvance, kEnter, kEnd };
 
   // Where the state comes from if nobody has it.
-  Result<uint64_t> restorable();
+  Result<Recovery::Restorable> restorable(const roster::Rollback& known, bool repair);
   Result<bool> restore(uint64_t step);
   Status load(const ckpt::Snapshot& snapshot);
   Status make_initial();
@@ -95,6 +95,7 @@ class Trainer {
   Result<Turn> advance();
   Status settle();
   Result<Turn> step();
+  Result<Turn> roll_back(const Verdict& verdict);
   Status evaluate();
   Result<Turn> conclude(EndReason reason);
   Result<Turn> give_up();

@@ -96,10 +96,11 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     log.info("{}", event.text);
     waker.wake();
   };
-  launch::HungWorkers hung;
+  launch::KillRequests kill_requests;
   how.on_gone = [&](const roster::Gone& gone) {
-    if (gone.cause != roster::RemovalCause::kHung) return;
-    hung.add({gone.key.id, gone.process, gone.reason, gone.when});
+    using roster::RemovalCause;
+    if (gone.cause != RemovalCause::kHung && gone.cause != RemovalCause::kFaulty) return;
+    kill_requests.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
@@ -121,7 +122,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   options.can_go_on = [&](size_t slots) {
     return slots + coordinator->others(ids) >= static_cast<size_t>(ready.job.workers.min);
   };
-  options.take_hung = [&] { return hung.take(); };
+  options.take_kill_requests = [&] { return kill_requests.take(); };
   options.look = [&](Moment now) { return notice.look(now); };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);

@@ -43,7 +43,6 @@ void Worker::report() {
   }
   report.restorable = saved_;
   if (world_.plant() == Plant::kForgetCheckpoints && has_state_) report.restorable = 0;
-  report.state_hash = has_state_ && position_.attempt == 0 ? state_ : 0;
   enter(offering);
 }
 
@@ -60,19 +59,13 @@ void Worker::on_complete(size_t operation) {
   const Operation& result = group_->operation(operation);
   ++operation_;
   switch (phase_) {
-    case Phase::kAgreeing: {
-      auto agreement = agree(result.reports);
-      if (!agreement.ok()) {
-        around_.witness.violated(agreement.error().message());
-        return;
-      }
-      agreement_ = std::move(*agreement);
+    case Phase::kAgreeing:
+      agreement_ = agree(result.reports);
       if (world_.plant() == Plant::kSkipAgreement && has_state_) {
         std::ranges::fill(agreement_.actions, Action::kGoOn);
       }
       agreed();
       break;
-    }
     case Phase::kRolling:
       if (agreement_.actions[static_cast<size_t>(rank_)] == Action::kRollForward) {
         ++around_.witness.tally.rolled;

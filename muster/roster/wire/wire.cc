@@ -113,6 +113,7 @@ void to_wire(const Heartbeat& from, v1::Heartbeat& to) {
   to.set_broken(from.broken);
   to.set_suspect(from.suspect);
   to.set_trouble(from.trouble);
+  to.set_faulty(from.faulty);
   to.set_activity(static_cast<uint32_t>(from.activity));
   to.set_step(from.step);
   to.set_progress(from.progress);
@@ -129,6 +130,7 @@ Heartbeat from_wire(const v1::Heartbeat& from) {
   to.broken = from.broken();
   to.suspect = from.suspect();
   to.trouble = from.trouble();
+  to.faulty = from.faulty();
   const auto last = static_cast<uint32_t>(Activity::kLeft);
   to.activity = from.activity() <= last ? static_cast<Activity>(from.activity()) : Activity::kIdle;
   to.step = from.step();
@@ -191,7 +193,7 @@ Addresses from_wire(v1::Addresses&& from) {
 }
 
 Removed from_wire(const v1::Removed& from) {
-  const auto last = static_cast<uint32_t>(RemovalCause::kQuarantined);
+  const auto last = static_cast<uint32_t>(RemovalCause::kFaulty);
   return {from.reason(), from.cause() <= last ? static_cast<RemovalCause>(from.cause())
                                               : RemovalCause::kDisconnected};
 }

@@ -46,6 +46,13 @@ std::optional<Blow> hang(const Fault& fault, const std::vector<Target>& free) {
   return Blow{{own[(fault.draw >> 16) % own.size()]}, 0, std::nullopt};
 }
 
+// With two others the workers can tell which one is wrong.
+std::optional<Blow> corrupt(const Fault& fault, const std::vector<Target>& free) {
+  const auto own = launched(free);
+  if (free.size() < 3 || own.empty()) return std::nullopt;
+  return Blow{{own[(fault.draw >> 16) % own.size()]}, 0, std::nullopt};
+}
+
 // A third one shall be there, which reaches both.
 std::optional<Blow> cut(const Fault& fault, const std::vector<Target>& free) {
   auto own = launched(free);
@@ -93,6 +100,9 @@ std::optional<Blow> choose_blow(const Fault& fault, std::vector<Target> free, in
       return hang(fault, free);
     case FaultKind::kCut:
       return cut(fault, free);
+    case FaultKind::kFlip:
+    case FaultKind::kLie:
+      return corrupt(fault, free);
     case FaultKind::kSlowDisk:
       return Blow{{free.front()}, 0, std::nullopt};  // only the first one writes checkpoints
     case FaultKind::kPause:

@@ -5,9 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "muster/track/metrics.h"
+
 namespace muster::cli {
 
-size_t read_commits(std::string_view text, CommitTimes& times) {
+size_t read_commits(std::string_view text, CommitTimes& times, uint64_t& rollback) {
   size_t begin = 0;
   for (size_t end = 0; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
     const auto record = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
@@ -16,7 +18,13 @@ size_t read_commits(std::string_view text, CommitTimes& times) {
     const auto time = record.find("time");
     if (step == record.end() || !step->is_number_unsigned()) continue;
     if (time == record.end() || !time->is_number()) continue;
-    times[step->get<uint64_t>()] = time->get<double>();
+    // After a rollback the steps behind it come once more.
+    const auto at = step->get<uint64_t>();
+    const uint64_t number = track::rollback_of(record);
+    if (number < rollback) continue;
+    if (number > rollback) times.erase(times.lower_bound(at), times.end());
+    rollback = number;
+    times[at] = time->get<double>();
   }
   return begin;
 }
@@ -27,6 +35,7 @@ void Commits::look() {
   if (!is_ours(now) || now.st_size < offset_) {
     close_file();
     times_.clear();
+    rollback_ = 0;
     offset_ = 0;
     file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     if (file_ < 0 || fstat(file_, &opened_) != 0) return;
@@ -37,7 +46,7 @@ void Commits::look() {
                                          offset_ + static_cast<off_t>(text.size()))) > 0;) {
     text.append(piece, static_cast<size_t>(count));
   }
-  offset_ += static_cast<off_t>(read_commits(text, times_));
+  offset_ += static_cast<off_t>(read_commits(text, times_, rollback_));
 }
 
 bool Commits::is_ours(const struct stat& file) const {

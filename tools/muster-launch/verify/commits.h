@@ -17,9 +17,10 @@ namespace muster::cli {
 // When each step was committed: seconds since 1970, by step.
 using CommitTimes = std::map<uint64_t, double>;
 
-// Adds the commits that the whole lines of `text` tell of; what else is in it is passed over.
+// Adds the commits that the whole lines of `text` tell of; what else is in it is passed over. Of
+// steps that a rollback made void, only what came after it counts (`rollback`: the last one seen).
 // Returns how much of it was whole lines.
-size_t read_commits(std::string_view text, CommitTimes& times);
+size_t read_commits(std::string_view text, CommitTimes& times, uint64_t& rollback);
 
 class Commits {
  public:
@@ -42,6 +43,7 @@ class Commits {
   struct stat opened_{};
   off_t offset_ = 0;  // what is before it has been read
   CommitTimes times_;
+  uint64_t rollback_ = 0;
 };
 
 }  // namespace muster::cli

@@ -15,14 +15,26 @@ using ::testing::Pair;
 
 TEST(ReadCommits, TakesWholeLinesOfSteps) {
   CommitTimes times;
+  uint64_t rollback = 0;
   const std::string whole =
       "{\"step\":1,\"time\":10.5,\"loss\":2}\n"
       "{\"step\":1,\"test\":{\"loss\":2}}\n"  // an evaluation
       "nonsense\n[]\n{\"time\":3}\n{\"step\":\"x\",\"time\":3}\n{\"step\":2,\"time\":null}\n"
       "{\"step\":2,\"time\":11}\n";
-  EXPECT_EQ(read_commits(whole + "{\"step\":3,\"ti", times), whole.size());
+  EXPECT_EQ(read_commits(whole + "{\"step\":3,\"ti", times, rollback), whole.size());
   EXPECT_THAT(times, ElementsAre(Pair(1, 10.5), Pair(2, 11.0)));
-  EXPECT_EQ(read_commits("", times), 0U);
+  EXPECT_EQ(read_commits("", times, rollback), 0U);
+}
+
+TEST(ReadCommits, StepsBehindARollbackComeOnceMore) {
+  CommitTimes times;
+  uint64_t rollback = 0;
+  read_commits(
+      "{\"step\":1,\"time\":1}\n{\"step\":2,\"time\":2}\n{\"step\":3,\"time\":3}\n"
+      "{\"step\":2,\"time\":7,\"rollback\":9}\n"
+      "{\"step\":3,\"time\":4}\n",  // from a worker that does not know of it
+      times, rollback);
+  EXPECT_THAT(times, ElementsAre(Pair(1, 1), Pair(2, 7)));
 }
 
 class CommitsTest : public testing::Test {

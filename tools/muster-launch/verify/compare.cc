@@ -21,6 +21,7 @@ Result<RunOutcome> read_outcome(const std::string& path, FileSystem& files) {
   for (auto& record : metrics.records) {
     record.erase("seconds");
     record.erase("time");
+    track::set_rollback(record, 0);
     outcome.records.push_back(std::move(record));
   }
   return outcome;

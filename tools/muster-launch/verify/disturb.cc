@@ -76,7 +76,8 @@ class Disturbance {
     note_finished();
     note_aimed();
     tell_who_goes_on(kCommitsBehind);
-    if (!awaited_.nobody() && !at_the_end() && now() >= asked_ + kAskEvery) (void)members();
+    const bool wants_to_know = !awaited_.nobody() || ongoing_.has_corrupted();
+    if (wants_to_know && !at_the_end() && now() >= asked_ + kAskEvery) (void)members();
     hit_one();
     replace_who_left();
   }
@@ -156,6 +157,7 @@ class Disturbance {
 
   // The first fault whose time has come and that is possible now, as things are.
   void hit_one() {
+    if (ongoing_.has_corrupted()) return;
     if (waiting_.empty() || commits_.newest() < waiting_.front().step || !is_calm()) return;
     const auto free = free_members();
     for (auto fault = waiting_.begin(); fault != waiting_.end() && fault->step <= commits_.newest();
@@ -189,6 +191,8 @@ class Disturbance {
       case FaultKind::kStop:
       case FaultKind::kHang:
       case FaultKind::kCut:
+      case FaultKind::kFlip:
+      case FaultKind::kLie:
       case FaultKind::kPause:
       case FaultKind::kRestart:
         return begin(fault, blow.victims);
@@ -214,6 +218,10 @@ class Disturbance {
       case FaultKind::kCut:
         return ongoing_.cut(number, victims[0], victims[1], commits_.newest(), heal_seconds(fault),
                             when);
+      case FaultKind::kFlip:
+        return ongoing_.flip(number, victims[0], static_cast<uint32_t>(fault.draw >> 24));
+      case FaultKind::kLie:
+        return ongoing_.lie(number, victims[0]);
       case FaultKind::kPause:
         return ongoing_.pause_coordinator(number, when + stop_seconds(fault, plan_.lease));
       case FaultKind::kRestart:

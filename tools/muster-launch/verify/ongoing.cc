@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "muster/base/fault_point.h"
+
 #include "tools/muster-launch/verify/network.h"
 
 namespace muster::cli {
@@ -38,6 +40,18 @@ bool Ongoing::cut(size_t fault, const Target& a, const Target& b, uint64_t step,
                   double now) {
   if (plan_.network == nullptr || !plan_.network->cut(a.id, b.id).ok()) return false;
   cuts_.push_back({fault, a.id, b.id, step, now, heal, std::nullopt});
+  return true;
+}
+
+bool Ongoing::flip(size_t fault, const Target& victim, uint32_t draw) {
+  if (!flip_bit(victim.process, draw)) return false;
+  corrupted_.push_back({fault, victim});
+  return true;
+}
+
+bool Ongoing::lie(size_t fault, const Target& victim) {
+  if (!make_lie(victim.process)) return false;
+  corrupted_.push_back({fault, victim});
   return true;
 }
 
@@ -76,6 +90,11 @@ std::vector<Ongoing::Finished> Ongoing::finished(double now, uint64_t step) {
     finished.push_back({hung.fault});
     return true;
   });
+  std::erase_if(corrupted_, [&](const Corrupted& corrupted) {
+    if (!corrupted.removed) return false;
+    finished.push_back({corrupted.fault});
+    return true;
+  });
   std::erase_if(cuts_, [&](Cut& cut) {
     if (!cut.until && step >= cut.step + kProgress) cut.until = now + cut.heal;
     if (now < std::min(cut.until.value_or(now + 1), cut.began + kLongestCut)) return false;
@@ -87,6 +106,9 @@ std::vector<Ongoing::Finished> Ongoing::finished(double now, uint64_t step) {
 }
 
 void Ongoing::see(const std::vector<Target>& members) {
+  for (auto& corrupted : corrupted_) {
+    corrupted.removed |= std::ranges::find(members, corrupted.target) == members.end();
+  }
   for (const auto& hung : hung_) {
     const bool removed = std::ranges::find(members, hung.target) == members.end();
     if (removed && training_.is_child(hung.target.process)) ::kill(hung.target.process, SIGKILL);
@@ -97,6 +119,8 @@ bool Ongoing::involves(const Target& target) const {
   return std::ranges::find(stopped_, target.process, &Stopped::process) != stopped_.end() ||
          std::ranges::any_of(hung_,
                              [&](const Hung& hung) { return hung.target.id == target.id; }) ||
+         std::ranges::any_of(corrupted_,
+                             [&](const Corrupted& one) { return one.target.id == target.id; }) ||
          std::ranges::any_of(
              cuts_, [&](const Cut& cut) { return cut.a == target.id || cut.b == target.id; });
 }
@@ -106,7 +130,8 @@ bool Ongoing::coordinator_is_away() const {
 }
 
 bool Ongoing::nothing() const {
-  return stopped_.empty() && !paused_ && !restarted_ && hung_.empty() && cuts_.empty();
+  return stopped_.empty() && !paused_ && !restarted_ && hung_.empty() && corrupted_.empty() &&
+         cuts_.empty();
 }
 
 }  // namespace muster::cli

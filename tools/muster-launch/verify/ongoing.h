@@ -30,6 +30,9 @@ class Ongoing {
   bool hang(size_t fault, const Target& victim);
   // Lasts until the job has made progress from `step`, and `heal` seconds more.
   bool cut(size_t fault, const Target& a, const Target& b, uint64_t step, double heal, double now);
+  // Last until the worker was removed for it.
+  bool flip(size_t fault, const Target& victim, uint32_t draw);
+  bool lie(size_t fault, const Target& victim);
   bool pause_coordinator(size_t fault, double until);
   bool restart_coordinator(size_t fault, double absence);
 
@@ -40,6 +43,9 @@ class Ongoing {
   };
   // `step`: the newest commit.
   std::vector<Finished> finished(double now, uint64_t step);
+  // Whether a worker whose state or results are wrong has not been found yet: until then the others
+  // must not change, for they are to tell which one it is.
+  bool has_corrupted() const { return !corrupted_.empty(); }
   // Tells it who is a member: a worker that hangs is killed once it was removed, if no launcher
   // does.
   void see(const std::vector<Target>& members);
@@ -59,6 +65,12 @@ class Ongoing {
     Target target;
     HungProcess process;
   };
+  // Its state or its results are wrong.
+  struct Corrupted {
+    size_t fault;
+    Target target;
+    bool removed = false;
+  };
   struct Cut {
     size_t fault;
     std::string a;
@@ -75,6 +87,7 @@ class Ongoing {
   std::optional<Stopped> paused_;    // the coordinator
   std::optional<size_t> restarted_;  // the fault that killed the coordinator
   std::vector<Hung> hung_;
+  std::vector<Corrupted> corrupted_;
   std::vector<Cut> cuts_;
 };
 

@@ -1,5 +1,7 @@
 #include "tools/muster-launch/verify/plan.h"
 
+#include <array>
+
 #include "muster/config/load.h"
 
 #include "tools/muster/job_sources.h"
@@ -16,12 +18,36 @@ bool waits_for_hang_timeout(const std::vector<launch::Fault>& faults) {
   return has_kind(faults, FaultKind::kHang) || has_kind(faults, FaultKind::kSlowDisk);
 }
 
+bool waits_for_audit(const std::vector<launch::Fault>& faults) {
+  return has_kind(faults, FaultKind::kFlip) || has_kind(faults, FaultKind::kLie);
+}
+
+// An option that some kinds of faults need.
+struct Needed {
+  const char* key;
+  const char* value;
+  bool (*by)(const std::vector<launch::Fault>& faults);
+  const char* kinds;
+};
+constexpr std::array<Needed, 4> kNeeded = {{
+    {kHangTimeout, "3s", waits_for_hang_timeout, "hang and slow-disk"},
+    {"audit.every", "20", waits_for_audit, "flip and lie"},
+    {"audit.lanes", "40", waits_for_audit, "flip and lie"},
+    {"checkpoint.every", "10 steps", waits_for_audit, "flip and lie"},
+}};
+
 }  // namespace
 
-Added options_for(const std::vector<launch::Fault>& faults, bool given) {
-  if (given || !waits_for_hang_timeout(faults)) return {};
-  return {{fmt::format("{}=3s", kHangTimeout)},
-          {fmt::format("{} is set to 3s for the faults hang and slow-disk", kHangTimeout)}};
+Added options_for(const std::vector<launch::Fault>& faults,
+                  const std::function<bool(const std::string& key)>& given) {
+  Added added;
+  for (const auto& needed : kNeeded) {
+    if (given(needed.key) || !needed.by(faults)) continue;
+    added.set.push_back(fmt::format("{}={}", needed.key, needed.value));
+    added.sentences.push_back(
+        fmt::format("{} is set to {} for the faults {}", needed.key, needed.value, needed.kinds));
+  }
+  return added;
 }
 
 std::vector<std::string> settings(const VerifyArguments& arguments, const Added& added) {
@@ -37,7 +63,8 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   MUSTER_TRY(disturb.faults, launch::parse_faults(arguments.faults));
   MUSTER_TRY(const auto given, job_sources(arguments.job, arguments.set, context.files));
   MUSTER_TRY(const auto read, config::load_job(given));
-  plan.added = options_for(disturb.faults, read.places.contains(kHangTimeout));
+  plan.added = options_for(disturb.faults,
+                           [&](const std::string& key) { return read.places.contains(key); });
   const auto set = settings(arguments, plan.added);
   MUSTER_TRY(const auto sources, job_sources(arguments.job, set, context.files));
   MUSTER_TRY(const auto loaded, config::load_job(sources));

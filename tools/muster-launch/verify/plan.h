@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,10 @@ struct Added {
   std::vector<std::string> sentences;  // why
 };
 
-// Faults of these kinds would take a minute each with the default of workers.hang_timeout. `given`:
-// the user has set it. Pure.
-Added options_for(const std::vector<launch::Fault>& faults, bool given);
+// Faults of some kinds would take minutes each with the defaults of these options. `given`: whether
+// the user has set one. Pure.
+Added options_for(const std::vector<launch::Fault>& faults,
+                  const std::function<bool(const std::string& key)>& given);
 
 // Both runs get these: every step has its line, and no slot is ever given up.
 std::vector<std::string> settings(const VerifyArguments& arguments, const Added& added);

@@ -9,14 +9,25 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
+bool nothing(const std::string&) { return false; }
+bool everything(const std::string&) { return true; }
+
 TEST(Plan, HangsGetAShortTimeoutUnlessTheUserGaveOne) {
   for (const char* const faults : {"hang", "kill,slow-disk:2"}) {
-    EXPECT_THAT(options_for(*launch::parse_faults(faults), false).set,
+    EXPECT_THAT(options_for(*launch::parse_faults(faults), nothing).set,
                 ElementsAre("workers.hang_timeout=3s"));
-    EXPECT_EQ(options_for(*launch::parse_faults(faults), false).sentences.size(), 1U);
-    EXPECT_THAT(options_for(*launch::parse_faults(faults), true).set, ElementsAre());
+    EXPECT_EQ(options_for(*launch::parse_faults(faults), nothing).sentences.size(), 1U);
+    EXPECT_THAT(options_for(*launch::parse_faults(faults), everything).set, ElementsAre());
   }
-  EXPECT_THAT(options_for(*launch::parse_faults("kill,cut,pause"), false).set, ElementsAre());
+  EXPECT_THAT(options_for(*launch::parse_faults("kill,cut,pause"), nothing).set, ElementsAre());
+}
+
+TEST(Plan, AuditsAreFrequentForFaultsThatTheyFind) {
+  const auto every = [](const std::string& key) { return key == "audit.every"; };
+  for (const char* const faults : {"flip", "kill,lie:2"}) {
+    EXPECT_THAT(options_for(*launch::parse_faults(faults), every).set,
+                ElementsAre("audit.lanes=40", "checkpoint.every=10 steps"));
+  }
 }
 
 TEST(Plan, OurOptionsComeBehindTheUsers) {

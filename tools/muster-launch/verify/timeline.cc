@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using launch::FaultKind;
 
-constexpr std::array<std::pair<FaultKind, const char*>, 12> kShown = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 14> kShown = {{
     {FaultKind::kKill, "kill"},
     {FaultKind::kAimed, "kill at a point"},
     {FaultKind::kPair, "two killed"},
@@ -26,17 +26,21 @@ constexpr std::array<std::pair<FaultKind, const char*>, 12> kShown = {{
     {FaultKind::kHang, "hang"},
     {FaultKind::kCut, "cut"},
     {FaultKind::kSlowDisk, "slow-disk"},
+    {FaultKind::kFlip, "flip"},
+    {FaultKind::kLie, "lie"},
     {FaultKind::kPause, "pause"},
     {FaultKind::kRestart, "restart"},
 }};
 
 // Those whose pause is theirs alone.
 bool is_long(FaultKind kind) {
-  return kind == FaultKind::kStop || kind == FaultKind::kHang || kind == FaultKind::kCut;
+  return kind == FaultKind::kStop || kind == FaultKind::kHang || kind == FaultKind::kCut ||
+         kind == FaultKind::kFlip || kind == FaultKind::kLie;
 }
 
 bool lasts(FaultKind kind) {
-  return kind == FaultKind::kSlowDisk || kind == FaultKind::kPause || kind == FaultKind::kRestart;
+  return kind == FaultKind::kSlowDisk || kind == FaultKind::kFlip || kind == FaultKind::kLie ||
+         kind == FaultKind::kPause || kind == FaultKind::kRestart;
 }
 
 bool is_of_coordinator(FaultKind kind) {
@@ -125,8 +129,8 @@ double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happene
   std::set<size_t> of_long;
   for (const auto& what : happened) {
     if (!is_long(what.kind)) continue;
-    if (const auto longest = pauses.longest_behind(what.when, what.when, {}))
-      of_long.insert(*longest);
+    const double until = lasts(what.kind) ? what.until : what.when;
+    if (const auto longest = pauses.longest_behind(what.when, until, {})) of_long.insert(*longest);
   }
   for (auto& what : happened) {
     const double until = lasts(what.kind) ? what.until : what.when;

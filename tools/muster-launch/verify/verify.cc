@@ -22,6 +22,7 @@
 
 #include "muster/base/text.h"
 
+#include "tools/muster-launch/verify/accused.h"
 #include "tools/muster-launch/verify/children.h"
 #include "tools/muster-launch/verify/compare.h"
 #include "tools/muster-launch/verify/disturb.h"
@@ -200,7 +201,11 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
                  disturbed.exit_code, plan.run);
   }
   const double step_seconds = measure_pauses(disturbed.commits, disturbed.happened);
-  const auto differ = differences(expected, *outcome);
+  auto differ = differences(expected, *outcome);
+  MUSTER_TRY(const auto accused, read_accused(context.files, plan.run + "/workers"));
+  for (auto& wrong : wrong_accusations(accused, disturbed.happened)) {
+    differ.push_back(std::move(wrong));
+  }
   const auto error = differ.empty() ? too_few_faults(disturbed, plan.faults.size()) : std::nullopt;
   if (json) {
     console.line(
