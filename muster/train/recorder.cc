@@ -59,7 +59,9 @@ Status Recorder::open(int64_t step) {
   last_save_ = parts_.clock->now();
   MUSTER_RETURN_IF_ERROR(roster_ == 0 ? store_.discard_after(step)
                                       : store_.discard_after(step, roster_));
+  note_progress();
   MUSTER_RETURN_IF_ERROR(open_metrics(step));
+  note_progress();
   if (session_.job().track.tensorboard) MUSTER_RETURN_IF_ERROR(open_events(step));
   if (roster_ == 0) {
     MUSTER_RETURN_IF_ERROR(
@@ -126,6 +128,10 @@ void Recorder::warn(const std::string& text) {
 
 void Recorder::message(const std::string& text) {
   if (on()) progress_->message(text);
+}
+
+void Recorder::note_progress() const {
+  if (parts_.saving) parts_.saving();
 }
 
 double Recorder::pass() const {
@@ -217,6 +223,7 @@ Status Recorder::save(bool best, double seconds) {
   last_save_ = parts_.clock->now();
   // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
   MUSTER_RETURN_IF_ERROR(metrics_->sync());
+  note_progress();
   MUSTER_TRY(auto* buffer, writer_.begin());
   buffer->reserve(arena.bytes().size());
   for (auto& t : arena.model_views(arena.bytes())) {
@@ -234,6 +241,7 @@ Status Recorder::flush() { return writer_.wait(); }
 Status Recorder::finish(const nlohmann::json& result) {
   if (!on() || std::exchange(finished_, true)) return {};
   MUSTER_RETURN_IF_ERROR(parts_.run->write_result(result));
+  note_progress();
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(track::RunState::kFinished, "",
                                                   session_.arena().counters().step, *parts_.clock));
   progress_->finish(result);
