@@ -187,8 +187,10 @@ Status SnapshotStore::write_files(const SnapshotView& snapshot, const std::strin
              write_text(fs_, aside + "/" + kMetaFile,
                         object.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));
   record(kMetaFile, meta);
+  if (progress_) progress_();
   MUSTER_TRY(const auto written, write_text(fs_, aside + "/" + kManifestFile, manifest.encode()));
   (void)written;
+  if (progress_) progress_();
   return fs_.sync_directory(aside);
 }
 

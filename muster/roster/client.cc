@@ -40,7 +40,11 @@ class Client::Connection final : public wire::Stream::Listener {
   template <typename Look>
   auto look(Look body) {
     const std::lock_guard lock(mutex_);
-    return body(follower_);
+    if constexpr (std::is_invocable_v<Look, Follower&, Moment>) {
+      return body(follower_, clock_.now());
+    } else {
+      return body(follower_);
+    }
   }
 
   // Changes the Follower, and carries out what it orders.
@@ -273,11 +277,11 @@ bool Client::committed(uint64_t step, double lane_seconds, uint8_t agreed) {
 }
 
 void Client::set_activity(Activity activity) {
-  connection_->look([&](Follower& follower) { follower.set_activity(activity); });
+  connection_->look([&](Follower& follower, Moment now) { follower.set_activity(now, activity); });
 }
 
 void Client::progress() {
-  connection_->look([](Follower& follower) { follower.progress(); });
+  connection_->look([](Follower& follower, Moment now) { follower.progress(now); });
 }
 
 void Client::leave() {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -130,6 +132,7 @@ class Coordinator::Server final : public wire::Desk {
         const Moment time = now();
         if (!closed_ && wake && *wake <= time) registrar_.tick(time);
         flush();
+        close_overdue(time);
       }
     }
   }
@@ -192,7 +195,8 @@ class Coordinator::Server final : public wire::Desk {
 
   SessionId opened(wire::SessionCall* call) override {
     const SessionId session = ++sessions_;
-    calls_[session] = call;
+    calls_[session].call = call;
+    close_later(session);
     registrar_.connected(session);
     return session;
   }
@@ -209,9 +213,10 @@ class Coordinator::Server final : public wire::Desk {
                                   message.join().version(), kProtocol),
                       false}},
                   refusal);
-          calls_.at(session)->send(std::make_shared<const v1::ToWorker>(std::move(refusal)), true);
+          send(session, std::make_shared<const v1::ToWorker>(std::move(refusal)), true);
           break;
         }
+        calls_.at(session).close_by.reset();
         registrar_.join(time, session, from_wire(message.join()));
         break;
       case v1::FromWorker::kHeartbeat:
@@ -246,8 +251,7 @@ class Coordinator::Server final : public wire::Desk {
     std::shared_ptr<const v1::ToWorker> addresses;  // the same for all members: made once
     Blobs of;
     for (const Outgoing& out : registrar_.take_outgoing()) {
-      const auto found = calls_.find(out.session);
-      if (found == calls_.end()) continue;
+      if (!calls_.contains(out.session)) continue;
       const auto* exchange = std::get_if<Addresses>(&out.message);
       std::shared_ptr<const v1::ToWorker> message;
       if (exchange && exchange->blobs && exchange->blobs == of) {
@@ -261,7 +265,7 @@ class Coordinator::Server final : public wire::Desk {
         addresses = message;
         of = exchange->blobs;
       }
-      found->second->send(std::move(message), out.close);
+      send(out.session, std::move(message), out.close);
     }
     for (Gone& one : registrar_.take_gone()) {
       one.when = clock_.now();
@@ -271,6 +275,29 @@ class Coordinator::Server final : public wire::Desk {
       if (events_.size() < CoordinatorOptions::kMostEvents) events_.push_back(std::move(event));
     }
     if (!gone_.empty() || !events_.empty()) happened_.notify_one();
+  }
+
+  void send(SessionId session, std::shared_ptr<const v1::ToWorker> message, bool close) {
+    calls_.at(session).call->send(std::move(message), close);
+    // The other end is expected to hang up: see SessionCall::written.
+    if (close) close_later(session);
+  }
+
+  // The session ends after session_timeout, unless its close_by is reset before.
+  void close_later(SessionId session) {
+    const Moment when = now() + options_.session_timeout;
+    calls_.at(session).close_by = when;
+    close_queue_.emplace_back(when, session);
+  }
+
+  void close_overdue(Moment time) {
+    while (!closed_ && !close_queue_.empty() && close_queue_.front().first <= time) {
+      const auto found = calls_.find(close_queue_.front().second);
+      close_queue_.pop_front();
+      if (found == calls_.end()) continue;
+      const auto& [call, close_by] = found->second;
+      if (close_by && *close_by <= time) call->cancel();
+    }
   }
 
   // ---- Ending.
@@ -318,8 +345,13 @@ class Coordinator::Server final : public wire::Desk {
   Registrar registrar_;
   bool closed_ = false;
   SessionId sessions_ = 0;
-  std::unordered_map<SessionId, wire::SessionCall*> calls_;
-  std::vector<Event> events_;  // for the callbacks
+  struct OpenSession {
+    wire::SessionCall* call = nullptr;
+    std::optional<Moment> close_by;  // it has not asked to join yet, or was told its last message
+  };
+  std::unordered_map<SessionId, OpenSession> calls_;
+  std::deque<std::pair<Moment, SessionId>> close_queue_;  // by time; an entry may be outdated
+  std::vector<Event> events_;                             // for the callbacks
   std::vector<Gone> gone_;
   bool told_all_ = false;  // none will follow
   Woken woken_;

@@ -36,6 +36,10 @@ struct CoordinatorOptions {
   std::function<void(const Event&)> on_event;
   std::function<void(const Gone&)> on_gone;
   static constexpr size_t kMostEvents = 10000;
+  // A connection is closed from this end if it has not asked to join after this long, or if the
+  // other end has not hung up this long after its last message: neither is a worker's, and each
+  // would hold memory and a descriptor for ever.
+  Duration session_timeout = std::chrono::seconds(5);
 };
 
 class Coordinator {

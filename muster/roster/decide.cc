@@ -1,34 +1,31 @@
 #include "muster/roster/decide.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "muster/base/text.h"
 #include "muster/roster/conflicts.h"
-#include "muster/roster/follow.h"
+#include "muster/roster/hang_rules.h"
 #include "muster/roster/lanes.h"
 
 namespace muster::roster {
 
 namespace {
 
-// Longer than a worker takes at most to connect to all members (train/membership.h).
-constexpr Duration kConnecting = std::chrono::seconds(12);
-
 // One decision in the making. Reads the state, writes only `result_`.
 class Deciding {
  public:
   Deciding(Moment now, const State& state, const Options& options)
-      : now_(now), state_(state), options_(options) {}
+      : now_(now), state_(state), options_(options), census_(state) {}
 
   Decision run() {
     // Who goes now goes because it is over.
     if (state_.ended) return finish(state_.ended->reason);
-    look_round();
     find_gone();
     if (!listen()) return std::move(result_);
     find_members();
-    judge_standstill();
+    if (!lost_) judge_standstill();
     judge_failures();
     find_candidates();
     return issue();
@@ -40,8 +37,9 @@ class Deciding {
     return std::move(result_);
   }
 
-  void look_again(Moment when) {
-    if (!result_.look_again || when < *result_.look_again) result_.look_again = when;
+  void look_again(std::optional<Moment> when) {
+    if (!when) return;
+    if (!result_.look_again || *when < *result_.look_again) result_.look_again = when;
   }
   // Whether `when` has come; if not, remembers to look again.
   bool reached(Moment when) {
@@ -52,10 +50,6 @@ class Deciding {
 
   void say(std::string sentence) { why_.push_back(std::move(sentence)); }
 
-  const WorkerState* worker(const WorkerKey& key) const {
-    const auto found = state_.workers.find(key.id);
-    return found != state_.workers.end() && found->second.key() == key ? &found->second : nullptr;
-  }
   bool gone(const WorkerKey& key) const {
     return std::ranges::find(result_.out, key, &Removal::who) != result_.out.end();
   }
@@ -63,35 +57,9 @@ class Deciding {
     return worker.beat.group == state_.current.number && state_.current.number != 0;
   }
 
-  // What the rules below ask of every worker, counted once: thousands of workers are no problem.
-  void look_round() {
-    for (const Member& member : state_.current.members) {
-      const WorkerState* found = worker(member.key);
-      by_rank_.push_back(found);
-      if (found) members_.push_back(found);
-    }
-    std::ranges::sort(members_);
-    takes_part_ = members_;
-    // Until their last step boundary the others wait for those who leave, too.
-    for (const WorkerKey& key : state_.current.leaving) {
-      const WorkerState* found = worker(key);
-      if (found && found->beat.activity != Activity::kLeft) takes_part_.push_back(found);
-    }
-    std::ranges::sort(takes_part_);
-    for (const WorkerState* one : takes_part_) {
-      if (one->beat.group == 0) continue;
-      GroupView& group = groups_[one->beat.group];
-      ++group.size;
-      auto& since = group.waiting_since;
-      if (!waits_for_peers(one->beat.activity)) continue;
-      since = since ? std::min(*since, one->progressed) : one->progressed;
-    }
-  }
-  bool is_member(const WorkerState& worker) const {
-    return std::ranges::binary_search(members_, &worker);
-  }
-
   void find_gone() {
+    std::ranges::copy_if(census_.takes_part, std::back_inserter(accusers_),
+                         [](const WorkerState* one) { return !one->beat.faulty.empty(); });
     for (const auto& [id, worker] : state_.workers) {
       find_gone(worker);
     }
@@ -116,14 +84,14 @@ class Deciding {
   }
 
   Moment reconnect_by(const WorkerState& worker) const {
-    const Moment usual = *worker.disconnected + options_.linger;
-    return state_.resumed ? std::max(usual, *state_.resumed + options_.grace) : usual;
+    const Moment broke = *worker.disconnected;
+    return state_.resumed ? std::max(broke, *state_.resumed + options_.grace) : broke;
   }
 
   // An audit of the workers found that its state or what it computes is wrong. All members of a
   // group come to the same verdict, so one that says it is enough.
   std::optional<std::string> why_faulty(const WorkerState& worker) const {
-    for (const WorkerState* accuser : takes_part_) {
+    for (const WorkerState* accuser : accusers_) {
       const Heartbeat& beat = accuser->beat;
       if (beat.faulty != worker.key().id) continue;
       // As it was in that roster: its replacement is another one.
@@ -140,68 +108,9 @@ class Deciding {
 
   // Alive, but its own work makes no progress while others wait for it.
   std::optional<std::string> why_overdue(const WorkerState& worker) {
-    const Duration timeout = options_.hang_timeout;
-    if (timeout <= Duration{0} || !std::ranges::binary_search(takes_part_, &worker)) {
-      return std::nullopt;
-    }
-    if (!reached(worker.progressed + timeout)) return std::nullopt;
-    auto since = awaited_in_group(worker);
-    if (const auto outside = awaited_outside(worker); outside && (!since || *outside < *since)) {
-      since = outside;
-    }
-    if (!since) {
-      // Who waits is known from heartbeats, for which nothing else is decided.
-      look_again(now_ + timeout / 8);
-      return std::nullopt;
-    }
-    if (!reached(*since + timeout)) return std::nullopt;
-    return fmt::format("it hangs: no progress for {} after step {}, while others wait for it",
-                       human_seconds(seconds(timeout)), worker.beat.step);
-  }
-
-  // In a group, this roster's or one before: since when a peer waits for its own work. A member
-  // that waits itself is not judged here (judge_standstill).
-  std::optional<Moment> awaited_in_group(const WorkerState& worker) const {
-    if (worker.beat.group == 0) return std::nullopt;
-    const GroupView& group = groups_.at(worker.beat.group);
-    // No peer waits for one that is alone, but the job does, or its launcher.
-    if (group.size == 1) return worker.progressed + 2 * options_.hang_timeout;
-    // If all are busy with their own work, it may be the storage that they all read from: they go
-    // on when that does.
-    if (!group.waiting_since || waits_for_peers(worker.beat.activity)) return std::nullopt;
-    return std::max(worker.progressed, *group.waiting_since);
-  }
-
-  // Not in the present roster's group yet: since when others wait for it there.
-  std::optional<Moment> awaited_outside(const WorkerState& worker) const {
-    if (in_current_group(worker) || worker.beat.known < state_.current.number) return std::nullopt;
-    const bool must_leave = worker.beat.group != 0 && must_be_left(worker.beat.group);
-    if (!must_leave) {
-      // One that leaves, or waits for more workers to come, forms no group.
-      if (state_.current.waiting || !is_member(worker)) return std::nullopt;
-      // Still in a group before this one, until its next step boundary: it waits there for a peer,
-      // and that one is judged.
-      if (worker.beat.group != 0 && waits_for_peers(worker.beat.activity)) return std::nullopt;
-      if (waits_for_addresses(worker)) return std::nullopt;
-    }
-    Moment since = std::max(worker.progressed, state_.awaited.value_or(state_.issued));
-    // Connecting has a time limit of its own.
-    if (worker.offered == state_.current.number && state_.exchanged) {
-      since = std::max(since, *state_.exchanged + kConnecting);
-    }
-    // Whatever came before this roster, it has had time to follow it.
-    const Duration least = std::max(options_.hang_timeout / 4, options_.lease / 2);
-    return std::max(since, state_.issued + least - options_.hang_timeout);
-  }
-
-  bool waits_for_addresses(const WorkerState& worker) const {
-    return worker.offered == state_.current.number && !state_.exchanged;
-  }
-
-  // Whether whoever is still in the group of this roster should have left it at once.
-  bool must_be_left(RosterNumber group) const {
-    const auto found = std::ranges::find(state_.history, group, &Roster::number);
-    return found == state_.history.end() || why_abort(*found, state_.current).has_value();
+    HangVerdict verdict = judge_member(now_, worker, census_, state_, options_);
+    look_again(verdict.look_again);
+    return std::move(verdict.hangs);
   }
 
   // A coordinator that replaces another one first hears who is there. False: still listening.
@@ -209,7 +118,7 @@ class Deciding {
     if (!state_.learning) return true;
     size_t shown = 0;
     for (const Member& member : state_.current.members) {
-      if (worker(member.key) && !gone(member.key)) ++shown;
+      if (state_.find(member.key) && !gone(member.key)) ++shown;
     }
     const bool all = state_.current.number != 0 && shown == state_.current.members.size();
     if (!all && !reached(state_.started + options_.grace)) {
@@ -228,7 +137,7 @@ class Deciding {
     settled_ = true;
     for (size_t rank = 0; rank < roster.members.size(); ++rank) {
       const Member& member = roster.members[rank];
-      const WorkerState* found = by_rank_[rank];
+      const WorkerState* found = census_.by_rank[rank];
       if (!found || gone(member.key)) {
         lost_ = true;
         settled_ = false;
@@ -252,7 +161,7 @@ class Deciding {
       }
     }
     for (const WorkerKey& key : roster.leaving) {
-      const WorkerState* found = worker(key);
+      const WorkerState* found = state_.find(key);
       const bool here = found && !gone(key);
       const bool done = found && found->beat.activity == Activity::kLeft;
       if (here && !done) leaving_.push_back(key);
@@ -271,28 +180,17 @@ class Deciding {
                     found != result_.out.end() ? found->reason : "it did not show itself"));
   }
 
-  // Every member waits for the others, and none makes progress: impossible among healthy ones, so
-  // one hangs inside a collective, or what it sent was lost. Another group will tell which: a
-  // member that hangs does not come to it, and is removed hang_timeout after the standstill began.
+  // Every member waits for the others, and none makes progress: another group will tell which one
+  // hangs.
   void judge_standstill() {
-    const Duration timeout = options_.hang_timeout;
-    if (timeout <= Duration{0} || lost_ || takes_part_.size() < 2) return;
-    Moment last{};
-    bool all_wait = members_.size() == state_.current.members.size();
-    for (const WorkerState* member : takes_part_) {
-      last = std::max(last, member->progressed);
-      all_wait &= member->beat.group != 0 ? waits_for_peers(member->beat.activity)
-                                          : waits_for_addresses(*member);
-    }
-    if (!reached(std::max(last, state_.issued) + timeout / 2)) return;
-    if (!all_wait) {
-      look_again(now_ + timeout / 8);
-      return;
-    }
+    const StandstillVerdict verdict = roster::judge_standstill(now_, census_, state_, options_);
+    look_again(verdict.look_again);
+    if (!verdict.since) return;
     result_.retry = true;
-    result_.stalled = last;
+    result_.stalled = verdict.since;
     void_through_ = std::max(void_through_, state_.current.number);
-    say(fmt::format("no member makes progress, for {}", human_seconds(seconds(now_ - last))));
+    say(fmt::format("no member makes progress, for {}",
+                    human_seconds(seconds(now_ - *verdict.since))));
   }
 
   // Members that live, but whose group failed.
@@ -339,9 +237,9 @@ class Deciding {
     for (const auto& [id, worker] : state_.workers) {
       const WorkerKey& key = worker.key();
       // One that holds a roster was a member: it still is, or it is out and must ask in anew.
-      if (is_member(worker) || worker.join.held.number != 0 || worker.beat.leaving || gone(key) ||
-          std::ranges::find(leaving_, key) != leaving_.end() ||
-          std::ranges::find(state_.current.leaving, key) != state_.current.leaving.end()) {
+      if (census_.is_member(worker) || worker.join.held.number != 0 || worker.beat.leaving ||
+          gone(key) || std::ranges::find(leaving_, key) != leaving_.end() ||
+          state_.current.is_leaving(key)) {
         continue;
       }
       const auto bar = state_.bars.find(id);
@@ -446,7 +344,7 @@ class Deciding {
   std::vector<LaneWorker> speeds(const std::vector<Member>& members) const {
     std::vector<LaneWorker> result;
     for (const Member& member : members) {
-      const WorkerState* found = worker(member.key);
+      const WorkerState* found = state_.find(member.key);
       result.push_back({.lanes = member.lanes,
                         .lane_seconds = found ? found->lane_seconds : 0,
                         .slots = member.slots});
@@ -469,16 +367,10 @@ class Deciding {
   const Moment now_;
   const State& state_;
   const Options& options_;
+  const Census census_;
   Decision result_;
   std::vector<std::string> why_;
-  std::vector<const WorkerState*> by_rank_;     // members of the present roster; null: not known
-  std::vector<const WorkerState*> members_;     // those that are known; sorted
-  std::vector<const WorkerState*> takes_part_;  // and those who leave and have not left; sorted
-  struct GroupView {
-    int size = 0;                         // of those who take part
-    std::optional<Moment> waiting_since;  // the first of its members that waits for peers
-  };
-  std::map<RosterNumber, GroupView> groups_;  // that members are in
+  std::vector<const WorkerState*> accusers_;  // who report that a member is faulty
   bool settled_ = false;                      // every member is in the group of the present roster
   bool lost_ = false;                         // the present roster cannot go on
   bool leaves_ = false;                       // a member asked to go

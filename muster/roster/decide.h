@@ -11,6 +11,7 @@
 //   so that planned changes cannot pile up on each other.
 // - A group that failed although everybody lives is tried again under a new number; after
 //   Options::tries one of those who cannot work together is put out, and barred for a while.
+// - A member that hangs is removed; when it counts as hung is said in hang_rules.h.
 // - Members that stay keep their order, and so mostly their ranks.
 #pragma once
 
@@ -35,7 +36,10 @@ struct WorkerState {
   std::optional<Moment> disconnected;  // its connection broke, and it did not come back yet
   std::string exited;                  // what its launcher said about its end; empty: nothing
   Heartbeat beat;                      // the last one
-  Moment progressed;            // when beat.progress, beat.activity or beat.group last changed
+  // When beat.progress, beat.activity or beat.group last changed, and its last heartbeat: from the
+  // one to the other it is known to have stood still.
+  Moment progressed;
+  Moment still_until;
   RosterNumber offered = 0;     // the newest roster for which it gave its addresses
   std::optional<Moment> broke;  // when it first said that its group of beat.broken failed
   double lane_seconds = 0;      // smoothed
@@ -68,6 +72,12 @@ struct State {
   std::map<std::string, Bar> bars;
   Moment rebalanced;              // when lanes were last looked at for speed
   std::optional<Moment> resumed;  // when this coordinator last continued after a suspension
+
+  // Null: it is not here, or another incarnation of it is.
+  const WorkerState* find(const WorkerKey& key) const {
+    const auto found = workers.find(key.id);
+    return found != workers.end() && found->second.key() == key ? &found->second : nullptr;
+  }
 };
 
 struct Removal {

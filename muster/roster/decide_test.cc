@@ -77,18 +77,6 @@ TEST_F(DecideTest, ABrokenConnectionIsADeath) {
   EXPECT_EQ(sequence_of(state_.current.number), sequence_of(before) + 1);
 }
 
-TEST_F(DecideTest, WithSomeLingerItMayComeBack) {
-  options_.linger = 300ms;
-  running(2);
-  at("1").disconnected = now_;
-  Decision decision = decided();
-  EXPECT_FALSE(decision.roster);
-  EXPECT_EQ(decision.look_again, now_ + 300ms);
-  at("1").disconnected.reset();
-  pass(300ms);
-  EXPECT_FALSE(decided().roster);
-}
-
 TEST_F(DecideTest, WhatTheLauncherSawIsTheReason) {
   running(2);
   at("0").exited = "it was killed by signal 9";

@@ -27,7 +27,7 @@ class DecideTest : public testing::Test {
     worker.join.key = {id, ++incarnations_};
     worker.join.job = "story";
     worker.join.host = "host-" + id;
-    worker.joined = worker.heard = worker.progressed = now_;
+    worker.joined = worker.heard = worker.progressed = worker.still_until = now_;
     if (!state_.first_join) state_.first_join = now_;
     return state_.workers[id] = worker;
   }
@@ -36,7 +36,7 @@ class DecideTest : public testing::Test {
   void beat() {
     for (auto& [id, worker] : state_.workers) {
       if (asleep_.contains(id)) continue;
-      worker.heard = now_;
+      worker.heard = worker.still_until = now_;
       if (state_.current.has(worker.key())) worker.beat.known = state_.current.number;
     }
   }

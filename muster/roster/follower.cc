@@ -14,7 +14,8 @@ Follower::Follower(FollowerOptions options, Moment now)
       alone_since_(now),
       interval_(options_.heartbeat),
       next_beat_(now),
-      key_(options_.join.key) {
+      key_(options_.join.key),
+      progressed_(now) {
   key_.incarnation = draw();
 }
 
@@ -223,6 +224,7 @@ void Follower::send_heartbeat(Moment now) {
   if (!welcome_) return;
   beat_.known = newest_->number;
   ++beat_.sequence;
+  beat_.still = now - progressed_;
   act(Send{beat_});
 }
 
@@ -284,6 +286,7 @@ Instruction Follower::rejoin(Moment now, const std::string& why) {
   const uint64_t sequence = beat_.sequence;
   beat_ = {};
   beat_.sequence = sequence;
+  progressed_ = now;
   connect_at_ = now;
   return {Instruction::Kind::kRejoined, nullptr, why};
 }
@@ -294,15 +297,15 @@ Instruction Follower::begin_forming(Moment now) {
   abort_ordered_ = false;
   blob_.reset();
   beat_.activity = Activity::kForming;
-  ++beat_.progress;
+  progress(now);
   send_heartbeat(now);
   return {Instruction::Kind::kForm, group_, ""};
 }
 
-void Follower::offer(Moment /*now*/, RosterNumber roster, std::string blob) {
+void Follower::offer(Moment now, RosterNumber roster, std::string blob) {
   if (phase_ != Phase::kForming || roster != group_->number) return;
   blob_ = std::move(blob);
-  ++beat_.progress;
+  progress(now);
   send_offer();
 }
 
@@ -310,7 +313,7 @@ void Follower::formed(Moment now, RosterNumber roster) {
   if (phase_ != Phase::kForming || roster != group_->number) return;
   phase_ = Phase::kInGroup;
   beat_.group = roster;
-  ++beat_.progress;
+  progress(now);
   send_heartbeat(now);
   // The order may have come when there was no group to abort yet.
   if (abort_ordered_) act(Abort{roster, abort_reason_});
@@ -323,7 +326,7 @@ void Follower::close_group(Moment now) {
   blob_.reset();
   beat_.group = 0;
   beat_.activity = Activity::kIdle;
-  ++beat_.progress;
+  progress(now);
 }
 
 void Follower::failed(Moment now, RosterNumber roster, const std::string& suspect,
@@ -345,7 +348,7 @@ void Follower::report_broken(Moment now, RosterNumber roster, const std::string&
   beat_.suspect = suspect;
   beat_.faulty = faulty;
   beat_.trouble = trouble;
-  ++beat_.progress;
+  progress(now);
   send_heartbeat(now);
 }
 
@@ -354,7 +357,7 @@ uint8_t Follower::commit_byte() const { return roster::commit_byte(*group_, *new
 bool Follower::committed(Moment now, uint64_t step, double lane_seconds, uint8_t agreed) {
   beat_.step = step;
   beat_.lane_seconds = lane_seconds;
-  ++beat_.progress;
+  progress(now);
   switch (after_commit(agreed, *group_, *newest_)) {
     case AfterCommit::kGoOn:
       return false;
@@ -370,9 +373,14 @@ bool Follower::committed(Moment now, uint64_t step, double lane_seconds, uint8_t
   return true;
 }
 
-void Follower::set_activity(Activity activity) {
-  if (activity != beat_.activity) ++beat_.progress;
+void Follower::set_activity(Moment now, Activity activity) {
+  if (activity != beat_.activity) progress(now);
   beat_.activity = activity;
+}
+
+void Follower::progress(Moment now) {
+  ++beat_.progress;
+  progressed_ = now;
 }
 
 void Follower::leave(Moment now) {

@@ -135,8 +135,8 @@ class Follower {
   // left its group; ask next().
   bool committed(Moment now, uint64_t step, double lane_seconds, uint8_t agreed);
   // What heartbeats say of the worker's own work.
-  void set_activity(Activity activity);
-  void progress() { ++beat_.progress; }
+  void set_activity(Moment now, Activity activity);
+  void progress(Moment now);
   // It wants to leave at a step boundary.
   void leave(Moment now);
   // The job is done and its result saved: all others are told.
@@ -216,6 +216,7 @@ class Follower {
   std::optional<Moment> roster_due_;  // a newer roster than past_ should have arrived by then
 
   Heartbeat beat_;
+  Moment progressed_;  // when beat_.progress last went up
 };
 
 }  // namespace muster::roster

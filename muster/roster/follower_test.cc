@@ -233,6 +233,27 @@ TEST_F(FollowerTest, OnlyTheWorkersThreadRejoinsAfterARemoval) {
   EXPECT_EQ(follower_.newest()->number, 0);
 }
 
+TEST_F(FollowerTest, AHeartbeatSaysForHowLongNothingHasChanged) {
+  connect();
+  enter(roster(1));
+  take<Send>();
+  follower_.set_activity(now_, Activity::kComputing);
+  now_ += 150ms;
+  follower_.progress(now_);
+  pass(400ms);
+  EXPECT_EQ(sent<Heartbeat>().back().still, 400ms);
+  pass(400ms);
+  EXPECT_EQ(sent<Heartbeat>().back().still, 800ms);
+  now_ += 30ms;
+  follower_.set_activity(now_, Activity::kComputing);
+  pass(370ms);
+  EXPECT_EQ(sent<Heartbeat>().back().still, 1200ms) << "it was at that already";
+  now_ += 30ms;
+  follower_.set_activity(now_, Activity::kWaiting);
+  pass(370ms);
+  EXPECT_EQ(sent<Heartbeat>().back().still, 370ms);
+}
+
 TEST_F(FollowerTest, AHungWorkerThatWasRemovedExits) {
   connect();
   enter(roster(1));
@@ -248,7 +269,7 @@ TEST_F(FollowerTest, ARemovedWorkerThatStillMakesProgressDoesNotExit) {
   enter(roster(1));
   follower_.received(now_, Removed{"its lease expired", RemovalCause::kLeaseExpired});
   for (int i = 0; i < 10; ++i) {
-    follower_.progress();
+    follower_.progress(now_);
     pass(59s);
   }
   EXPECT_THAT(take<ExitStuck>(), IsEmpty());

@@ -17,10 +17,6 @@ std::string shortened(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
-bool leaves(const Roster& roster, const WorkerKey& key) {
-  return std::ranges::find(roster.leaving, key) != roster.leaving.end();
-}
-
 }  // namespace
 
 Registrar::Registrar(Options options, Moment now)
@@ -68,47 +64,6 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
                    true};
   }
   return std::nullopt;
-}
-
-// Numbers of other coordinators of this job are close to this one's term, which is a time of day in
-// milliseconds or a revision. One that is years ahead is damaged or forged, and would use up all
-// numbers.
-bool Registrar::plausible(RosterNumber number) const {
-  constexpr uint64_t kYears = uint64_t{1} << 36;  // about two, in milliseconds
-  return term_of(number) <= first_term_ + kYears;
-}
-
-// Another coordinator has issued this number. If the wall clock was set back, that one's term is
-// above ours, and it may have issued further numbers that only silent workers know: ours must
-// differ from those, and from those of other coordinators that find themselves in the same place.
-void Registrar::heard_of(RosterNumber number) {
-  state_.highest = std::max(state_.highest, number);
-  if (number <= issued_ || term_of(number) < options_.term) return;
-  options_.term = term_of(number) + 1 + options_.nonce % (uint64_t{1} << 16);
-}
-
-// What a worker brings along may become the present roster, so it must be one that a coordinator of
-// this job can have issued.
-Status Registrar::check_held(const JoinRequest& request) const {
-  const auto wrong = [&](std::string_view what) {
-    return Error(ErrorKind::kInternal, "worker {} holds a roster that no coordinator issued: {}",
-                 request.key.id, what);
-  };
-  const Roster& held = request.held;
-  if (!plausible(request.highest) || !plausible(held.number))
-    return wrong("its number is too high");
-  if (held.number == 0) return {};
-  if (held.job != options_.job) return wrong("it is of another job");
-  if (!held.has(request.key) && !leaves(held, request.key)) return wrong("the worker is not in it");
-  return check_roster(held, options_.lanes);
-}
-
-// What this worker knows of the time before this coordinator.
-void Registrar::learn(Moment now, const JoinRequest& request) {
-  heard_of(std::max(request.highest, request.held.number));
-  if (!state_.learning || request.held.number <= state_.current.number) return;
-  take_up(request.held, now, state_);
-  take_up_current();
 }
 
 // The present roster is another one: what is kept about it is made anew.
@@ -163,7 +118,7 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   }
   learn(now, request);
   const WorkerKey& key = request.key;
-  const bool in = state_.current.has(key) || leaves(state_.current, key);
+  const bool in = state_.current.has(key) || state_.current.is_leaving(key);
   if (request.held.number != 0 && !in && !state_.learning) {
     const std::string why =
         fmt::format("roster {} is without it", sequence_of(state_.current.number));
@@ -177,8 +132,7 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   if (found == state_.workers.end()) {
     WorkerState worker;
     worker.join = request;
-    worker.joined = worker.progressed = now;
-    worker.lane_seconds = request.lane_seconds;
+    worker.joined = worker.progressed = worker.still_until = now;
     worker.beat.known = request.held.number;
     found = state_.workers.insert_or_assign(key.id, std::move(worker)).first;
     if (!state_.first_join) state_.first_join = now;
@@ -216,7 +170,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   if (!worker) return;
   // One that comes twice or late says nothing about now: it does not renew the lease either.
   if (beat.sequence <= worker->beat.sequence) return;
-  worker->heard = now;
+  worker->heard = worker->still_until = now;
   step_ = std::max(step_, beat.step);
   const Heartbeat before = std::exchange(worker->beat, beat);
   // They go to other workers, into the status and the log.
@@ -229,7 +183,8 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     if (before.group == state_.current.number) --in_group_;
   }
   if (moved || beat.progress != before.progress || beat.activity != before.activity) {
-    worker->progressed = now;
+    // Not before it joined: a coordinator that was restarted has seen nothing of that time.
+    worker->progressed = std::max(now - beat.still, worker->joined);
   }
   if (beat.lane_seconds > 0 && beat.step != before.step) {
     worker->lane_seconds = smooth(worker->lane_seconds, beat.lane_seconds);
@@ -254,7 +209,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     heard_of(beat.known);
     news = true;
   }
-  if (beat.finished && (rank_of(worker->key()) >= 0 || leaves(state_.current, worker->key()))) {
+  if (beat.finished && (rank_of(worker->key()) >= 0 || state_.current.is_leaving(worker->key()))) {
     end(now, {true, fmt::format("the job is finished after step {}", beat.step)});
     return;
   }
@@ -278,7 +233,7 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
     return;
   }
   worker->offered = roster;
-  worker->progressed = now;
+  worker->progressed = worker->still_until = now;
   const bool first = !state_.awaited;
   if (first) state_.awaited = now;
   const bool was_complete = exchange_.complete();
@@ -361,22 +316,6 @@ void Registrar::settle(Moment now) {
     if (!decision.roster && decision.out.empty() && !decision.learned) break;
   }
   release_leavers();
-}
-
-// The newest roster that anybody holds is known: those who hold an older one, and are not in it,
-// are out.
-void Registrar::end_learning() {
-  std::vector<WorkerKey> strangers;
-  for (const auto& [id, worker] : state_.workers) {
-    if (worker.join.held.number != 0 && !state_.current.has(worker.key()) &&
-        !leaves(state_.current, worker.key())) {
-      strangers.push_back(worker.key());
-    }
-  }
-  for (const WorkerKey& key : strangers) {
-    end_session(key, Removed{"a newer roster is without it", RemovalCause::kDisconnected});
-    state_.workers.erase(key.id);
-  }
 }
 
 void Registrar::remove(Moment now, const Removal& removal) {
@@ -477,7 +416,7 @@ void Registrar::release_leavers() {
 void Registrar::release_left() {
   for (const auto& [id, worker] : state_.workers) {
     if (worker.beat.activity == Activity::kLeft && rank_of(worker.key()) < 0 &&
-        !leaves(state_.current, worker.key())) {
+        !state_.current.is_leaving(worker.key())) {
       release(worker.key());
     }
   }

@@ -130,6 +130,29 @@ TEST_F(RegistrarTest, RostersComeAsDifferences) {
   EXPECT_EQ(workers_["1"].roster, current());
 }
 
+TEST_F(RegistrarTest, AHeartbeatTellsSinceWhenAWorkerStandsStill) {
+  Worker& worker = join("0", 1);
+  form();
+  const auto progressed = [&] { return registrar_->state().workers.at("0").progressed; };
+  now_ += 1s;
+  Heartbeat beat = beat_of(worker);
+  beat.progress = 7;
+  beat.still = 300ms;
+  say(worker, beat);
+  EXPECT_EQ(progressed(), now_ - 300ms);
+  const Moment then = progressed();
+  now_ += 410ms;  // the network took 10 ms longer
+  beat.sequence = ++worker.beats;
+  beat.still = 700ms;
+  say(worker, beat);
+  EXPECT_EQ(progressed(), then);
+  beat.sequence = ++worker.beats;
+  beat.progress = 8;
+  beat.still = Duration::max();
+  say(worker, beat);
+  EXPECT_EQ(progressed(), Moment{50s}) << "when it joined: of the time before, nothing is known";
+}
+
 TEST_F(RegistrarTest, OtherNumericsAreRefusedWithASentence) {
   join("0", 1);
   const Worker& other = join("1", 2, {}, "avx2");

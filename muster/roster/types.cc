@@ -22,6 +22,10 @@ int Roster::rank_of(const WorkerKey& key) const {
   return member ? static_cast<int>(member - members.data()) : -1;
 }
 
+bool Roster::is_leaving(const WorkerKey& key) const {
+  return std::ranges::find(leaving, key) != leaving.end();
+}
+
 Status check_roster(const Roster& roster, int32_t lanes) {
   const auto wrong = [&](std::string_view what) {
     return Error(ErrorKind::kInternal, "roster {}: {}", sequence_of(roster.number), what);

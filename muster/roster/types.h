@@ -69,6 +69,7 @@ struct Roster {
   bool has(const WorkerKey& key) const { return find(key) != nullptr; }
   // The rank, or -1.
   int rank_of(const WorkerKey& key) const;
+  bool is_leaving(const WorkerKey& key) const;
   // Equal exactly when everything above is, as far as a hash can say.
   uint64_t checksum() const;
 };
@@ -144,6 +145,7 @@ struct Heartbeat {
   Activity activity = Activity::kIdle;
   uint64_t step = 0;        // steps committed
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
+  Duration still{0};        // for how long progress, activity and group have been as they are
   double lane_seconds = 0;  // time for one lane of one step on one slot; 0: not measured yet
   bool leaving = false;     // wants to go at a step boundary
   bool finished = false;    // the job is done and what it leaves behind is saved: no more rosters
@@ -158,7 +160,6 @@ struct JoinRequest {
   int32_t slots = 1;
   int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
   std::string fingerprint;  // of its numerics: a hash of what a few small kernels gave
-  double lane_seconds = 0;  // a first guess, from the same small kernels; 0: none
   // The roster it is in (a worker that shows itself again), or number 0 (one that asks in).
   Roster held;
   // Highest number it has ever seen, in this incarnation or an earlier one.
@@ -209,6 +210,12 @@ struct Report {
   static Result<Report> decode(std::string_view bytes);
 };
 
+// How long a worker takes at most to connect to all members of a roster once it has their
+// addresses; then it reports which of them it could not reach. One place for both sides: the worker
+// gives up after it (train/membership.h), and the coordinator allows for it before it takes a
+// worker for one that hangs (hang_rules.cc).
+inline constexpr Duration kConnectTimeout = std::chrono::seconds(10);
+
 // How the coordinator of one job decides. Defaults are those of the job file.
 struct Options {
   std::string job;
@@ -221,11 +228,8 @@ struct Options {
 
   Duration lease = std::chrono::seconds(2);
   Duration heartbeat = std::chrono::milliseconds(400);
-  // A broken connection is as good as a death certificate. A link that breaks connections of
-  // healthy workers wants some time here for them to come back.
-  Duration linger{0};
   // A member whose own work makes no progress for this long while another member waits for it is
-  // removed. 0: never.
+  // removed (hang_rules.h). 0: never.
   Duration hang_timeout = std::chrono::seconds(60);
   // While a roster's group is still being formed, further losses are gathered for this long before
   // the next roster: a rack of 40 workers that loses power costs two or three rosters, not 40.

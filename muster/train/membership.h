@@ -50,7 +50,7 @@ struct MembershipOptions {
   Duration timeout = std::chrono::minutes(10);
   // For connecting to all members of a roster once their addresses are known.
   // A peer that cannot be reached at all is reported earlier (comm/peer_watch.h).
-  Duration connecting = std::chrono::seconds(10);
+  Duration connecting = roster::kConnectTimeout;
   // How long a worker without a group tries to reach the coordinator before it exits with an error.
   Duration orphaned = std::chrono::seconds(60);
   bool shared_memory = true;

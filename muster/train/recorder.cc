@@ -60,7 +60,9 @@ Status Recorder::open(int64_t step) {
   MUSTER_RETURN_IF_ERROR(roster_ == 0 ? store_.discard_after(step)
                                       : store_.discard_after(step, roster_));
   if (roster_ == 0) MUSTER_RETURN_IF_ERROR(store_.finish_rollback());
+  note_progress();
   MUSTER_RETURN_IF_ERROR(open_metrics(step));
+  note_progress();
   if (session_.job().track.tensorboard) MUSTER_RETURN_IF_ERROR(open_events(step));
   if (roster_ == 0) {
     MUSTER_RETURN_IF_ERROR(
@@ -132,6 +134,10 @@ void Recorder::warn(const std::string& text) {
 
 void Recorder::message(const std::string& text) {
   if (on()) progress_->message(text);
+}
+
+void Recorder::note_progress() const {
+  if (parts_.saving) parts_.saving();
 }
 
 double Recorder::pass() const {
@@ -230,6 +236,7 @@ Status Recorder::save(bool best, double seconds) {
   if (roster_ != 0) store_.keep_for_rollback(session_.auditor().trusted());
   // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
   MUSTER_RETURN_IF_ERROR(metrics_->sync());
+  note_progress();
   MUSTER_TRY(auto* buffer, writer_.begin());
   buffer->reserve(arena.bytes().size());
   for (auto& t : arena.model_views(arena.bytes())) {
@@ -247,6 +254,7 @@ Status Recorder::flush() { return writer_.wait(); }
 Status Recorder::finish(const nlohmann::json& result) {
   if (!on() || std::exchange(finished_, true)) return {};
   MUSTER_RETURN_IF_ERROR(parts_.run->write_result(result));
+  note_progress();
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(track::RunState::kFinished, "",
                                                   session_.arena().counters().step, *parts_.clock));
   progress_->finish(result);

@@ -42,7 +42,8 @@ struct RecorderParts {
   Log* log;
   track::Sink* screen;
   track::ProgressMode display = track::ProgressMode::kNormal;
-  // Called while a checkpoint gets on, from the thread that writes it: others may be waiting.
+  // Called whenever a file, or a part of a checkpoint, was written, from the thread that writes it:
+  // others may be waiting.
   // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::function<void()> saving = {};
 };
@@ -93,6 +94,7 @@ class Recorder {
   Status write_line(nlohmann::json line);  // to the metrics
   Status open_events(int64_t step);
   void warn_of_few_bits(int64_t bits);  // once
+  void note_progress() const;
   double pass() const;
   bool is_due_now() const;      // a line about the present step
   bool step_is_untold() const;  // it is due, and the metrics do not have it

@@ -22,9 +22,6 @@ namespace muster::train {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AnyOf;
-using testing::HasSubstr;
-using testing::Not;
 
 const char* const kJob = R"(
 name: points
@@ -68,6 +65,7 @@ class TrainerMembershipTest : public testing::Test {
     options.roster.lanes = 5;
     options.roster.expected = expected;
     options.roster.hang_timeout = hang_timeout_;
+    options.roster.rebalance_every = rebalance_every_;
     options.roster.term = roster::term_from_clock(clock_);
     auto coordinator = roster::Coordinator::start(std::move(options), clock_);
     ASSERT_TRUE(coordinator.ok()) << coordinator.error().message();
@@ -169,6 +167,7 @@ class TrainerMembershipTest : public testing::Test {
   std::unique_ptr<roster::Coordinator> coordinator_;
   std::atomic<int64_t> newest_{0};
   Duration hang_timeout_ = 60s;
+  Duration rebalance_every_ = 5s;
 };
 
 // A disk that takes its time for everything it is given.
@@ -212,21 +211,25 @@ TEST_F(TrainerMembershipTest, SeveralLeaveWhatOneLeaves) {
 }
 
 // At the end all wait for the last checkpoint. Its writer is not taken for one that hangs, however
-// long it takes, as long as the disk gets on.
+// long it takes, as long as it writes a part within every hang_timeout.
 TEST_F(TrainerMembershipTest, ASlowDiskIsNotAHang) {
   const auto disk = std::exchange(files_, nullptr);
-  // Some 25 tensors and small files: much longer than three times the timeout, after which the
-  // coordinator would try another group.
+  // Some 25 tensors and small files of 200 ms each: several times the timeout. The heartbeats that
+  // tell of them are 400 ms apart.
   files_ = std::make_unique<SlowFileSystem>(*disk, 200ms);
   hang_timeout_ = 700ms;
+  rebalance_every_ = 1h;
   const auto lives = together("run", {{}, {}}, {"steps=3", "checkpoint.every=0", "eval.every=0"});
   for (const auto& life : lives) {
     ASSERT_TRUE(life.summary) << life.error;
     EXPECT_EQ(life.summary->reason, EndReason::kDone);
   }
-  for (const auto& event : coordinator_->status().events) {
-    EXPECT_THAT(event.text, Not(AnyOf(HasSubstr("hangs"), HasSubstr("got on"))));
-  }
+  // Whatever the coordinator takes for a hang, it answers with another roster.
+  const auto status = coordinator_->status();
+  std::vector<std::string> events;
+  for (const auto& event : status.events) events.push_back(event.text);
+  EXPECT_EQ(roster::sequence_of(status.roster.number), 1U)
+      << fmt::format("{}", fmt::join(events, "\n"));
   files_ = posix_file_system();
 }
 

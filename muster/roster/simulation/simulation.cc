@@ -58,7 +58,6 @@ Scenario draw_scenario(World& world) {
   options.max_workers =
       world.chance(0.2) ? std::max(options.min_workers, static_cast<int32_t>(scenario.workers)) : 0;
   options.expected = world.chance(0.7) ? scenario.workers : 0;
-  options.linger = world.chance(0.2) ? 400ms : 0ms;
   options.longest_bar = 40s;
   scenario.length = world.between(large ? 2s : 4s, large ? 5s : 40s);
   scenario.between = world.between(200ms, 4s);
@@ -109,7 +108,7 @@ Duration bound(const Scenario& scenario) {
 // added to the time it takes to notice is forming a group and a few steps.
 Duration lone_bound(const Scenario& scenario) {
   const Options& options = scenario.options;
-  const Duration go_on = options.linger + 500ms + 2 * longest_step(scenario);
+  const Duration go_on = 500ms + 2 * longest_step(scenario);
   switch (scenario.lone) {
     case Scenario::Lone::kNo:
     case Scenario::Lone::kKill:

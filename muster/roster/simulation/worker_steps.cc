@@ -8,7 +8,7 @@ namespace muster::roster::simulation {
 
 using namespace std::chrono_literals;
 
-void Worker::set_activity(Activity activity) { follower_->set_activity(activity); }
+void Worker::set_activity(Activity activity) { follower_->set_activity(world_.now(), activity); }
 
 void Worker::enter(const Offering& offering, Duration takes) {
   set_activity(Activity::kWaiting);
@@ -18,7 +18,7 @@ void Worker::enter(const Offering& offering, Duration takes) {
 void Worker::toil(Duration takes, std::function<void()> then) {
   set_activity(Activity::kComputing);
   static constexpr Duration kPart = 10s;
-  if (world_.plant() != Plant::kSilentWork) follower_->progress();
+  if (world_.plant() != Plant::kSilentWork) follower_->progress(world_.now());
   if (takes <= kPart) {
     work(takes, std::move(then));
   } else {
@@ -55,7 +55,7 @@ void Worker::on_complete(size_t operation) {
     });
     return;
   }
-  follower_->progress();
+  follower_->progress(world_.now());
   const Operation& result = group_->operation(operation);
   ++operation_;
   switch (phase_) {
@@ -183,7 +183,7 @@ void Worker::begin_step() {
 }
 
 void Worker::reduce() {
-  follower_->progress();
+  follower_->progress(world_.now());
   const bool old = world_.plant() == Plant::kOldLanes && !old_lanes_.empty();
   const std::vector<int32_t>& lanes = old ? old_lanes_ : my_lanes();
   Offering offering;

@@ -45,6 +45,8 @@ class SessionCall {
 
   // Messages leave in order; after `close` nothing follows.
   void send(std::shared_ptr<const v1::ToWorker> message, bool close);
+  // Ends it now, whether the other end wants to or not. Desk::ended() follows.
+  void cancel() { context_.TryCancel(); }
 
  private:
   explicit SessionCall(Desk& desk);

@@ -1,5 +1,6 @@
 #include "muster/roster/wire/wire.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace muster::roster {
@@ -87,7 +88,6 @@ void to_wire(const JoinRequest& from, v1::Join& to) {
   to.set_slots(from.slots);
   to.set_process(from.process);
   to.set_fingerprint(from.fingerprint);
-  to.set_lane_seconds(from.lane_seconds);
   to_wire(from.held, *to.mutable_held());
   to.set_highest(from.highest);
 }
@@ -100,7 +100,6 @@ JoinRequest from_wire(const v1::Join& from) {
   to.slots = from.slots();
   to.process = from.process();
   to.fingerprint = from.fingerprint();
-  to.lane_seconds = from.lane_seconds();
   to.held = from_wire(from.held());
   to.highest = from.highest();
   return to;
@@ -117,6 +116,7 @@ void to_wire(const Heartbeat& from, v1::Heartbeat& to) {
   to.set_activity(static_cast<uint32_t>(from.activity));
   to.set_step(from.step);
   to.set_progress(from.progress);
+  to.set_still_ns(from.still.count());
   to.set_lane_seconds(from.lane_seconds);
   to.set_leaving(from.leaving);
   to.set_finished(from.finished);
@@ -135,6 +135,7 @@ Heartbeat from_wire(const v1::Heartbeat& from) {
   to.activity = from.activity() <= last ? static_cast<Activity>(from.activity()) : Activity::kIdle;
   to.step = from.step();
   to.progress = from.progress();
+  to.still = Duration{std::max<int64_t>(from.still_ns(), 0)};
   to.lane_seconds = from.lane_seconds() > 0 ? from.lane_seconds() : 0;
   to.leaving = from.leaving();
   to.finished = from.finished();
