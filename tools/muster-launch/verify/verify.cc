@@ -11,6 +11,7 @@
 //   commits    how far the job is
 //   overhear   what the disturbed training says
 //   compare    what the two runs came to, and in what they differ
+//   accused    whom audits found faulty, and whether it was those that verify made faulty
 //   timeline   what happened and how long it held the others up, in words
 #include "tools/muster-launch/verify/verify.h"
 
