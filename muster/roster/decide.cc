@@ -89,8 +89,10 @@ class Deciding {
   }
 
   // An audit of the workers found that its state or what it computes is wrong. All members of a
-  // group come to the same verdict, so one that says it is enough.
+  // group come to the same verdict, so more than half of them must say so: whoever is faulty cannot
+  // have another one removed. It may also say so of itself.
   std::optional<std::string> why_faulty(const WorkerState& worker) const {
+    std::map<RosterNumber, size_t> accusers;
     for (const WorkerState* accuser : accusers_) {
       const Heartbeat& beat = accuser->beat;
       if (beat.faulty != worker.key().id) continue;
@@ -100,6 +102,8 @@ class Deciding {
           !roster->has(accuser->key())) {
         continue;
       }
+      const size_t count = ++accusers[beat.broken];
+      if (accuser != &worker && 2 * count <= roster->members.size()) continue;
       return fmt::format("{}; it may join again in {}", beat.trouble,
                          human_seconds(seconds(bar_time(state_, worker.key().id, options_))));
     }

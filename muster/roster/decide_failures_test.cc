@@ -133,6 +133,8 @@ TEST_F(DecideTest, OneThatAnAuditFoundFaultyIsRemovedAndQuarantined) {
     at(id).beat.trouble = "its state differs";
   };
   accuse("0");
+  EXPECT_THAT(decided().out, IsEmpty()) << "one of three may be the faulty one";
+  accuse("1");
   const auto decision = decided();
   ASSERT_EQ(decision.out.size(), 1U);
   EXPECT_EQ(decision.out[0].who, faulty);
@@ -153,6 +155,15 @@ TEST_F(DecideTest, OneThatAnAuditFoundFaultyIsRemovedAndQuarantined) {
   form();
   EXPECT_TRUE(decided().roster);
   EXPECT_THAT(in(), ElementsAre("0", "1", "2"));
+}
+
+TEST_F(DecideTest, OneThatReportsItselfAsFaultyIsRemoved) {
+  running(3);
+  fail("2", "");
+  at("2").beat.faulty = "2";
+  const auto decision = decided();
+  ASSERT_EQ(decision.out.size(), 1U);
+  EXPECT_EQ(decision.out[0].cause, RemovalCause::kFaulty);
 }
 
 TEST_F(DecideTest, WhoWasNotInThatGroupAccusesNobody) {

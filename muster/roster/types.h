@@ -185,7 +185,12 @@ std::string_view removal_cause_name(RemovalCause cause);
 struct Rollback {
   RosterNumber number = 0;  // of the roster whose members noticed; 0: there was none
   uint64_t step = 0;
-  auto operator<=>(const Rollback&) const = default;
+  bool operator==(const Rollback&) const = default;
+  // If members could not come to one verdict, the one that goes back furthest holds.
+  std::strong_ordering operator<=>(const Rollback& other) const {
+    if (number != other.number) return number <=> other.number;
+    return other.step <=> step;
+  }
 };
 
 // What each member tells the others right after the group of a roster is formed (allgather).

@@ -55,6 +55,7 @@ Arena::Arena(std::vector<TensorSpec> tensors, std::vector<std::string> slot_name
   size_ = round_up(counters_at + sizeof(Counters), kLine);
   memory_ = large_memory(size_);
   counters_ = new (memory_.get() + counters_at) Counters;
+  seal_counters();
 }
 
 std::span<uint8_t> Arena::exponents() {
@@ -85,6 +86,10 @@ Hash128 Arena::weights_hash() const {
   }
   return hasher.finish();
 }
+
+void Arena::seal_counters() { seal_ = hash64(counters_, sizeof(Counters)); }
+
+bool Arena::counters_are_sealed() const { return seal_ == hash64(counters_, sizeof(Counters)); }
 
 std::pair<size_t, size_t> Arena::part(int64_t part, int64_t parts) const {
   const size_t all = slot_begin(slots());
@@ -207,6 +212,7 @@ Status Arena::load_state(const ckpt::SafetensorsFile& file) {
     auto* place = memory_.get() + (view.data.data() - memory_.get());
     std::memcpy(place, stored->data.data(), stored->data.size());
   }
+  seal_counters();
   return {};
 }
 

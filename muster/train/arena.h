@@ -86,6 +86,10 @@ class Arena {
   std::span<uint8_t> exponents();
   Counters& counters() { return *counters_; }
   const Counters& counters() const { return *counters_; }
+  // What is computed next follows from the counters, so damage to them must be noticed before they
+  // are used. Whoever has changed them says so; and whether they are as they were then.
+  void seal_counters();
+  bool counters_are_sealed() const;
 
   // All of it.
   std::span<const std::byte> bytes() const { return {memory_.get(), size_}; }
@@ -121,6 +125,7 @@ class Arena {
   size_t size_;
   LargeMemory memory_;
   Counters* counters_;
+  uint64_t seal_ = 0;
 };
 
 }  // namespace muster::train

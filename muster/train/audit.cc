@@ -68,8 +68,9 @@ std::optional<std::vector<int>> wrong_ranks(const LaneEvidence& evidence) {
 }
 
 int64_t Trusted::before(int64_t step, int64_t every, bool lanes_differ) const {
-  int64_t result = every > 0 ? std::max(state, step - every) : state;
-  if (lanes_differ) result = std::min(result, lanes);
+  int64_t result = state;
+  if (every > 0 && step - every >= sweep) result = std::max(result, step - every);
+  if (lanes_differ) result = every > 0 ? std::min(result, lanes) : lanes;
   return std::clamp<int64_t>(result, 0, step);
 }
 

@@ -16,10 +16,12 @@
 // the majority is right; a disputed lane is computed by all of them once more, and the majority is
 // right. If there is no majority (two workers) nobody is accused. Then all go back to the newest
 // checkpoint from before the fault can have had an effect (Trusted), without the faulty worker,
-// which the coordinator removes. So the final bits are those of a run without the fault.
+// which the coordinator removes. So the final bits are those of a run without the fault, if the
+// fault was there at each comparison since it began.
 //
-// What is not found: a lane that is computed wrongly once, unless it is one of those compared. And
-// with a single worker there is nothing to compare with.
+// What is not found: a lane that is computed wrongly once, unless it is one of those compared; what
+// a worker did that is gone before it was compared; and with a single worker there is nothing to
+// compare with, so what it computes alone is taken for right.
 //
 // Pure functions; stepper.h, recovery.h and membership.h use them.
 #pragma once
@@ -65,6 +67,7 @@ std::optional<std::vector<int>> wrong_ranks(const LaneEvidence& evidence);
 struct Trusted {
   int64_t state = 0;  // all members had the same state then
   int64_t lanes = 0;  // a lane of each member was compared then
+  int64_t sweep = 0;  // in each step since then, a part of the state was compared
   // The newest step that a fault noticed at `step` cannot have affected. `every`: audit.every; all
   // parts of the state were compared in the last so many steps.
   int64_t before(int64_t step, int64_t every, bool lanes_differ) const;
@@ -73,8 +76,11 @@ struct Trusted {
 // The outcome of a comparison in which something differed.
 struct Verdict {
   std::vector<int> faulty;  // ranks, ascending; empty: it cannot be told
-  int64_t trusted = 0;      // Trusted::before
-  std::string what;         // a sentence for people, without names: "the state differs after ..."
+  // The others are not affected: the fault was noticed before anybody used what the faulty worker
+  // has or computes. They keep their states.
+  bool contained = false;
+  int64_t trusted = 0;  // Trusted::before
+  std::string what;     // a sentence for people, without names: "the state differs after ..."
 };
 
 }  // namespace muster::train

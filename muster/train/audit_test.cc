@@ -75,6 +75,10 @@ TEST(Trusted, IsWhatWasComparedBeforeTheFault) {
   EXPECT_EQ(trusted.before(260, 200, true), 100);
   EXPECT_EQ(Trusted{}.before(50, 200, true), 0);
   EXPECT_EQ(trusted.before(500, 0, false), 100);  // only whole states are compared
+  EXPECT_EQ(trusted.before(500, 0, true), 250);
+  trusted.sweep = 400;  // there was a single worker before
+  EXPECT_EQ(trusted.before(500, 200, false), 100);
+  EXPECT_EQ(trusted.before(600, 200, false), 400);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ Auditor::Auditor(const config::Job& job, const Arena& arena)
       vitals_(&kNoVitals) {}
 
 void Auditor::assign(std::vector<std::vector<int>> lanes, comm::Group* group,
-                     comm::OpOptions options) {
+                     comm::OpOptions options, std::vector<int> newcomers) {
+  newcomers_ = std::move(newcomers);
   lanes_ = std::move(lanes);
   group_ = group;
   options_ = options;
@@ -44,11 +45,17 @@ void Auditor::begin_step(bool exact, bool last) {
   checks_.clear();
   own_lane_ = other_lane_ = -1;
   finding_.reset();
-  if (!exact || one_in_ == 0 || group_ == nullptr || group_->size() < 2) return;
+  checks_newcomers_ = false;
   const int64_t step = arena_.counters().step;
+  if (group_ == nullptr || group_->size() < 2) {
+    trust(step);  // there is nobody to compare with
+    return;
+  }
+  if (!exact || one_in_ == 0) return;
   const int64_t interval = lane_check_interval(one_in_, lanes_);
   // In the last step too: nothing would notice later.
-  if (step % interval != 0 && !last) return;
+  if (step % interval != 0 && !last && newcomers_.empty()) return;
+  checks_newcomers_ = !newcomers_.empty();
   checks_ = lane_checks(step, interval, lanes_);
   for (const auto& check : checks_) {
     if (check.owner == group_->rank()) own_lane_ = check.lane;
@@ -67,6 +74,7 @@ Status Auditor::compare_lanes(uint64_t own, uint64_t other) {
   }
   if (finding.lanes.empty()) {
     trusted_.lanes = std::max(trusted_.lanes, arena_.counters().step);
+    newcomers_.clear();
   } else {
     finding_ = std::move(finding);
   }
@@ -75,11 +83,32 @@ Status Auditor::compare_lanes(uint64_t own, uint64_t other) {
 
 std::optional<uint64_t> Auditor::hash_state() {
   if (every_ == 0 || group_ == nullptr || group_->size() < 2) return std::nullopt;
-  hash_ = arena_.part_hash(arena_.counters().step % every_, every_);
+  const int64_t step = arena_.counters().step;
+  const bool follows = compared_ && (*compared_ == step || *compared_ + 1 == step);
+  if (!follows) trusted_.sweep = step;
+  compared_ = step;
+  hash_ = arena_.part_hash(step % every_, every_);
   return hash_;
 }
 
-void Auditor::states_differ() { finding_ = Finding{}; }
+void Auditor::look_at_counters() {
+  finding_.reset();
+  if (arena_.counters_are_sealed()) return;
+  finding_.emplace();
+  finding_->own = true;
+}
+
+Status Auditor::check_not_finite() {
+  if (every_ == 0 || group_ == nullptr || group_->size() < 2) return {};
+  MUSTER_TRY(auto compared, compare_states(*group_, options_));
+  if (compared.verdict) {
+    finding_.emplace();
+    finding_->verdict = std::move(compared.verdict);
+  }
+  return {};
+}
+
+void Auditor::states_differ() { finding_.emplace(); }
 
 int64_t Auditor::trusted() const {
   const int64_t step = arena_.counters().step;
@@ -88,16 +117,19 @@ int64_t Auditor::trusted() const {
 
 int64_t Auditor::newest_trusted(const std::vector<Told>& told, const std::vector<int>& faulty,
                                 bool lanes) const {
-  // Whoever has just come does not know what the others have compared.
-  int64_t newest = 0;
+  // Whoever has just come does not know what the others have compared. But if any of them may be
+  // the faulty one, none is believed more than the others.
+  std::optional<int64_t> newest;
   for (size_t rank = 0; rank < told.size(); ++rank) {
     if (is_faulty(faulty, rank)) continue;
-    newest = std::max(newest, told[rank].trusted.before(told[rank].step, every_, lanes));
+    const int64_t mine = told[rank].trusted.before(told[rank].step, every_, lanes);
+    newest = !newest ? mine : faulty.empty() ? std::min(*newest, mine) : std::max(*newest, mine);
   }
-  return newest;
+  return newest.value_or(0);
 }
 
 Result<Verdict> Auditor::judge(const std::function<Result<uint64_t>(int lane)>& recompute) {
+  if (finding_->verdict) return *finding_->verdict;
   return finding_->lanes.empty() ? judge_states() : judge_lanes(recompute);
 }
 
@@ -129,6 +161,10 @@ Result<Verdict> Auditor::judge_lanes(const std::function<Result<uint64_t>(int la
   const auto repeated = std::ranges::unique(verdict.faulty);
   verdict.faulty.erase(repeated.begin(), repeated.end());
   if (!known) verdict.faulty.clear();
+  verdict.contained = checks_newcomers_ && !verdict.faulty.empty() &&
+                      std::ranges::all_of(verdict.faulty, [&](int rank) {
+                        return std::ranges::find(newcomers_, rank) != newcomers_.end();
+                      });
   MUSTER_TRY(const auto told, gather(*group_, options_, tell(0)));
   verdict.trusted = newest_trusted(told, verdict.faulty, true);
   verdict.what =
@@ -138,6 +174,7 @@ Result<Verdict> Auditor::judge_lanes(const std::function<Result<uint64_t>(int la
 }
 
 void Auditor::took_over() {
+  trusted_.sweep = std::min(trusted_.sweep, arena_.counters().step);
   trusted_.state = std::min(trusted_.state, arena_.counters().step);
   trusted_.lanes = std::min(trusted_.lanes, arena_.counters().step);
 }
@@ -161,6 +198,7 @@ Result<Auditor::Comparison> Auditor::compare_states(comm::Group& group,
   }
   if (std::ranges::adjacent_find(votes, std::not_equal_to<>()) == votes.end()) {
     if (votes.size() > 1) trusted_.state = std::max(trusted_.state, arena_.counters().step);
+    if (!result.equal) result.verdict = judge_receivers(told, votes.front());
     return result;
   }
   Verdict verdict;
@@ -172,6 +210,19 @@ Result<Auditor::Comparison> Auditor::compare_states(comm::Group& group,
       fmt::format("the states of the workers differ after step {}", arena_.counters().step);
   result.verdict = std::move(verdict);
   return result;
+}
+
+// The voters agree, but what others received from them is something else.
+Verdict Auditor::judge_receivers(const std::vector<Told>& told, uint64_t right) const {
+  Verdict verdict;
+  verdict.contained = true;
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    if (told[rank].hash != right) verdict.faulty.push_back(static_cast<int>(rank));
+  }
+  verdict.what = fmt::format(
+      "the states of the workers differ after step {}, because one was not received as it was sent",
+      told.front().step);
+  return verdict;
 }
 
 // Where in the state to look: the tensor at which the compared part begins.

@@ -1,9 +1,10 @@
 // Carries out the comparisons of audit.h for one worker: what it hashes in which step, whether
 // something differs, and with the other members, who is wrong.
 //
-// After a comparison in which something differs there is a finding. It stays until judge() was
-// called by all members, or until the next step begins: nothing of the step was applied, so if the
-// group fails before that, the next one computes the step again and finds the same.
+// After a comparison in which something differs there is a finding, until the next step begins.
+// Nothing of the step was applied. If the group fails before judge() has a verdict, the members
+// that have the finding go back all the same (Membership::give_up_state): the faulty one may be the
+// one that is gone.
 //
 // Used by the thread that runs the steps.
 #pragma once
@@ -29,7 +30,10 @@ class Auditor {
 
   void set_vitals(const Vitals* vitals) { vitals_ = vitals; }
   // With whom, and which lanes are whose; the group must live until the next call.
-  void assign(std::vector<std::vector<int>> lanes, comm::Group* group, comm::OpOptions options);
+  // `newcomers`: the ranks that have received or restored their state for this group. They are
+  // checked in the first step, before anybody uses what they compute.
+  void assign(std::vector<std::vector<int>> lanes, comm::Group* group, comm::OpOptions options,
+              std::vector<int> newcomers = {});
 
   // ---- In each step, in this order.
 
@@ -45,15 +49,22 @@ class Auditor {
   std::optional<uint64_t> hash_state();
   // The commit said that the states differ.
   void states_differ();
+  // Collective: the commit said that something is not finite. That may be because of a damaged
+  // state, so all of it is compared before the job is ended or the step skipped for it.
+  Status check_not_finite();
+  // Before all of this: whether this worker's own counters have changed by themselves.
+  void look_at_counters();
 
   // ---- When something differs.
 
   bool has_finding() const { return finding_.has_value(); }
+  // Whether it concerns this worker alone, and the others know nothing of it.
+  bool own_damage() const { return finding_ && finding_->own; }
   // Collective: whose fault it is. `recompute`: the hash of a lane of the present step.
   Result<Verdict> judge(const std::function<Result<uint64_t>(int lane)>& recompute);
   struct Comparison {
     bool equal = true;               // all members have the same state
-    std::optional<Verdict> verdict;  // if the voters have not
+    std::optional<Verdict> verdict;  // if they have not
   };
   // Collective, at a step boundary, also before assign(): compares all of the state. `voters`:
   // whose state counts, by rank; empty: everybody's.
@@ -64,13 +75,15 @@ class Auditor {
 
   int64_t trusted() const;
   // The state is now one of which that is known.
-  void trust(int64_t step) { trusted_ = {step, step}; }
+  void trust(int64_t step) { trusted_ = {step, step, step}; }
   // The state is now that of another worker: nothing is known of later steps any more.
   void took_over();
 
  private:
   struct Finding {
     std::vector<LaneEvidence> lanes;  // empty: the states differ
+    bool own = false;
+    std::optional<Verdict> verdict;  // if there is one already
   };
   // What each member tells the others about a finding.
   struct Told {
@@ -87,6 +100,7 @@ class Auditor {
   Result<std::vector<T>> gather(comm::Group& group, const comm::OpOptions& options, const T& mine);
   Result<Verdict> judge_states();
   Result<Verdict> judge_lanes(const std::function<Result<uint64_t>(int lane)>& recompute);
+  Verdict judge_receivers(const std::vector<Told>& told, uint64_t right) const;
   int64_t newest_trusted(const std::vector<Told>& told, const std::vector<int>& faulty,
                          bool lanes) const;
   std::string part_text() const;
@@ -98,7 +112,10 @@ class Auditor {
   std::vector<std::vector<int>> lanes_;  // by rank
   comm::Group* group_ = nullptr;
   comm::OpOptions options_;
-  std::vector<LaneCheck> checks_;  // of this step
+  std::vector<int> newcomers_;       // until they were checked
+  bool checks_newcomers_ = false;    // in this step
+  std::optional<int64_t> compared_;  // the last step in which a part of the state was compared
+  std::vector<LaneCheck> checks_;    // of this step
   int own_lane_ = -1;
   int other_lane_ = -1;
   uint64_t hash_ = 0;  // of the last hash_state()

@@ -171,8 +171,7 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
     return std::optional<Entry>();
   }
   if (outcome->differs) {
-    MUSTER_TRY(const auto rejection, reject(*outcome->differs));
-    log_.warning("{}", rejection.what);
+    MUSTER_RETURN_IF_ERROR(reject(*outcome->differs, sources));
     drop_group();
     return std::optional<Entry>();
   }
@@ -180,7 +179,14 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
   for (const auto& member : roster_->members) {
     lanes.emplace_back(member.lanes.begin(), member.lanes.end());
   }
-  session_.assign(lanes, *group_, options_.timeout);
+  std::vector<int> newcomers;
+  for (size_t r = 0; r < outcome->agreement.actions.size(); ++r) {
+    const auto action = outcome->agreement.actions[r];
+    if (action == roster::Action::kReceive || action == roster::Action::kRestore) {
+      newcomers.push_back(static_cast<int>(r));
+    }
+  }
+  session_.assign(lanes, *group_, options_.timeout, std::move(newcomers));
   client_->set_activity(Activity::kComputing);
   log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number), rank(),
             size(), lanes[static_cast<size_t>(rank())].size(), outcome->agreement.reason);
@@ -274,26 +280,53 @@ std::string Membership::describe(const Verdict& verdict) const {
       verdict.what, fmt::join(names, " and "));
 }
 
-Result<Membership::Rejection> Membership::reject(const Verdict& verdict) {
+Status Membership::reject(const Verdict& verdict, const Sources& sources) {
   constexpr int kMostUnresolved = 3;
-  Rejection rejection;
-  rejection.what = describe(verdict);
-  unresolved_ = verdict.faulty.empty() ? unresolved_ + 1 : 0;
-  if (unresolved_ >= kMostUnresolved) {
-    return Error(ErrorKind::kNumerics, "{}. This happened {} times in a row; the job ends",
-                 rejection.what, unresolved_);
-  }
-  rejection.rollback = {roster_->number, static_cast<uint64_t>(verdict.trusted)};
+  const auto is_faulty = [&](int rank) {
+    return std::ranges::find(verdict.faulty, rank) != verdict.faulty.end();
+  };
+  const roster::Rollback rollback{roster_->number, static_cast<uint64_t>(verdict.trusted)};
+  const bool known = !verdict.faulty.empty();
+  const std::string what = describe(verdict);
   int keeper = 0;
-  while (std::ranges::find(verdict.faulty, keeper) != verdict.faulty.end()) ++keeper;
-  rejection.keeper = keeper == rank();
-  recovery_.roll_back(rejection.rollback);
+  while (is_faulty(keeper)) ++keeper;
+  const bool is_void = !verdict.contained;
+  if (is_void) recovery_.roll_back(rollback);
+  if (is_faulty(rank()) || !known) recovery_.lose_state();
+  // Before the coordinator is told: whoever comes next must find it.
+  if (sources.roll_back) {
+    MUSTER_RETURN_IF_ERROR(
+        sources.roll_back(what, is_void ? &rollback : nullptr, is_void && keeper == rank()));
+  }
   // Of several that are faulty the others will find the next one in the next group.
-  const std::string faulty =
-      verdict.faulty.empty() ? ""
-                             : roster_->members[static_cast<size_t>(verdict.faulty.front())].key.id;
-  client_->failed(roster_->number, "", rejection.what, faulty);
-  return rejection;
+  client_->failed(
+      roster_->number, "", what,
+      known ? roster_->members[static_cast<size_t>(verdict.faulty.front())].key.id : "");
+  const bool progressed = rollback.step > unresolved_step_;
+  unresolved_ = known ? 0 : progressed ? 1 : unresolved_ + 1;
+  unresolved_step_ = rollback.step;
+  if (unresolved_ < kMostUnresolved) return {};
+  return Error(ErrorKind::kNumerics, "{}. This happened {} times without progress; the job ends",
+               what, unresolved_);
+}
+
+Status Membership::give_up_state(const std::string& why, const Sources& sources) {
+  const roster::Rollback rollback{roster_->number,
+                                  static_cast<uint64_t>(session_.auditor().trusted())};
+  recovery_.roll_back(rollback);
+  const auto what = fmt::format(
+      "workers differed, and the group failed before it was known which one is wrong ({})", why);
+  return sources.roll_back ? sources.roll_back(what, &rollback, rank() == 0) : Status();
+}
+
+void Membership::report_own_damage() {
+  const auto what = fmt::format(
+      "the counters of worker {} on {} have changed by themselves: its memory is faulty. "
+      "Test that machine before you use it again",
+      key_.id, options_.host);
+  log_.error("{}", what);
+  recovery_.lose_state();
+  client_->failed(roster_->number, "", what, key_.id);
 }
 
 bool Membership::lost(const Error& error) {

@@ -73,6 +73,10 @@ class Membership {
         restorable;
     Recovery::Restore restore;
     std::function<bool()> give_up;  // asked now and then while there is nothing to do but wait
+    // An audit found a difference: `what` for people, `rollback` if states are void from now on.
+    // `keep`: this worker is to make it known to the checkpoints.
+    std::function<Status(const std::string& what, const roster::Rollback* rollback, bool keep)>
+        roll_back;
   };
   struct Entry {
     enum class How : uint8_t {
@@ -113,15 +117,15 @@ class Membership {
   Result<std::optional<Verdict>> compare_states();
   // Collective, after an audit found a difference in a step: who is faulty.
   Result<Verdict> judge();
-  // All members have come to this verdict: gives up the state and leaves the group; the coordinator
-  // removes who is faulty; enter() again. Returns what is void from now on. `what`: for people.
-  struct Rejection {
-    roster::Rollback rollback;
-    bool keeper = false;  // this worker is to see to it that the checkpoints know of it
-    std::string what;
-  };
-  // An error if nobody could be accused for the third time in a row.
-  Result<Rejection> reject(const Verdict& verdict);
+  // All members have come to this verdict: who is affected gives up its state, the coordinator
+  // removes who is faulty; enter() again. An error if for the third time nobody could be accused
+  // and the job has made no progress in between.
+  Status reject(const Verdict& verdict, const Sources& sources);
+  // A difference was found, but the group failed before there was a verdict: the state may be
+  // wrong.
+  Status give_up_state(const std::string& why, const Sources& sources);
+  // This worker's own memory is damaged: the coordinator removes it, and the others go on.
+  void report_own_damage();
 
   void leave() { client_->leave(); }
   void finished() { client_->finished(); }
@@ -146,7 +150,9 @@ class Membership {
   const Clock& clock_;
   Log& log_;
   Recovery recovery_;
-  int unresolved_ = 0;  // verdicts in a row that could not tell who is faulty
+  // Verdicts in a row that could not tell who is faulty, and where the last one led back to.
+  int unresolved_ = 0;
+  uint64_t unresolved_step_ = 0;
   Vitals vitals_;
   roster::WorkerKey key_;                                                // as roster_ has it
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group

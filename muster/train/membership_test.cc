@@ -76,7 +76,8 @@ class MembershipTest : public testing::Test {
                MUSTER_RETURN_IF_ERROR(session->reset());
                return true;
              },
-             .give_up = {}});
+             .give_up = {},
+             .roll_back = {}});
         EXPECT_TRUE(entry.ok()) << entry.error().message();
         if (!entry.ok()) return life;
         life.released = entry->how == Membership::Entry::How::kReleased;

@@ -93,6 +93,10 @@ Status Recorder::open_metrics(int64_t step) {
   constexpr size_t kEnd = 256 << 10;
   MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kEnd));
   told_step_ = told_test_ = 0;
+  // A worker alone has no rosters, but its records follow those of earlier rollbacks.
+  for (const auto& record : there.records) {
+    if (roster_ == 0) rollback_.number = std::max(rollback_.number, track::rollback_of(record));
+  }
   for (const auto& record : there.records) {
     // One that a rollback made void does not tell.
     if (track::rollback_of(record) < rollback_.number &&

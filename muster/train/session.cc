@@ -125,6 +125,7 @@ Status Session::reset() {
   const auto bytes = arena_->bytes();
   std::memset(bytes.data(), 0, bytes.size());
   arena_->counters() = Counters{};
+  arena_->seal_counters();
   const auto copy = [&](const std::string& name, const torch::Tensor& value) {
     size_t t = 0;
     MUSTER_CHECK(arena_->find(name, &t) != nullptr, "the model has changed");
@@ -142,11 +143,11 @@ Stepper& Session::stepper() {
 }
 
 void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& group,
-                     Duration timeout) {
+                     Duration timeout, std::vector<int> newcomers) {
   MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
   const auto& own = lanes[static_cast<size_t>(group.rank())];
   stepper().assign(own, &group, timeout);
-  auditor_->assign(lanes, &group, {.timeout = timeout});
+  auditor_->assign(lanes, &group, {.timeout = timeout}, std::move(newcomers));
   loading_.batches = batches();
   loader_->restart(loading_.batches, own);
   group_ = &group;
@@ -186,6 +187,7 @@ void Session::remember(const EvalReport& report) {
   Counters& counters = arena_->counters();
   counters.eval_step = counters.step;
   for (size_t i = 0; i < report.values.size(); ++i) counters.eval[i] = report.values[i].second;
+  arena_->seal_counters();
   stepper().forget();
 }
 

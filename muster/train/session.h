@@ -50,8 +50,9 @@ class Session {
 
   // With whom, and which lanes are whose (by rank), from the arena's present step on. Collective
   // calls (step, evaluate) are then made by all members of the group, which must outlive them.
-  // Without it: all lanes, alone.
-  void assign(const std::vector<std::vector<int>>& lanes, comm::Group& group, Duration timeout);
+  // Without it: all lanes, alone. `newcomers`: Auditor::assign.
+  void assign(const std::vector<std::vector<int>>& lanes, comm::Group& group, Duration timeout,
+              std::vector<int> newcomers = {});
   // Whom to tell that work makes progress; nullptr: nobody. It must outlive its use.
   void set_vitals(const Vitals* vitals);
   const Vitals& vitals() const { return *vitals_; }

@@ -70,10 +70,13 @@ void Stepper::assign(std::vector<int> lanes, comm::Group* group, Duration timeou
 Result<StepReport> Stepper::run(const std::function<CommitFlags()>& flags) {
   while (true) {
     flip_point(parts_.arena->bytes());
+    parts_.auditor->look_at_counters();
+    MUSTER_RETURN_IF_ERROR(check_audit());
     MUSTER_RETURN_IF_ERROR(compute());
     MUSTER_RETURN_IF_ERROR(check_audit());
     fault_point(FaultPoint::kBeforeCommit);
     MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+    if (first_not_finite(message_)) MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
     MUSTER_RETURN_IF_ERROR(check_audit());
     fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply(message_));
@@ -194,7 +197,10 @@ Status Stepper::commit(const CommitFlags& flags) {
   const WaitingForPeers waiting(*vitals_);
   MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
   std::swap(draft_, message_);
-  if (!message_.states_agree()) parts_.auditor->states_differ();
+  if (!message_.states_agree()) {
+    parts_.auditor->states_differ();
+    forget();  // this commit leads nowhere
+  }
   return {};
 }
 
@@ -234,16 +240,20 @@ bool Stepper::mend_scales(const CommitMessage& message) {
   return true;
 }
 
+std::optional<int> Stepper::first_not_finite(const CommitMessage& message) const {
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto result = message.lane(lane);
+    if (result.not_finite >= 0 || !std::isfinite(result.loss)) return lane;
+  }
+  return std::nullopt;
+}
+
 Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   MUSTER_CHECK(holds_sums_, "a commit without sums");
   Counters& counters = parts_.arena->counters();
   StepReport report;
-  std::optional<int> not_finite;
-  for (int lane = lanes_; lane-- > 0;) {
-    const auto result = message.lane(lane);
-    report.samples += result.samples;
-    if (result.not_finite >= 0 || !std::isfinite(result.loss)) not_finite = lane;
-  }
+  const auto not_finite = first_not_finite(message);
+  for (int lane = 0; lane < lanes_; ++lane) report.samples += message.lane(lane).samples;
   for (int lane = 0; lane < lanes_; ++lane) {
     const auto result = message.lane(lane);
     report.loss +=
@@ -255,6 +265,7 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
   } else if (mend_scales(message)) {
     message_of_ = position();
     counters.attempt += 1;
+    parts_.arena->seal_counters();
     holds_sums_ = false;
     return std::optional<StepReport>();
   }
@@ -282,6 +293,7 @@ Result<std::optional<StepReport>> Stepper::apply(const CommitMessage& message) {
       (counters.fewest_gradient_bits < 0 || report.gradient_bits < counters.fewest_gradient_bits)) {
     counters.fewest_gradient_bits = report.gradient_bits;
   }
+  parts_.arena->seal_counters();
   holds_sums_ = false;
   return std::optional(report);
 }

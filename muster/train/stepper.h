@@ -120,6 +120,7 @@ class Stepper {
   Status check_audit() const;
   Status run_lane(int member, int lane);
   Error not_finite_error(const CommitMessage& message, int lane);
+  std::optional<int> first_not_finite(const CommitMessage& message) const;
   bool mend_scales(const CommitMessage& message);
   // Calls body for every block, spread over the team; scratch has room for one block.
   void for_each_block(const std::function<void(size_t block, std::span<float> scratch)>& body);

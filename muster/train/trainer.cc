@@ -111,6 +111,14 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
     return Error(ErrorKind::kCheckpoint, "'{}' says step {} but its state is of step {}",
                  snapshot.path, snapshot.step, arena.counters().step);
   }
+  const auto hash = snapshot.meta.value("weights_hash", "");
+  if (!hash.empty() && hash != arena.weights_hash().hex()) {
+    return Error(
+        ErrorKind::kCheckpoint,
+        "the weights in '{}' are not those that were to be saved: the memory of the worker "
+        "that wrote it is faulty; an earlier checkpoint can be used instead",
+        snapshot.path);
+  }
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
   session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
   return {};
@@ -205,9 +213,8 @@ void Trainer::watch_for_stop() {
   }
 }
 
-Result<Trainer::Turn> Trainer::enter() {
-  if (gave_up_) return give_up();
-  const Membership::Sources sources{
+Membership::Sources Trainer::sources() {
+  return {
       .restorable = [this](const roster::Rollback& known,
                            bool repair) { return restorable(known, repair); },
       .restore = [this](uint64_t step) { return restore(step); },
@@ -218,8 +225,14 @@ Result<Trainer::Turn> Trainer::enter() {
             if (signal == SIGTERM) membership_->leave();
             return gave_up_ || signal == SIGINT || (signal == SIGTERM && !membership_->connected());
           },
+      .roll_back = [this](const std::string& what, const roster::Rollback* rollback,
+                          bool keep) { return roll_back(what, rollback, keep); },
   };
-  MUSTER_TRY(const auto entry, membership_->enter(sources));
+}
+
+Result<Trainer::Turn> Trainer::enter() {
+  if (gave_up_) return give_up();
+  MUSTER_TRY(const auto entry, membership_->enter(sources()));
   switch (entry.how) {
     case Membership::Entry::How::kReleased:
       reason_ = EndReason::kLeft;
@@ -317,9 +330,8 @@ Result<Trainer::Turn> Trainer::step() {
   const auto report =
       session_.step([this] { return membership_ != nullptr ? wishes() : CommitFlags{}; });
   if (!report.ok()) {
-    if (!session_.auditor().has_finding()) return report.error();
-    MUSTER_TRY(const auto verdict, membership_->judge());
-    return roll_back(verdict);
+    if (membership_ == nullptr || !session_.auditor().has_finding()) return report.error();
+    return settle_difference();
   }
   MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
   if (membership_ == nullptr) return Turn::kAdvance;
@@ -329,18 +341,37 @@ Result<Trainer::Turn> Trainer::step() {
   return membership_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
 }
 
-// An audit found a difference, and all members have come to the same verdict.
-Result<Trainer::Turn> Trainer::roll_back(const Verdict& verdict) {
-  // What is being written may be wrong, but an end to it is needed before it is declared void.
-  if (recorder_.on()) MUSTER_RETURN_IF_ERROR(recorder_.flush());
-  MUSTER_TRY(const auto rejection, membership_->reject(verdict));
-  recorder_.warn(fmt::format("{}. All workers return to the newest checkpoint up to step {}",
-                             rejection.what, rejection.rollback.step));
-  recorder_.end();
-  if (rejection.keeper) {
-    MUSTER_RETURN_IF_ERROR(recorder_.store().roll_back(as_stored(rejection.rollback)));
+// An audit found a difference in a step, which was not applied.
+Result<Trainer::Turn> Trainer::settle_difference() {
+  if (session_.auditor().own_damage()) {
+    membership_->report_own_damage();
+    return Turn::kEnter;
+  }
+  auto verdict = membership_->judge();
+  if (verdict.ok()) {
+    MUSTER_RETURN_IF_ERROR(membership_->reject(*verdict, sources()));
+  } else {
+    MUSTER_RETURN_IF_ERROR(membership_->give_up_state(verdict.error().message(), sources()));
+    if (!membership_->lost(verdict.error())) return std::move(verdict).error();
   }
   return Turn::kEnter;
+}
+
+// What an audit found, and what is void because of it.
+Status Trainer::roll_back(const std::string& what, const roster::Rollback* rollback, bool keep) {
+  const auto text =
+      rollback == nullptr
+          ? what
+          : fmt::format("{}. All workers return to the newest checkpoint up to step {}", what,
+                        rollback->step);
+  if (recorder_.on()) {
+    recorder_.warn(text);
+  } else {
+    env_.log->warning("{}", text);
+  }
+  if (rollback == nullptr) return {};
+  recorder_.end();  // what is being written is finished before it is declared void
+  return keep ? recorder_.store().roll_back(as_stored(*rollback)) : Status();
 }
 
 Status Trainer::evaluate() {
@@ -356,6 +387,7 @@ Status Trainer::evaluate() {
   } else {
     counters.stale_evals += 1;
   }
+  session_.arena().seal_counters();
   flags_.evaluate = 0;
   last_eval_time_ = env_.clock->now();
   return recorder_.evaluated(report);
@@ -368,7 +400,10 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
   if (membership_ != nullptr) {
     // What was not compared in a step is now, before it becomes the result.
     MUSTER_TRY(const auto verdict, membership_->compare_states());
-    if (verdict) return roll_back(*verdict);
+    if (verdict) {
+      MUSTER_RETURN_IF_ERROR(membership_->reject(*verdict, sources()));
+      return Turn::kEnter;
+    }
   }
   if (recorder_.on()) {
     if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));

@@ -95,7 +95,9 @@ class Trainer {
   Result<Turn> advance();
   Status settle();
   Result<Turn> step();
-  Result<Turn> roll_back(const Verdict& verdict);
+  Result<Turn> settle_difference();
+  Status roll_back(const std::string& what, const roster::Rollback* rollback, bool keep);
+  Membership::Sources sources();
   Status evaluate();
   Result<Turn> conclude(EndReason reason);
   Result<Turn> give_up();

@@ -21,8 +21,10 @@ FAULTS = ("kill:12,kill@before-commit:2,kill@after-commit:2,kill@checkpoint:2,ki
           "kill@recovery:2,kill@evaluation:1,pair:2,most:1,stop:2,leave:4,join:5,hang:1,slow-disk:2,pause:2")
 # With a coordinator that is killed there is no `muster train`.
 RESTARTS = "restart:6,pause:1,hang:1,kill:5,leave:1,join:2"
+# Workers that are faulty, found by audits.
+AUDITS = "flip:1,lie:1,kill:1"
 LEAST = 60
-KINDS = ("kill", "pair", "most", "stop", "hang", "leave", "join", "slow-disk", "pause", "restart",
+KINDS = ("kill", "pair", "most", "stop", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",
          *(f"kill@{point}" for point in ("before-commit", "after-commit", "checkpoint", "transfer", "forming",
                                          "recovery", "evaluation")))
 
@@ -46,7 +48,7 @@ def disturb(muster, *words):
     code, found = verify(muster, "--workers", "4", *words)
     for what in found["timeline"]:
         print(f"step {what['step']:>4}  {what['fault']:<20} {what['worker']:<12} "
-              f"held up {1000 * what['held_up']:.0f} ms"
+              f"held up {1000 * (what['held_up'] or 0):.0f} ms"
               + (f", in again after {what['in_again'] - what['time']:.2f} s" if what["in_again"] else ""))
     if code != 0 or not found["equal"]:
         sys.exit(f"exit code {code}, {found['faults']} faults, differences: {found['differences']}")
@@ -69,6 +71,7 @@ def main():
         print("cut is left out: networks that can be cut need root and iproute2")
     happened = disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=14")
     happened += disturb(muster, "--faults", RESTARTS, "--seed", args.seed, "-s", "passes=10")
+    happened += disturb(muster, "--faults", AUDITS, "--seed", args.seed, "-s", "passes=8")
     left_out = kinds - {what["fault"] for what in happened}
     if len(happened) < LEAST or left_out:
         sys.exit(f"{len(happened)} faults, of {LEAST}; none of the kinds {sorted(left_out)}")

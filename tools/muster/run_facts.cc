@@ -140,9 +140,9 @@ Paint paint_of(track::RunState state) {
 }
 
 bool is_bit_neutral(const std::string& key) {
-  static constexpr std::array<std::string_view, 10> kNeutral = {
-      "name",   "threads",      "runs",        "best_by",    "checkpoint.",
-      "track.", "data.loader.", "sync.bucket", "data.test.", "workers."};
+  static constexpr std::array<std::string_view, 11> kNeutral = {
+      "name",         "threads",     "runs",       "best_by",  "checkpoint.", "track.",
+      "data.loader.", "sync.bucket", "data.test.", "workers.", "audit."};
   return std::ranges::any_of(kNeutral, [&](std::string_view neutral) {
     return neutral.ends_with('.') ? key.starts_with(neutral) : key == neutral;
   });

@@ -11,11 +11,21 @@ namespace {
 constexpr std::string_view kBefore = ": worker ";
 constexpr std::string_view kBehind = " is wrong, the others agree";
 
+// And of itself: "the counters of worker 2 on host have changed by themselves: ...". Only its own
+// log has that.
+constexpr std::string_view kOwn = "the counters of worker ";
+constexpr std::string_view kOwnBehind = " have changed by themselves";
+
 }  // namespace
 
 void find_accusations(std::string_view log, std::set<std::string>& sentences) {
   for (const auto& line : split(log, '\n')) {
     const size_t end = line.find(kBehind);
+    if (const size_t own = line.find(kOwnBehind); own != std::string::npos) {
+      const size_t begin = line.find(kOwn);
+      if (begin < own) sentences.insert(line.substr(begin, own - begin) + " at " + line);
+      continue;
+    }
     if (end == std::string::npos) continue;
     // Without what the log puts before it (time, level).
     const size_t begin = std::min(line.find("the states of"), line.find("two workers computed"));
@@ -26,9 +36,10 @@ void find_accusations(std::string_view log, std::set<std::string>& sentences) {
 std::map<std::string, int> accused(const std::set<std::string>& sentences) {
   std::map<std::string, int> counts;
   for (const auto& sentence : sentences) {
-    const size_t begin = sentence.rfind(kBefore);
+    const bool own = sentence.starts_with(kOwn);
+    const size_t begin = own ? 0 : sentence.rfind(kBefore);
     if (begin == std::string::npos) continue;
-    const auto names = sentence.substr(begin + kBefore.size());
+    const auto names = sentence.substr(begin + (own ? kOwn : kBefore).size());
     ++counts[names.substr(0, names.find(' '))];
   }
   return counts;

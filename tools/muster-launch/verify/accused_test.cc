@@ -17,13 +17,14 @@ constexpr const char* kLog =
     "12:00:02 info roster 7: rank 1 of 3\n"
     "12:00:09 warning two workers computed different gradients for lane 4 of step 31: worker w-1 "
     "on "
-    "h is wrong, the others agree. Its memory\n";
+    "h is wrong, the others agree. Its memory\n"
+    "12:00:11 error the counters of worker 3 on h have changed by themselves: its memory\n";
 
 TEST(Accused, EachVerdictCountsOnce) {
   std::set<std::string> sentences;
   find_accusations(kLog, sentences);
   find_accusations(kLog, sentences);
-  EXPECT_THAT(accused(sentences), ElementsAre(Pair("2", 1), Pair("w-1", 1)));
+  EXPECT_THAT(accused(sentences), ElementsAre(Pair("2", 1), Pair("3", 1), Pair("w-1", 1)));
 }
 
 TEST(Accused, AreHeldAgainstThoseThatWereMadeFaulty) {

@@ -108,6 +108,8 @@ std::vector<Ongoing::Finished> Ongoing::finished(double now, uint64_t step) {
 void Ongoing::see(const std::vector<Target>& members) {
   for (auto& corrupted : corrupted_) {
     corrupted.removed |= std::ranges::find(members, corrupted.target) == members.end();
+    const pid_t process = corrupted.target.process;
+    if (corrupted.removed && training_.is_child(process)) ::kill(process, SIGKILL);
   }
   for (const auto& hung : hung_) {
     const bool removed = std::ranges::find(members, hung.target) == members.end();
