@@ -164,7 +164,7 @@ class Failing(Verify):
                               "--worker", self.write_program("worker", "sys.exit(1)"))
         self.assert_mistake(outcome, USAGE, "hang", "workers.hang_timeout")
         outcome = self.muster("verify", self.job, "--faults", "wat:1")
-        self.assert_mistake(outcome, USAGE, "cut, slow-disk, pause, restart")
+        self.assert_mistake(outcome, USAGE, "cut, slow-disk, flip, lie, pause, restart")
         self.assertEqual(list(self.temporary.iterdir()), [])
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "root without rights needs root")
