@@ -66,7 +66,7 @@ void Auditor::begin_step(bool exact, bool last) {
 Status Auditor::compare_lanes(uint64_t own, uint64_t other) {
   if (checks_.empty()) return {};
   MUSTER_TRY(const auto all, gather(*group_, options_, LaneHashes{own, other}));
-  Finding finding;
+  AuditFinding finding;
   for (const auto& check : checks_) {
     const uint64_t owner = all[static_cast<size_t>(check.owner)].own;
     const uint64_t checker = all[static_cast<size_t>(check.checker)].other;

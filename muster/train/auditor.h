@@ -23,6 +23,13 @@
 
 namespace muster::train {
 
+// That something differs, before it is known who is wrong.
+struct AuditFinding {
+  std::vector<LaneEvidence> lanes;  // empty: the states differ
+  bool own = false;                 // this worker's own counters
+  std::optional<Verdict> verdict;   // if there is one already
+};
+
 class Auditor {
  public:
   // `arena` must outlive it.
@@ -80,11 +87,6 @@ class Auditor {
   void took_over();
 
  private:
-  struct Finding {
-    std::vector<LaneEvidence> lanes;  // empty: the states differ
-    bool own = false;
-    std::optional<Verdict> verdict;  // if there is one already
-  };
   // What each member tells the others about a finding.
   struct Told {
     uint64_t hash = 0;
@@ -119,7 +121,7 @@ class Auditor {
   int own_lane_ = -1;
   int other_lane_ = -1;
   uint64_t hash_ = 0;  // of the last hash_state()
-  std::optional<Finding> finding_;
+  std::optional<AuditFinding> finding_;
   Trusted trusted_;
 };
 

@@ -23,7 +23,8 @@ void find_accusations(std::string_view log, std::set<std::string>& sentences) {
     const size_t end = line.find(kBehind);
     if (const size_t own = line.find(kOwnBehind); own != std::string::npos) {
       const size_t begin = line.find(kOwn);
-      if (begin < own) sentences.insert(line.substr(begin, own - begin) + " at " + line);
+      if (begin < own)
+        sentences.insert(fmt::format("{} at {}", line.substr(begin, own - begin), line));
       continue;
     }
     if (end == std::string::npos) continue;
@@ -49,7 +50,7 @@ Result<std::map<std::string, int>> read_accused(FileSystem& files, const std::st
   std::set<std::string> sentences;
   MUSTER_TRY(const auto names, files.list(directory));
   for (const auto& name : names) {
-    MUSTER_TRY(const auto text, files.read(directory + "/" + name));
+    MUSTER_TRY(const auto text, files.read(fmt::format("{}/{}", directory, name)));
     find_accusations(text, sentences);
   }
   return accused(sentences);
