@@ -134,6 +134,12 @@ Status Stepper::compare_lanes() {
 
 Status Stepper::check_audit() const {
   if (!parts_.auditor->has_finding()) return {};
+  if (parts_.auditor->own_damage()) {
+    return Error(
+        ErrorKind::kMachine,
+        "the counters of this worker have changed by themselves: the memory of this machine "
+        "is faulty; test it, then resume from the last checkpoint");
+  }
   return Error(ErrorKind::kNumerics, "step {}: workers that should have the same bits differ",
                parts_.arena->counters().step);
 }

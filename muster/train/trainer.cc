@@ -116,7 +116,7 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
     return Error(
         ErrorKind::kCheckpoint,
         "the weights in '{}' are not those that were to be saved: the memory of the worker "
-        "that wrote it is faulty; an earlier checkpoint can be used instead",
+        "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
         snapshot.path);
   }
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
