@@ -13,6 +13,9 @@ std::string beginning(const std::string& hash) {
   return hash.empty() ? "none" : hash.substr(0, kShown);
 }
 
+// If only the model's hash differs, it may be that of another model.
+constexpr std::string_view kSameModel =
+    "check that the code of the model and the job file are the same; ";
 constexpr std::string_view kSameMachine =
     "a machine with the same instruction set, math library and libtorch build (`muster doctor` "
     "shows the kernels' hash as numerics)";
@@ -67,9 +70,9 @@ std::string why_not_join(const JobFingerprint& own, const JobFingerprint& job, b
   if (difference.in_data()) advice = "give all workers the same data files";
   if (numerics) {
     advice += fmt::format(
-        "{}run it on {}, or train the job with `numerics: tolerant` and without the promise of "
+        "{}{}run it on {}, or train the job with `numerics: tolerant` and without the promise of "
         "equal bits",
-        advice.empty() ? "" : "; ", kSameMachine);
+        advice.empty() ? "" : "; ", own.kernels == job.kernels ? kSameModel : "", kSameMachine);
   }
   return fmt::format("differs from the workers of this job in {}: {}",
                      numerics ? difference.text() : difference.data_text(), advice);
@@ -99,9 +102,9 @@ std::string why_not_resume(const JobFingerprint& own, const JobFingerprint& save
   }
   if (numerics) {
     advice += fmt::format(
-        "{}use {}, or continue without the promise of equal bits: `muster resume -s "
+        "{}{}use {}, or continue without the promise of equal bits: `muster resume -s "
         "numerics=tolerant`",
-        advice.empty() ? "" : "; ", kSameMachine);
+        advice.empty() ? "" : "; ", own.kernels == saved.kernels ? kSameModel : "", kSameMachine);
   }
   const std::string what = numerics && data ? difference.text()
                            : data           ? difference.data_text()

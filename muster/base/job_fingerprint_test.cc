@@ -51,6 +51,15 @@ TEST(JobFingerprint, OnOtherDataTheModelGivesOtherGradientsAndThatIsNotItsFault)
   EXPECT_FALSE(FingerprintDifference(other, kJob).in_numerics());
 }
 
+TEST(JobFingerprint, IfOnlyTheModelDiffersItMayBeAnotherModel) {
+  const auto other = with(&JobFingerprint::model, "9");
+  EXPECT_THAT(why_not_join(other, kJob, false), HasSubstr("the code of the model"));
+  EXPECT_THAT(why_not_resume(other, kJob, {}), HasSubstr("the code of the model"));
+  auto machine = other;
+  machine.kernels = "9";
+  EXPECT_THAT(why_not_join(machine, kJob, false), Not(HasSubstr("the code of the model")));
+}
+
 TEST(JobFingerprint, ATolerantJobAcceptsOtherNumericsAndNoOtherData) {
   auto other = with(&JobFingerprint::kernels, "9");
   other.model = "9";
