@@ -22,6 +22,8 @@ std::string_view error_kind_name(ErrorKind kind) {
       return "numerics";
     case ErrorKind::kMachine:
       return "machine";
+    case ErrorKind::kRefused:
+      return "refused";
     case ErrorKind::kInterrupted:
       return "interrupted";
   }

@@ -38,6 +38,7 @@ enum class ErrorKind {
   kCheckpoint = 6,    // a checkpoint is missing, damaged or of another model
   kNumerics = 7,      // a loss or gradient is not finite
   kMachine = 8,       // this machine cannot do what is asked
+  kRefused = 10,      // the coordinator does not accept this worker (9: runs differ, `verify`)
   kInterrupted = 130  // the person said stop (Ctrl-C); 143 for SIGTERM is decided by the program
 };
 

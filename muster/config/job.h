@@ -184,6 +184,7 @@ struct Job {
   std::string precision = "fp32";  // fp32, bf16
   std::string device = "cpu";
   std::string not_finite = "stop";  // stop, skip
+  std::string numerics = "exact";   // exact, tolerant
   int64_t threads = 0;              // 0: one per core. No effect on bits
   int64_t threads_per_lane = 1;     // bits depend on it
   std::string runs = "runs";        // where run directories go

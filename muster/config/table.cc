@@ -370,6 +370,10 @@ Table make_table() {
   job.add("not_finite", &Job::not_finite,
           "What to do when a loss or gradient is not finite: stop, or skip the step.")
       .one_of({"stop", "skip"});
+  job.add("numerics", &Job::numerics,
+          "Whether workers, and the machine that resumes a run, must round like the first worker. "
+          "tolerant accepts others with a warning, and gives up the promise of equal bits.")
+      .one_of({"exact", "tolerant"});
   job.add("threads", &Job::threads,
           "Threads that compute lanes. 0: one for each core. No effect on the result.")
       .at_least(0)

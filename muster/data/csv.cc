@@ -248,6 +248,12 @@ class CsvDataset final : public Dataset {
   }
 
  private:
+  void add_contents(Hasher& hasher) const override {
+    const size_t columns = schema_.input_elements();
+    hasher.add(inputs_.data() + chosen_.first * columns, chosen_.count * schema_.input_bytes());
+    hasher.add(targets_.data() + chosen_.first, chosen_.count * sizeof(targets_[0]));
+  }
+
   const std::vector<float> inputs_;
   const std::vector<double> targets_;
   const Schema schema_;

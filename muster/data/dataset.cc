@@ -17,6 +17,43 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+Hash128 Dataset::hash() const {
+  Hasher hasher;
+  const auto number = [&](uint64_t value) { hasher.add(&value, sizeof(value)); };
+  const Schema& schema = this->schema();
+  const auto shape = [&](const std::vector<int64_t>& dimensions) {
+    number(dimensions.size());
+    hasher.add(dimensions.data(), dimensions.size() * sizeof(int64_t));
+  };
+  number(static_cast<uint64_t>(schema.input));
+  shape(schema.input_shape);
+  number(static_cast<uint64_t>(schema.target));
+  shape(schema.target_shape);
+  number(static_cast<uint64_t>(schema.classes));
+  number(schema.vocabulary.size());
+  for (const auto& token : schema.vocabulary) {
+    number(token.size());
+    hasher.add(token.data(), token.size());
+  }
+  hasher.add(&schema.padding, sizeof(schema.padding));
+  number(size());
+  add_contents(hasher);
+  return hasher.finish();
+}
+
+void Dataset::add_contents(Hasher& hasher) const {
+  // One sample, as int64_t so that it is aligned for every type.
+  const auto room = [](size_t bytes) { return std::vector<int64_t>(bytes / 8 + 1); };
+  auto input = room(schema().input_bytes());
+  auto target = room(schema().target_bytes());
+  for (uint64_t i = 0; i < size(); ++i) {
+    read(i, reinterpret_cast<std::byte*>(input.data()),
+         reinterpret_cast<std::byte*>(target.data()));
+    hasher.add(input.data(), schema().input_bytes());
+    hasher.add(target.data(), schema().target_bytes());
+  }
+}
+
 Registry Registry::builtin() {
   Registry registry;
   registry.add("idx", open_idx);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/config/job.h"
 #include "muster/data/schema.h"
@@ -30,6 +31,16 @@ class Dataset {
   // Writes sample `index` (below size()) to the given places: schema().input_bytes() and
   // target_bytes() long, aligned for their types. Cannot fail.
   virtual void read(uint64_t index, std::byte* input, std::byte* target) const = 0;
+  // Equal for data sets whose samples are equal and come from the same format, wherever their files
+  // are and however these are compressed: a hash of schema, size and contents.
+  Hash128 hash() const;
+
+ protected:
+  // Adds everything that the samples follow from, and nothing else. By default that is all samples,
+  // as read() gives them. A format that stores them in a smaller form adds that form instead: it is
+  // hashed whenever a worker starts. (A format whose data do not fit in memory would add an index
+  // that has a hash of each of its files.)
+  virtual void add_contents(Hasher& hasher) const;
 };
 
 using DatasetFactory =

@@ -176,6 +176,12 @@ class IdxDataset final : public Dataset {
   }
 
  private:
+  void add_contents(Hasher& hasher) const override {
+    hasher.add(value_.data(), sizeof(value_));
+    hasher.add(images_.bytes.get() + chosen_.first * pixels_, chosen_.count * pixels_);
+    hasher.add(labels_.bytes.get() + chosen_.first, chosen_.count);
+  }
+
   const IdxArray images_;  // kept as bytes: a quarter of the memory, and less to read
   const IdxArray labels_;
   const Schema schema_;

@@ -102,6 +102,11 @@ class TextDataset final : public Dataset {
   }
 
  private:
+  // Samples overlap: together they are these tokens.
+  void add_contents(Hasher& hasher) const override {
+    hasher.add(tokens_.data(), (samples_ + context_) * sizeof(Token));
+  }
+
   const std::vector<Token> tokens_;  // of the chosen part
   const Schema schema_;
   const size_t context_;

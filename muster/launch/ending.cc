@@ -34,8 +34,9 @@ std::optional<ErrorKind> kind_of(const Ending& ending) {
   if (ending.signal != 0) return std::nullopt;
   if (cannot_start(ending)) return ErrorKind::kMachine;
   constexpr int kLast = static_cast<int>(ErrorKind::kMachine);
-  const bool interrupted = ending.exit_code == static_cast<int>(ErrorKind::kInterrupted);
-  if ((ending.exit_code >= 1 && ending.exit_code <= kLast) || interrupted) {
+  const bool later = ending.exit_code == static_cast<int>(ErrorKind::kRefused) ||
+                     ending.exit_code == static_cast<int>(ErrorKind::kInterrupted);
+  if ((ending.exit_code >= 1 && ending.exit_code <= kLast) || later) {
     return static_cast<ErrorKind>(ending.exit_code);
   }
   return std::nullopt;

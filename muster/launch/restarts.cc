@@ -48,6 +48,8 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
     if (cannot_start(ending)) {
       return done(Then::kGiveUp, text + ": it cannot start on that machine");
     }
+    // As it is refused now, it would be again; the others continue.
+    if (kind == ErrorKind::kRefused) return done(Then::kGiveUp, text);
   }
   const auto recent = std::ranges::count_if(
       history.restarts, [&](Moment then) { return now - then < options.within; });

@@ -49,6 +49,13 @@ TEST(Restarts, TheFirstComesAtOnceThenItWaitsTwiceAsLongEachTime) {
                                            12800ms, 25600ms, 30s, 30s));
 }
 
+TEST(Restarts, AWorkerThatIsRefusedIsNotStartedAgainAndTheOthersContinue) {
+  Slot slot;
+  const auto verdict = slot.runs(1s, exit_with(10));
+  EXPECT_EQ(verdict.then, Then::kGiveUp);
+  EXPECT_EQ(verdict.reason, "left with exit code 10 (refused)");
+}
+
 TEST(Restarts, WhoHasTakenPartBeginsAnew) {
   Slot slot;
   for (int i = 0; i < 8; ++i) slot.restart(slot.runs(1s));

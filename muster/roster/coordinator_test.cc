@@ -20,8 +20,10 @@ using testing::SizeIs;
 // unless something is wrong.
 constexpr auto kPatience = 30s;
 
+const JobFingerprint kSame = {"kernels", "model", "train", "test"};
+
 ClientOptions client_options(const std::string& address, const std::string& id,
-                             const std::string& fingerprint = "same") {
+                             const JobFingerprint& fingerprint = kSame) {
   ClientOptions options;
   options.addresses = {address};
   options.follower.join.job = "job";
@@ -34,7 +36,7 @@ ClientOptions client_options(const std::string& address, const std::string& id,
 class TestWorker {
  public:
   TestWorker(const std::string& address, const std::string& id, const Clock& clock,
-             const std::string& fingerprint = "same") {
+             const JobFingerprint& fingerprint = kSame) {
     ClientOptions options = client_options(address, id, fingerprint);
     options.on_abort = [this](RosterNumber number, const std::string&) { aborted_ = number; };
     client_ = Client::start(std::move(options), clock).value();
@@ -263,14 +265,25 @@ TEST_F(CoordinatorTest, ARestartOfTheCoordinatorDisturbsNobody) {
   EXPECT_GT(term_of(coordinator_->status().roster.number), term_of(before.number));
 }
 
-TEST_F(CoordinatorTest, OtherNumericsAreRefused) {
+TEST_F(CoordinatorTest, OtherNumericsAndOtherDataAreRefused) {
   start();
   add("a");
   ASSERT_TRUE(train_together({"a"}));
-  TestWorker other(options_.address, "b", clock_, "different");
-  const Instruction told = other.join();
-  ASSERT_EQ(told.kind, Instruction::Kind::kRefused);
-  EXPECT_THAT(told.reason, HasSubstr("worker b computes other bits"));
+  // Each part crosses the wire, and is named.
+  const std::vector<std::pair<std::string JobFingerprint::*, std::string>> parts = {
+      {&JobFingerprint::kernels, "the numerics of kernels (other, not kernels)"},
+      {&JobFingerprint::model, "the numerics of the model (other, not model)"},
+      {&JobFingerprint::train_data, "data.train (other, not train)"},
+      {&JobFingerprint::test_data, "data.test (other, not test)"}};
+  for (const auto& [part, text] : parts) {
+    JobFingerprint fingerprint = kSame;
+    fingerprint.*part = "other";
+    TestWorker other(options_.address, "b", clock_, fingerprint);
+    const Instruction told = other.join();
+    ASSERT_EQ(told.kind, Instruction::Kind::kRefused);
+    EXPECT_THAT(told.reason,
+                HasSubstr("worker b differs from the workers of this job in " + text + ":"));
+  }
 }
 
 TEST_F(CoordinatorTest, ALaunchersNoticeIsFasterThanAnyTimeout) {

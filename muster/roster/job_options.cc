@@ -24,6 +24,7 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   options.lease = duration(job.workers.lease);
   options.heartbeat = duration(job.workers.heartbeat);
   options.hang_timeout = duration(job.workers.hang_timeout);
+  options.tolerant = job.numerics == "tolerant";
   // Progress is known from heartbeats: a short timeout needs more of them.
   if (options.hang_timeout > Duration{0}) {
     options.heartbeat =

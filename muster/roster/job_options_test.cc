@@ -31,6 +31,7 @@ TEST(JobOptions, WhatTheJobSaysArrives) {
   job.workers.heartbeat = 0.1;
   job.workers.hang_timeout = 0;
   job.workers.gather = 1.5;
+  job.numerics = "tolerant";
   const Options options = options_of(job, "run", 4);
   EXPECT_EQ(options.lanes, 16);
   EXPECT_EQ(options.min_workers, 2);
@@ -40,6 +41,8 @@ TEST(JobOptions, WhatTheJobSaysArrives) {
   EXPECT_EQ(options.heartbeat, 100ms);
   EXPECT_EQ(options.hang_timeout, 0ms);
   EXPECT_EQ(options.gather, 1500ms);
+  EXPECT_TRUE(options.tolerant);
+  EXPECT_FALSE(options_of(config::Job{}, "run", 4).tolerant);
 }
 
 TEST(JobOptions, AShortHangTimeoutNeedsMoreHeartbeats) {

@@ -41,18 +41,14 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
   if (request.key.id.empty() || request.slots < 1) {
     return Refused{"a worker needs an id and at least one slot", false};
   }
-  for (const std::string* text : {&request.key.id, &request.host, &request.fingerprint}) {
+  const JobFingerprint& own = request.fingerprint;
+  for (const std::string* text : {&request.key.id, &request.host, &own.kernels, &own.model,
+                                  &own.train_data, &own.test_data}) {
     if (text->size() > kLongestName) return Refused{"a name has more than 256 bytes", false};
   }
-  if (!options_.tolerant && !options_.fingerprint.empty() &&
-      request.fingerprint != options_.fingerprint) {
-    return Refused{
-        fmt::format(
-            "worker {} computes other bits than this job (numerics fingerprint {}, not {}): "
-            "run it on a machine with the same instruction set and math library; `muster doctor` "
-            "shows both",
-            request.key.id, request.fingerprint, options_.fingerprint),
-        false};
+  const JobFingerprint& job = options_.fingerprint.empty() ? own : options_.fingerprint;
+  if (const auto why = why_not_join(own, job, options_.tolerant); !why.empty()) {
+    return Refused{fmt::format("worker {} {}", request.key.id, why), false};
   }
   if (auto held = check_held(request); !held.ok()) return Refused{held.error().message(), false};
   const auto found = state_.workers.find(request.key.id);
@@ -130,6 +126,9 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   }
   if (options_.fingerprint.empty()) options_.fingerprint = request.fingerprint;
   if (found == state_.workers.end()) {
+    if (const auto w = other_numerics(request.fingerprint, options_.fingerprint); !w.empty()) {
+      record(now, fmt::format("warning: worker {} {}", key.id, w));
+    }
     WorkerState worker;
     worker.join = request;
     worker.joined = worker.progressed = worker.still_until = now;

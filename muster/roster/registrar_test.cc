@@ -10,10 +10,14 @@ namespace muster::roster {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
+
+const JobFingerprint kAvx512 = {"avx512", "m", "t", "e"};
 
 // A worker as far as the registrar can see it.
 struct Worker {
@@ -57,7 +61,7 @@ class RegistrarTest : public testing::Test {
     }
   }
   Worker& join(const std::string& id, uint64_t incarnation, const Roster& held = {},
-               const std::string& fingerprint = "avx512") {
+               const JobFingerprint& fingerprint = kAvx512) {
     Worker& worker = workers_[id];
     worker.session = ++sessions_;
     worker.key = {id, incarnation};
@@ -155,12 +159,13 @@ TEST_F(RegistrarTest, AHeartbeatTellsSinceWhenAWorkerStandsStill) {
 
 TEST_F(RegistrarTest, OtherNumericsAreRefusedWithASentence) {
   join("0", 1);
-  const Worker& other = join("1", 2, {}, "avx2");
+  const Worker& other = join("1", 2, {}, {"avx2", "m", "t", "e"});
   ASSERT_THAT(other.heard<Refused>(), SizeIs(1));
   EXPECT_FALSE(other.heard<Refused>()[0].retry);
-  EXPECT_THAT(
-      other.heard<Refused>()[0].reason,
-      HasSubstr("computes other bits than this job (numerics fingerprint avx2, not avx512)"));
+  EXPECT_THAT(other.heard<Refused>()[0].reason,
+              AllOf(HasSubstr("worker 1 differs from the workers of this job in the numerics of "
+                              "kernels (avx2, not avx512)"),
+                    HasSubstr("`numerics: tolerant`")));
 }
 
 TEST_F(RegistrarTest, OrAcceptedIfTheJobIsTolerant) {
@@ -168,8 +173,40 @@ TEST_F(RegistrarTest, OrAcceptedIfTheJobIsTolerant) {
   start();
   join("0", 1);
   form();
-  join("1", 2, {}, "avx2");
+  join("1", 2, {}, {"avx2", "other", "t", "e"});
   EXPECT_THAT(current().members, SizeIs(2));
+  const auto warned = [&] {
+    return std::ranges::count_if(registrar_->events(), [](const Event& event) {
+      return event.text.starts_with("warning: worker 1 differs");
+    });
+  };
+  EXPECT_EQ(warned(), 1);
+  join("1", 2, workers_["1"].roster, {"avx2", "other", "t", "e"});  // its connection was cut
+  EXPECT_EQ(warned(), 1);
+}
+
+TEST_F(RegistrarTest, OtherDataAreRefusedEvenIfTheJobIsTolerant) {
+  options_.tolerant = true;
+  start();
+  join("0", 1);
+  const auto refused = join("1", 2, {}, {"avx2", "m", "changed", "e"}).heard<Refused>();
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_FALSE(refused[0].retry);
+  EXPECT_THAT(refused[0].reason,
+              AllOf(HasSubstr("worker 1 differs from the workers of this job in data.train "
+                              "(changed, not t): give all workers the same data files"),
+                    Not(HasSubstr("kernels"))));
+}
+
+TEST_F(RegistrarTest, ARefusedWorkerDoesNotDecideWhatTheJobIs) {
+  JoinRequest wrong;  // the first to come, but of another job
+  wrong.key = {"9", 9};
+  wrong.job = "another";
+  wrong.fingerprint = {"avx2", "m", "t", "e"};
+  registrar_->connected(77);
+  registrar_->join(now_, 77, wrong);
+  join("0", 1);
+  EXPECT_TRUE(current().has({"0", 1}));
 }
 
 TEST_F(RegistrarTest, AnotherJobIsRefused) {
@@ -236,7 +273,7 @@ TEST_F(RegistrarTest, AJoinThatComesTwiceOrLateIsOneJoin) {
   JoinRequest again;
   again.key = {"0", 1};
   again.job = "story";
-  again.fingerprint = "avx512";
+  again.fingerprint = kAvx512;
   registrar_->join(now_, session, again);
   EXPECT_THAT(registrar_->take_outgoing(), IsEmpty());
   drop("0");
@@ -384,7 +421,7 @@ TEST_F(RegistrarTest, WhoConnectedBeforeTheEndAndJoinsAfterItIsToldToo) {
   JoinRequest request;
   request.key = {"late", 9};
   request.job = "story";
-  request.fingerprint = "avx512";
+  request.fingerprint = kAvx512;
   registrar_->join(now_, late.session, request);
   deliver();
   EXPECT_THAT(late.heard<Ended>(), SizeIs(1));
@@ -399,7 +436,7 @@ TEST_F(RegistrarTest, ANumberThatNoCoordinatorIssuedIsRefused) {
   JoinRequest request;
   request.key = {"1", 2};
   request.job = "story";
-  request.fingerprint = "avx512";
+  request.fingerprint = kAvx512;
   request.highest = ~RosterNumber{0};
   registrar_->connected(forged.session);
   registrar_->join(now_, forged.session, request);

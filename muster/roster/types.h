@@ -19,6 +19,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/hash.h"
+#include "muster/base/job_fingerprint.h"
 #include "muster/base/result.h"
 
 namespace muster::roster {
@@ -159,7 +160,7 @@ struct JoinRequest {
   std::string host;
   int32_t slots = 1;
   int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
-  std::string fingerprint;  // of its numerics: a hash of what a few small kernels gave
+  JobFingerprint fingerprint;
   // The roster it is in (a worker that shows itself again), or number 0 (one that asks in).
   Roster held;
   // Highest number it has ever seen, in this incarnation or an earlier one.
@@ -250,8 +251,8 @@ struct Options {
   Duration rebalance_every = std::chrono::seconds(5);
   double rebalance_gain = 0.05;  // lanes move only if a step gets faster by this part
 
-  std::string fingerprint;  // empty: the first worker's
-  bool tolerant = false;    // accept other numerics; the promise of equal bits is off
+  JobFingerprint fingerprint;  // empty: the first worker's
+  bool tolerant = false;       // accept other numerics; the promise of equal bits is off
 
   // Higher than that of any coordinator that this job had before: milliseconds since 1970 (44 bits
   // last until 2527), or the revision of the leader's key where etcd picks it.

@@ -16,9 +16,11 @@ bool is_faulty(const std::vector<int>& faulty, size_t rank) {
 }  // namespace
 
 Auditor::Auditor(const config::Job& job, const Arena& arena)
-    // With float sums the same job may have other bits, and there is nothing to compare with.
-    : every_(job.sync.reduction == "exact" ? job.audit.every : 0),
-      one_in_(job.sync.reduction == "exact" ? job.audit.lanes : 0),
+    // Workers that round differently have other gradients and, by their updates, other states.
+    : same_numerics_(job.numerics == "exact"),
+      // With float sums the same job may have other bits, and there is nothing to compare with.
+      every_(same_numerics_ && job.sync.reduction == "exact" ? job.audit.every : 0),
+      one_in_(same_numerics_ && job.sync.reduction == "exact" ? job.audit.lanes : 0),
       arena_(arena),
       vitals_(&kNoVitals) {}
 
@@ -183,7 +185,7 @@ Result<Auditor::Comparison> Auditor::compare_states(comm::Group& group,
                                                     const comm::OpOptions& options,
                                                     const std::vector<bool>& voters) {
   Comparison result;
-  if (group.size() < 2) return result;
+  if (group.size() < 2 || !same_numerics_) return result;
   vitals_->note_progress();
   const Hash128 hash = hash128(arena_.bytes());
   vitals_->note_progress();

@@ -74,7 +74,7 @@ class Auditor {
     std::optional<Verdict> verdict;  // if they have not
   };
   // Collective, at a step boundary, also before assign(): compares all of the state. `voters`:
-  // whose state counts, by rank; empty: everybody's.
+  // whose state counts, by rank; empty: everybody's. With `numerics: tolerant` nothing is compared.
   Result<Comparison> compare_states(comm::Group& group, const comm::OpOptions& options,
                                     const std::vector<bool>& voters = {});
 
@@ -107,6 +107,7 @@ class Auditor {
                          bool lanes) const;
   std::string part_text() const;
 
+  const bool same_numerics_;
   const int64_t every_;   // audit.every
   const int64_t one_in_;  // audit.lanes
   const Arena& arena_;

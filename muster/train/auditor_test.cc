@@ -219,5 +219,16 @@ TEST_F(AuditorTest, WholeStatesAreCompared) {
   EXPECT_EQ(verdict->trusted, 5);  // the comparison before
 }
 
+TEST_F(AuditorTest, WorkersThatMayRoundDifferentlyAreNotCompared) {
+  start(3, {"numerics=tolerant"});
+  EXPECT_TRUE(run(5));
+  workers_[2].arena().weights()[0] *= 1.001F;
+  EXPECT_TRUE(run(30));
+  together([&](Worker& worker, int) {
+    const auto compared = worker.session->auditor().compare_states(*worker.group, kOptions);
+    EXPECT_TRUE(compared.ok() && !compared->verdict);
+  });
+}
+
 }  // namespace
 }  // namespace muster::train

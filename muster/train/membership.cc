@@ -35,10 +35,12 @@ class Membership::Meeting final : public comm::Rendezvous {
 
 namespace {
 
-// With float sums, or evaluations by the clock, two groups may reach one position with states that
-// differ. A worker that was removed must then not contribute its own.
+// With float sums, members that round differently, or evaluations by the clock, two groups may
+// reach one position with states that differ. A worker that was removed must then not contribute
+// its own.
 bool bits_follow_from_position(const config::Job& job) {
-  return job.sync.reduction == "exact" && job.eval.every.unit != config::Every::Unit::kSeconds;
+  return job.sync.reduction == "exact" && job.numerics == "exact" &&
+         job.eval.every.unit != config::Every::Unit::kSeconds;
 }
 
 Duration duration(double seconds) {
@@ -59,7 +61,7 @@ Membership::~Membership() {
   client_.reset();  // its thread uses the rest
 }
 
-roster::ClientOptions Membership::client_options() {
+roster::ClientOptions Membership::client_options(const JobFingerprint& fingerprint) {
   roster::ClientOptions client;
   client.addresses = options_.coordinators;
   auto& follower = client.follower;
@@ -68,7 +70,7 @@ roster::ClientOptions Membership::client_options() {
   follower.join.host = options_.host;
   follower.join.slots = session_.threads();
   follower.join.process = options_.process;
-  follower.join.fingerprint = options_.fingerprint;
+  follower.join.fingerprint = fingerprint;
   follower.orphaned = options_.orphaned;
   follower.hang_timeout = duration(session_.job().workers.hang_timeout);
   client.on_abort = [this](roster::RosterNumber number, const std::string& reason) {
@@ -87,9 +89,11 @@ roster::ClientOptions Membership::client_options() {
 
 Result<std::unique_ptr<Membership>> Membership::join(Session& session, MembershipOptions options,
                                                      const Clock& clock, Log& log) {
+  MUSTER_RETURN_IF_ERROR(session.begin_fingerprint());
+  MUSTER_TRY(const auto fingerprint, session.fingerprint());
   std::unique_ptr<Membership> self(new Membership(session, std::move(options), clock, log));
   MUSTER_TRY(self->device_, comm::GlooDevice::open(self->options_.host));
-  MUSTER_TRY(self->client_, roster::Client::start(self->client_options(), clock));
+  MUSTER_TRY(self->client_, roster::Client::start(self->client_options(fingerprint), clock));
   self->vitals_.progress = [raw = self.get()] { raw->client_->progress(); };
   self->vitals_.waiting = [raw = self.get()](bool waits) {
     raw->client_->set_activity(waits ? Activity::kWaiting : Activity::kComputing);
@@ -140,7 +144,7 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
       case Instruction::Kind::kStopped:
         return Entry{.how = Entry::How::kFinished};
       case Instruction::Kind::kRefused:
-        return Error(ErrorKind::kMachine, "the coordinator does not accept this worker: {}",
+        return Error(ErrorKind::kRefused, "the coordinator does not accept this worker: {}",
                      next.reason);
       case Instruction::Kind::kOrphaned:
         return Error(ErrorKind::kMachine,

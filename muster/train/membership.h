@@ -44,7 +44,6 @@ struct MembershipOptions {
   std::string job;
   std::string id;                  // of this worker; its replacement has the same
   std::string host = "127.0.0.1";  // where peers reach this machine
-  std::string fingerprint;
   int64_t process = 0;
   // Timeout of one collective. A backstop: the coordinator normally detects a hung worker first.
   Duration timeout = std::chrono::minutes(10);
@@ -58,8 +57,9 @@ struct MembershipOptions {
 
 class Membership {
  public:
-  // The job's data and model must be ready: from here on others may wait for this worker. The
-  // session reports its progress here until this is destroyed.
+  // The job's data and model must be ready, and its state initial: its fingerprint is computed, and
+  // from then on others may wait for this worker. The session reports its progress here until this
+  // is destroyed.
   static Result<std::unique_ptr<Membership>> join(Session& session, MembershipOptions options,
                                                   const Clock& clock, Log& log);
   ~Membership();
@@ -137,7 +137,7 @@ class Membership {
  private:
   class Meeting;
   Membership(Session& session, MembershipOptions options, const Clock& clock, Log& log);
-  roster::ClientOptions client_options();
+  roster::ClientOptions client_options(const JobFingerprint& fingerprint);
   // Nothing: the group failed, which is reported.
   Result<std::optional<Entry>> enter_group(const roster::RosterPtr& roster, const Sources& sources);
   Status form(const roster::RosterPtr& roster, comm::GroupFailure& failure);

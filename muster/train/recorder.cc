@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "muster/train/due.h"
+#include "muster/train/job_fingerprint.h"
 
 namespace muster::train {
 namespace {
@@ -226,11 +227,13 @@ Status Recorder::save(bool best, double seconds) {
   if (!on()) return {};
   const Arena& arena = session_.arena();
   const auto& counters = arena.counters();
+  MUSTER_TRY(const auto fingerprint, session_.fingerprint());
   nlohmann::json meta = {{"job", session_.job().name},
                          {"samples", counters.samples},
                          {"weights_hash", arena.weights_hash().hex()},
                          {"seconds", seconds},
                          {"trusted", session_.auditor().trusted()}};
+  if (!fingerprint.empty()) meta["fingerprint"] = to_json(fingerprint);
   if (counters.eval_step >= 0) {
     meta["test"] = to_json(session_.last_evaluation().values);
     meta["test_step"] = counters.eval_step;

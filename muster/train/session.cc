@@ -9,6 +9,8 @@
 #include "muster/base/check.h"
 #include "muster/base/thread.h"
 #include "muster/optim/schedule.h"
+#include "muster/train/fingerprint.h"
+#include "muster/train/job_fingerprint.h"
 
 namespace muster::train {
 
@@ -164,17 +166,66 @@ Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
   return stepper().run(flags);
 }
 
+Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
+  auto source = job_.data.test;
+  // Labels of a test set may not use every class; the model has as many as the training data.
+  if (source.classes == 0) source.classes = plan_.schema.classes;
+  auto opened = registries_.data.open(source);
+  if (!opened.ok()) return std::move(opened).error().context("data.test");
+  MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, (*opened)->schema()));
+  return opened;
+}
+
 Result<const data::Dataset*> Session::test_data() {
+  MUSTER_RETURN_IF_ERROR(finish_hashing());
   if (test_ == nullptr) {
-    auto source = job_.data.test;
-    // Labels of a test set may not use every class; the model has as many as the training data.
-    if (source.classes == 0) source.classes = plan_.schema.classes;
-    auto opened = registries_.data.open(source);
-    if (!opened.ok()) return std::move(opened).error().context("data.test");
-    MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, (*opened)->schema()));
-    test_ = *std::move(opened);
+    MUSTER_TRY(test_, open_test());
   }
   return test_.get();
+}
+
+Status Session::begin_fingerprint() {
+  if (!fingerprint_.model.empty()) return {};
+  MUSTER_CHECK(stepper_ == nullptr && arena_->counters().step == 0, "the model is still initial");
+  hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
+  const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
+  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples);
+  if (!hash.ok()) {
+    MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
+    return hash.error();
+  }
+  fingerprint_.model = hash->hex();
+  return {};
+}
+
+Result<Session::HashedData> Session::hash_data() const {
+  HashedData hashed;
+  hashed.train = train_->hash().hex();
+  if (!has_test()) return hashed;
+  MUSTER_TRY(hashed.test_data, open_test());
+  hashed.test = hashed.test_data->hash().hex();
+  return hashed;
+}
+
+Status Session::finish_hashing() {
+  hashing_.join();
+  if (!hashed_) return {};
+  if (!hashed_->ok()) return hashed_->error();
+  HashedData& data = hashed_->value();
+  fingerprint_.train_data = std::move(data.train);
+  fingerprint_.test_data = std::move(data.test);
+  if (test_ == nullptr) test_ = std::move(data.test_data);
+  hashed_.reset();
+  return {};
+}
+
+Result<JobFingerprint> Session::fingerprint() {
+  MUSTER_RETURN_IF_ERROR(finish_hashing());
+  // Not at the beginning: only others, and a checkpoint, want to know it.
+  if (fingerprint_.kernels.empty() && !fingerprint_.model.empty()) {
+    fingerprint_.kernels = take_fingerprint().combined().hex();
+  }
+  return fingerprint_;
 }
 
 Result<EvalReport> Session::evaluate() {

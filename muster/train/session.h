@@ -6,8 +6,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "muster/base/job_fingerprint.h"
+#include "muster/base/thread.h"
 #include "muster/config/job.h"
 #include "muster/data/dataset.h"
 #include "muster/data/loader.h"
@@ -80,9 +83,24 @@ class Session {
   Result<const data::Dataset*> test_data();
   const data::Dataset& train_data() const { return *train_; }
 
+  // Begins to compute the job's fingerprint on this machine; again: nothing. Call it before the
+  // state changes, because the model is run with its initial weights. The data are left to a thread
+  // of its own, which opens the test data too, so that the first step need not wait for them.
+  Status begin_fingerprint();
+  // Waits until it is complete. Empty if it was not begun.
+  Result<JobFingerprint> fingerprint();
+
  private:
+  struct HashedData {
+    std::string train;
+    std::string test;
+    std::unique_ptr<data::Dataset> test_data;
+  };
   Session(config::Job job, const Registries& registries);
   Status open_data();
+  Result<std::unique_ptr<data::Dataset>> open_test() const;
+  Result<HashedData> hash_data() const;
+  Status finish_hashing();
   Status build_nets();
   Status try_smallest_lanes();
   void start_loader();
@@ -107,6 +125,9 @@ class Session {
   Duration timeout_ = std::chrono::seconds(60);
   const Vitals no_vitals_;
   const Vitals* vitals_ = &no_vitals_;
+  JobFingerprint fingerprint_;  // of the data: once hashed_ was looked at
+  std::optional<Result<HashedData>> hashed_;
+  Thread hashing_;  // writes hashed_. Last: it reads the rest
 };
 
 }  // namespace muster::train

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "muster/train/job_fingerprint.h"
 #include "muster/train/weights_file.h"
 
 namespace muster::train {
@@ -38,6 +39,7 @@ Trainer::~Trainer() {
 }
 
 Status Trainer::prepare() {
+  MUSTER_RETURN_IF_ERROR(session_.begin_fingerprint());
   std::vector<std::string> notes;
   MUSTER_TRY(const auto snapshot, recorder_.store().load_newest(&notes));
   for (const auto& note : notes) recorder_.warn(note);
@@ -119,6 +121,13 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
         "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
         snapshot.path);
   }
+  // Now it is known to be of this model.
+  MUSTER_TRY(const auto fingerprint, session_.fingerprint());
+  const Accepted accepted{.numerics = session_.job().numerics == "tolerant",
+                          .data = env_.accept_other_data};
+  auto warning = check_resumed(fingerprint, snapshot.meta, accepted);
+  if (!warning.ok()) return std::move(warning).error().context("'{}'", snapshot.path);
+  if (!warning->empty()) recorder_.warn(fmt::format("'{}': {}", snapshot.path, *warning));
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
   session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
   return {};
@@ -461,6 +470,7 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
   auto test = nlohmann::json::object();
   for (const auto& [metric, value] : summary.test) test[metric] = value;
   const auto& counters = summary.counters;
+  const auto fingerprint = session_.fingerprint();
   return {{"name", session_.job().name},
           {"weights_hash", summary.weights_hash},
           {"steps", counters.step},
@@ -475,6 +485,8 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"ended", name(summary.reason)},
           {"workers", membership_ != nullptr ? membership_->size() : 1},
           {"reduction", session_.job().sync.reduction},
+          {"numerics", session_.job().numerics},
+          {"fingerprint", to_json(fingerprint.ok() ? *fingerprint : JobFingerprint{})},
           {"run_dir", recorder_.directory()}};
 }
 

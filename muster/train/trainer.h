@@ -47,6 +47,8 @@ struct TrainerEnvironment {
   // How long the workers of a job may take, once told to stop, to come to the next step boundary.
   // Then each leaves with what it has.
   Duration patience = std::chrono::milliseconds(1200);
+  // Continue from a checkpoint although data.train or data.test have changed since.
+  bool accept_other_data = false;
 };
 
 enum class EndReason {

@@ -38,6 +38,7 @@ struct Arguments {
   std::string host = "127.0.0.1";
   std::string name;
   bool resume = false;
+  bool accept_other_data = false;
   std::string display = "normal";
   std::string checkpoint = "best";
   std::vector<std::string> sets;
@@ -91,14 +92,14 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
     options.id = args.id;
     options.host = args.host;
     options.process = getpid();
-    options.fingerprint = take_fingerprint().combined().hex();
     MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
   Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display), [&] {
                                  if (membership != nullptr) membership->progress();
                                }});
-  Trainer trainer(*session, recorder, {&files, &clock, &log, [&] { return signals.received(); }},
-                  membership.get());
+  TrainerEnvironment environment{&files, &clock, &log, [&] { return signals.received(); }};
+  environment.accept_other_data = args.accept_other_data;
+  Trainer trainer(*session, recorder, environment, membership.get());
   if (membership == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
   MUSTER_TRY(const auto summary, trainer.train());
   return summary.reason == EndReason::kSignal ? 128 + summary.signal : 0;
@@ -241,6 +242,8 @@ void add_commands(CLI::App& app, Arguments& args) {
   auto* train = app.add_subcommand("train", "train in a run directory");
   train->add_option("--run", args.run)->required();
   train->add_flag("--resume", args.resume);
+  train->add_flag("--accept-other-data", args.accept_other_data,
+                  "resume although the data have changed since the checkpoint");
   train->add_option("--coordinator", args.coordinators, "where the others meet; alone without it")
       ->delimiter(',');
   train->add_option("--id", args.id, "of this worker's slot");

@@ -27,6 +27,7 @@ WORKER = BIN_DIR / "muster-worker"
 
 # docs/exit-codes.md
 INTERNAL, USAGE, JOB, DATA, IO, CHECKPOINT, NUMERICS, MACHINE = range(1, 9)
+DIFFERS, REFUSED = 9, 10
 INTERRUPTED, TERMINATED = 130, 143
 
 needs_worker = unittest.skipUnless(WORKER.exists(), "muster-worker was not built")

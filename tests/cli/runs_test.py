@@ -121,14 +121,15 @@ class Look(RunsTest):
 
 
 class Compare(RunsTest):
-    def compare(self, hash_a, hash_b, job_b=None):
+    def compare(self, hash_a, hash_b, job_b=None, fingerprints=({}, {})):
         for name in ("a", "b"):
             path = self.folder / "runs" / name
             if path.exists():
                 os.rename(path, self.folder / f"old-{name}-{len(os.listdir(self.folder))}")
-        self.make_run("a", "finished", {"weights_hash": hash_a, "steps": 8, "test": {"loss": 0.5}})
-        self.make_run("b", "finished", {"weights_hash": hash_b, "steps": 8, "test": {"loss": 0.75}},
-                      job=job_b)
+        self.make_run("a", "finished", {"weights_hash": hash_a, "steps": 8, "test": {"loss": 0.5},
+                                        "fingerprint": fingerprints[0]})
+        self.make_run("b", "finished", {"weights_hash": hash_b, "steps": 8, "test": {"loss": 0.75},
+                                        "fingerprint": fingerprints[1]}, job=job_b)
         table = self.assert_ok(self.muster("runs", "compare", "a", "b")).out
         return table, self.assert_ok(self.muster("runs", "compare", "a", "b", "-o", "json")).json
 
@@ -150,6 +151,14 @@ class Compare(RunsTest):
     def test_bits_that_should_be_equal_and_are_not(self):
         table, fields = self.compare("aa", "bb", self.JOB.replace("lanes: 4", "lanes: 4\n        threads: 2"))
         self.assertIs(fields["options"][0]["decides_bits"], False)
+        self.assertIn("although every option that decides the bits is equal", table)
+
+    def test_what_else_differs_is_named(self):
+        one = {"kernels": "1111111111", "model": "22", "train_data": "33", "test_data": ""}
+        table, fields = self.compare("aa", "bb", fingerprints=(one, {**one, "kernels": "9999999999"}))
+        self.assertIn("The weights differ, as the runs do in the numerics of kernels (11111111, not 99999999).", table)
+        self.assertIn(fields["verdict"], table)
+        table, _ = self.compare("aa", "bb", fingerprints=(one, one))
         self.assertIn("although every option that decides the bits is equal", table)
 
     def test_the_option_steps_is_not_the_result(self):

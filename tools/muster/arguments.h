@@ -39,6 +39,7 @@ struct TrainArguments {
 struct ResumeArguments {
   RunChoice run;
   std::vector<std::string> set;
+  bool accept_other_data = false;
   bool quiet = false;
   bool json = false;
   std::string worker;

@@ -130,7 +130,9 @@ void add_resume(CLI::App* root, Request& request) {
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
   add_run(app, a->run, false);
-  add_set(app, a->set, "only threads, workers, passes, steps and time may change");
+  add_set(app, a->set, "only threads, workers, passes, steps, time and numerics may change");
+  app->add_flag("--accept-other-data", a->accept_other_data,
+                "go on although the data have changed since the checkpoint");
   auto* quiet = app->add_flag("-q,--quiet", a->quiet, "only the result");
   app->add_flag("--json", a->json, "JSON lines: one for each event, the result as the last")
       ->excludes(quiet);

@@ -170,7 +170,8 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
   MUSTER_TRY(auto run, find_run(arguments.run, context.files));
   MUSTER_TRY(auto job,
              load_run_job(
-                 run, arguments.set, {"threads", "workers", "audit", "passes", "steps", "time"},
+                 run, arguments.set,
+                 {"threads", "workers", "audit", "passes", "steps", "time", "numerics"},
                  "other options would change the bits of what is trained already", context.files));
   const auto state = run.read_status().state;
   if (state == track::RunState::kFinished && arguments.set.empty()) {
@@ -199,6 +200,7 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     context.console.note(fmt::format("{} has no checkpoint yet: it begins anew", run_name(run)));
   }
   auto words = train_words(run, arguments.quiet, arguments.json);
+  if (arguments.accept_other_data) words.emplace_back("--accept-other-data");
   return std::optional(ReadyRun{std::move(run), std::move(job), std::move(worker), std::move(words),
                                 !arguments.quiet && !arguments.json});
 }

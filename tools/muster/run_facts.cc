@@ -31,6 +31,15 @@ std::string text_in(const Json& object, const char* key) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
+JobFingerprint fingerprint_in(const Json& object) {
+  JobFingerprint fingerprint;
+  const auto at = object.find("fingerprint");
+  if (at == object.end() || !at->is_object()) return fingerprint;
+  for (const auto& [name, hash] : fingerprint.parts())
+    *hash = text_in(*at, std::string(name).c_str());
+  return fingerprint;
+}
+
 // The end of a file that may be large: enough for its last records, whole or torn.
 std::string tail_of(const std::string& path) {
   constexpr std::streamoff kTail = 1 << 16;
@@ -79,7 +88,9 @@ void add_newest_checkpoint(const track::RunDirectory& run, FileSystem& files, Ru
   const auto text = files.read(snapshots->back().path + "/meta.json");
   if (!text.ok()) return;
   const auto meta = Json::parse(*text, nullptr, false);
-  if (meta.is_object()) facts.weights_hash = text_in(meta, "weights_hash");
+  if (!meta.is_object()) return;
+  facts.weights_hash = text_in(meta, "weights_hash");
+  facts.fingerprint = fingerprint_in(meta);
 }
 
 }  // namespace
@@ -100,6 +111,7 @@ RunFacts gather_facts(const track::RunDirectory& run, FileSystem& files) {
       facts.metrics_are_final = true;
       facts.metrics = numbers_in(result->value("test", Json::object()));
       facts.weights_hash = text_in(*result, "weights_hash");
+      facts.fingerprint = fingerprint_in(*result);
       const auto steps = result->find("steps");
       if (steps != result->end() && steps->is_number_integer()) facts.steps = steps->get<int64_t>();
     }
@@ -140,9 +152,9 @@ Paint paint_of(track::RunState state) {
 }
 
 bool is_bit_neutral(const std::string& key) {
-  static constexpr std::array<std::string_view, 11> kNeutral = {
+  static constexpr std::array<std::string_view, 12> kNeutral = {
       "name",         "threads",     "runs",       "best_by",  "checkpoint.", "track.",
-      "data.loader.", "sync.bucket", "data.test.", "workers.", "audit."};
+      "data.loader.", "sync.bucket", "data.test.", "workers.", "audit.",      "numerics"};
   return std::ranges::any_of(kNeutral, [&](std::string_view neutral) {
     return neutral.ends_with('.') ? key.starts_with(neutral) : key == neutral;
   });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "muster/base/file_system.h"
+#include "muster/base/job_fingerprint.h"
 #include "muster/ckpt/snapshot.h"
 #include "muster/config/job.h"
 #include "muster/track/run_directory.h"
@@ -25,6 +26,7 @@ struct RunFacts {
   std::vector<std::pair<std::string, double>> metrics;
   bool metrics_are_final = false;  // they come from the result
   std::string weights_hash;        // of the result, else of the newest checkpoint; empty: not known
+  JobFingerprint fingerprint;      // from the same place
 };
 
 // Whether there is something to go on from.

@@ -137,6 +137,11 @@ struct Comparison {
     const bool expected = std::ranges::any_of(
         options, [](const auto& difference) { return !is_bit_neutral(difference.key); });
     if (expected) return "The weights differ, as the options do.";
+    const bool tied = !a.fingerprint.empty() && !b.fingerprint.empty();
+    const FingerprintDifference difference(a.fingerprint, b.fingerprint);
+    if (tied && difference.any()) {
+      return fmt::format("The weights differ, as the runs do in {}.", difference.text());
+    }
     return "The weights differ although every option that decides the bits is equal: compare "
            "`muster doctor` on both machines, or the data changed.";
   }

@@ -299,7 +299,7 @@ class Run {
     JoinRequest request;
     request.key = {"stranger", world_.draw()};
     request.job = "sim";
-    request.fingerprint = "same";
+    request.fingerprint.kernels = "same";
     request.highest = ~uint64_t{0};
     host_.receive_forged(request);
   }

@@ -63,7 +63,7 @@ void Worker::start() {
   options.join.host = fmt::format("host-{}", slot_);
   options.join.slots = threads_;
   options.join.process = process();
-  options.join.fingerprint = "same";
+  options.join.fingerprint.kernels = "same";
   options.heartbeat = around_.timing.heartbeat;
   options.seed = world_.draw();
   follower_.emplace(std::move(options), world_.now() + world_.between(1ms, 20ms));

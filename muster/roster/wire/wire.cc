@@ -80,6 +80,17 @@ RosterDiff from_wire(const v1::RosterDiff& from) {
   return to;
 }
 
+void to_wire(const JobFingerprint& from, v1::Fingerprint& to) {
+  to.set_kernels(from.kernels);
+  to.set_model(from.model);
+  to.set_train_data(from.train_data);
+  to.set_test_data(from.test_data);
+}
+
+JobFingerprint from_wire(const v1::Fingerprint& from) {
+  return {from.kernels(), from.model(), from.train_data(), from.test_data()};
+}
+
 void to_wire(const JoinRequest& from, v1::Join& to) {
   to.set_version(kProtocol);
   to_wire(from.key, *to.mutable_key());
@@ -87,7 +98,7 @@ void to_wire(const JoinRequest& from, v1::Join& to) {
   to.set_host(from.host);
   to.set_slots(from.slots);
   to.set_process(from.process);
-  to.set_fingerprint(from.fingerprint);
+  to_wire(from.fingerprint, *to.mutable_fingerprint());
   to_wire(from.held, *to.mutable_held());
   to.set_highest(from.highest);
 }
@@ -99,7 +110,7 @@ JoinRequest from_wire(const v1::Join& from) {
   to.host = from.host();
   to.slots = from.slots();
   to.process = from.process();
-  to.fingerprint = from.fingerprint();
+  to.fingerprint = from_wire(from.fingerprint());
   to.held = from_wire(from.held());
   to.highest = from.highest();
   return to;
