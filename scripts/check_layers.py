@@ -16,7 +16,7 @@ from pathlib import Path
 # Top to bottom: (name, may see libtorch).
 MODULES = [("base", False), ("config", False), ("exact", False), ("comm", False), ("roster", False),
            ("ckpt", False), ("data", False), ("track", False), ("optim", False), ("model", True),
-           ("train", True), ("launch", False)]
+           ("train", True), ("own_loop", True), ("launch", False)]
 ORDER = {name: place for place, (name, _) in enumerate(MODULES)}
 TORCH_MODULES = {name for name, torch in MODULES if torch}
 # Folders beside the modules, which may use all of them: may they see libtorch?

@@ -21,6 +21,7 @@ enum class Purpose : uint32_t {
   kAugment = 3,   // (pass, sample)
   kOrder = 4,     // (pass)
   kRounding = 5,  // (step, lane)
+  kOwnLoop = 6,   // seeds of torch's generator: (step, lane)
   kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 

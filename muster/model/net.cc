@@ -46,20 +46,31 @@ bool limits_norm(const torch::nn::Module& module) {
   return typed != nullptr && typed->options.max_norm().has_value();
 }
 
-Objection object_to(const torch::nn::Module& module) {
+constexpr const char* kDraws = "draws from torch's global random generator";
+
+Objection object_to_draws(const torch::nn::Module& module) {
   namespace nn = torch::nn;
   if (is_any<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl,
              nn::FeatureAlphaDropoutImpl>(module)) {
-    return {"draws from torch's global random generator", kUseDropout};
+    return {kDraws, kUseDropout};
   }
-  if (is_any<nn::RReLUImpl>(module)) {
-    return {"draws from torch's global random generator", "use torch::nn::LeakyReLU"};
-  }
+  if (is_any<nn::RReLUImpl>(module)) return {kDraws, "use torch::nn::LeakyReLU"};
   if (drops_out<nn::RNNImpl>(module) || drops_out<nn::LSTMImpl>(module) ||
       drops_out<nn::GRUImpl>(module) || drops_out<nn::MultiheadAttentionImpl>(module)) {
     return {"has dropout, which draws from torch's global random generator",
             "set its dropout to 0 and put muster::model::Dropout beside it"};
   }
+  if (is_any<nn::FractionalMaxPool2dImpl>(module)) {
+    return {kDraws, "use torch::nn::MaxPool2d or AdaptiveMaxPool2d"};
+  }
+  if (is_any<nn::FractionalMaxPool3dImpl>(module)) {
+    return {kDraws, "use torch::nn::MaxPool3d or AdaptiveMaxPool3d"};
+  }
+  return {};
+}
+
+Objection object_to_changes(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
   if (is_any<nn::BatchNorm1dImpl, nn::BatchNorm2dImpl, nn::BatchNorm3dImpl>(module)) {
     return {"updates its running statistics by itself, once per lane", kUseBatchNorm};
   }
@@ -72,14 +83,6 @@ Objection object_to(const torch::nn::Module& module) {
   if (limits_norm<nn::EmbeddingImpl>(module) || limits_norm<nn::EmbeddingBagImpl>(module)) {
     return {"has max_norm, which changes weights in forward",
             "leave max_norm out and clip gradients (optimizer.clip.norm)"};
-  }
-  if (is_any<nn::FractionalMaxPool2dImpl>(module)) {
-    return {"draws from torch's global random generator",
-            "use torch::nn::MaxPool2d or AdaptiveMaxPool2d"};
-  }
-  if (is_any<nn::FractionalMaxPool3dImpl>(module)) {
-    return {"draws from torch's global random generator",
-            "use torch::nn::MaxPool3d or AdaptiveMaxPool3d"};
   }
   return {};
 }
@@ -129,7 +132,8 @@ std::vector<Statistic> collect_statistics(Net& net) {
 Status check_net(Net& net) {
   for (const auto& entry : net.named_modules()) {
     const torch::nn::Module& module = *entry.value();
-    const Objection objection = object_to(module);
+    Objection objection = object_to_changes(module);
+    if (objection.what.empty() && !net.generator_is_seeded()) objection = object_to_draws(module);
     if (objection.what.empty()) continue;
     return Error(ErrorKind::kJob, "module '{}' ({}) {}, so bits could not be kept; {} instead",
                  entry.key(), type_name(module), objection.what, objection.remedy);

@@ -17,7 +17,9 @@ Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
 
   // As floats: fixed-point sums would need scales, which only training finds.
   sum.begin(GradientSum::Mode::kNative, arena.exponents(), /*own_lanes=*/1);
-  MUSTER_TRY(const double loss, net.train(/*step=*/0, /*lane=*/0, batch, /*weight=*/1));
+  const auto trained = net.train(/*step=*/0, /*lane=*/0, batch, /*weight=*/1);
+  net.lanes_over();
+  MUSTER_TRY(const double loss, trained);
   sum.flush();
   Hasher hasher;
   hasher.add(&loss, sizeof(loss));

@@ -161,7 +161,9 @@ class LaneNet::TensorSink final : public model::GradientSink {
 
 LaneNet::LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum)
     : plan_(plan), arena_(arena), sum_(sum) {}
-LaneNet::~LaneNet() = default;
+LaneNet::~LaneNet() {
+  if (plan_.own != nullptr && net_ != nullptr) detach();
+}
 
 Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& arena,
                                                  GradientSum* sum, FirstNet* first) {
@@ -219,6 +221,18 @@ Status LaneNet::attach(bool copy_into_arena) {
   return {};
 }
 
+// The module is the program's and lives on: with weights of its own again, and without hooks.
+void LaneNet::detach() {
+  const torch::NoGradGuard no_grad;
+  for (auto& item : net_->named_parameters()) {
+    item.value().set_data(item.value().clone());
+    torch::autograd::impl::set_post_acc_grad_hooks(item.value(), nullptr);
+  }
+  for (const auto& statistic : model::collect_statistics(*net_)) {
+    statistic.running.set_data(statistic.running.clone());
+  }
+}
+
 torch::Tensor LaneNet::forward(const data::Batch& batch, const data::Schema& schema) {
   const Autocast autocast(plan_.bf16);
   const auto input =
@@ -261,23 +275,40 @@ void LaneNet::count_uses(const torch::Tensor& loss) {
 }
 
 Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, float weight) {
+  context_->step = step;
+  context_->lane = lane;
+  if (plan_.own != nullptr) {
+    MUSTER_TRY(const double loss, plan_.own->run({step, lane, batch.samples, weight}));
+    add_statistics(lane, weight);
+    return loss;
+  }
   return guarded("training the model", [&]() -> double {
-    context_->step = step;
-    context_->lane = lane;
-    net_->train();
-    const auto output = forward(batch, plan_.schema);
-    const auto loss =
-        plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
-    count_uses(loss);
-    loss.backward(torch::full({}, weight));
-    for (const auto& [t, latest] : statistics_) {
-      const float* values = latest.const_data_ptr<float>();
-      scratch_.resize(static_cast<size_t>(latest.numel()));
-      for (size_t i = 0; i < scratch_.size(); ++i) scratch_[i] = values[i] * weight;
-      sum_->add(lane, t, scratch_.data());
-    }
-    return loss.item<float>();
+    const double loss = forward_backward(batch, weight);
+    add_statistics(lane, weight);
+    return loss;
   });
+}
+
+double LaneNet::forward_backward(const data::Batch& batch, float weight) {
+  net_->train();
+  const auto output = forward(batch, plan_.schema);
+  const auto loss = plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
+  count_uses(loss);
+  loss.backward(torch::full({}, weight));
+  return loss.item<float>();
+}
+
+void LaneNet::add_statistics(int lane, float weight) {
+  for (const auto& [t, latest] : statistics_) {
+    const float* values = latest.const_data_ptr<float>();
+    scratch_.resize(static_cast<size_t>(latest.numel()));
+    for (size_t i = 0; i < scratch_.size(); ++i) scratch_[i] = values[i] * weight;
+    sum_->add(lane, t, scratch_.data());
+  }
+}
+
+void LaneNet::lanes_over() {
+  if (plan_.own != nullptr) plan_.own->over();
 }
 
 Status LaneNet::try_training(uint64_t samples) {

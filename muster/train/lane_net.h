@@ -19,6 +19,7 @@
 #include "muster/model/registry.h"
 #include "muster/train/arena.h"
 #include "muster/train/gradient_sum.h"
+#include "muster/train/own_lanes.h"
 
 namespace muster::train {
 
@@ -30,6 +31,7 @@ struct NetPlan {
   model::Loss loss;
   uint64_t seed = 0;
   bool bf16 = false;
+  const OwnLanes* own = nullptr;  // the program's own forward and backward, if it has one
 };
 
 // The arena's description of the model: its parameters in the model's order, then its statistics.
@@ -58,6 +60,8 @@ class LaneNet {
   // Forward and backward of one lane of one step. The gradient of weight * mean loss, and the
   // lane's statistics times weight, go to the GradientSum. Returns the mean loss.
   Result<double> train(int64_t step, int lane, const data::Batch& batch, float weight);
+  // There are no more lanes to train until the step is committed.
+  void lanes_over();
 
   // Sums over the batch's samples, without gradients, with running statistics.
   struct Evaluation {
@@ -78,7 +82,10 @@ class LaneNet {
  private:
   LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum);
   Status attach(bool copy_into_arena);
+  void detach();
   torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
+  double forward_backward(const data::Batch& batch, float weight);
+  void add_statistics(int lane, float weight);
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
   // Finds out, from the graph of a loss, which streamed weights are used in one place only.
   void count_uses(const torch::Tensor& loss);

@@ -45,7 +45,13 @@ Status Session::open_data() {
   plan_.schema = train_->schema();
   plan_.seed = job_.seed;
   plan_.bf16 = job_.precision == "bf16";
-  MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
+  plan_.own = registries_.own_lanes;
+  if (plan_.own == nullptr) {
+    MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
+  } else if (has_test()) {
+    return Error(ErrorKind::kJob,
+                 "data.test: a program with its own loop evaluates the model itself; leave it out");
+  }
 
   if (plan_.loss.metrics.size() >= kMostMetrics) {
     return Error(ErrorKind::kJob, "the loss '{}' has {} metrics; at most {} are possible",
@@ -85,13 +91,16 @@ Status Session::build_nets() {
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always
   // threads_per_lane, even on a machine that has fewer cores.
-  const int members = std::clamp(wanted / per_lane, 1, static_cast<int>(job_.lanes));
+  const int members = plan_.own != nullptr
+                          ? 1  // the program has one module and one thread
+                          : std::clamp(wanted / per_lane, 1, static_cast<int>(job_.lanes));
   team_ = std::make_unique<Team>(members, per_lane);
   for (int member = 0; member < members; ++member) {
     MUSTER_TRY(auto net,
                LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
   }
+  if (plan_.own != nullptr) initial_.assign(arena_->weights().begin(), arena_->weights().end());
   return {};
 }
 
@@ -123,11 +132,15 @@ void Session::set_vitals(const Vitals* vitals) {
 }
 
 Status Session::reset() {
-  MUSTER_TRY(const auto first, build_first_net(plan_));
   const auto bytes = arena_->bytes();
   std::memset(bytes.data(), 0, bytes.size());
   arena_->counters() = Counters{};
   arena_->seal_counters();
+  if (plan_.own != nullptr) {
+    std::ranges::copy(initial_, arena_->weights().begin());
+    return {};
+  }
+  MUSTER_TRY(const auto first, build_first_net(plan_));
   const auto copy = [&](const std::string& name, const torch::Tensor& value) {
     size_t t = 0;
     MUSTER_CHECK(arena_->find(name, &t) != nullptr, "the model has changed");
@@ -265,6 +278,7 @@ EvalReport Session::last_evaluation() const {
 }
 
 Status Session::try_forward() {
+  if (plan_.own != nullptr) return {};
   data::Batch batch;
   data::read_range(*train_, 0, 1, batch);
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));

@@ -31,6 +31,7 @@ namespace muster::train {
 struct Registries {
   model::Registry models = model::Registry::builtin();
   data::Registry data = data::Registry::builtin();
+  const OwnLanes* own_lanes = nullptr;  // if the program has a loop of its own
 };
 
 class Session {
@@ -116,6 +117,7 @@ class Session {
   std::unique_ptr<Auditor> auditor_;
   std::unique_ptr<GradientSum> sum_;
   std::vector<std::unique_ptr<LaneNet>> nets_;
+  std::vector<float> initial_;  // weights of a program's own module, which cannot be built again
   std::unique_ptr<Team> team_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Stepper> stepper_;

@@ -152,6 +152,7 @@ Result<uint64_t> Stepper::recompute(int lane) {
   parts_.team->run([&](int member) {
     if (member == 0) status = run_lane(member, lane);
   });
+  parts_.nets[0]->lanes_over();
   MUSTER_RETURN_IF_ERROR(std::move(status));
   return lane_hash(lane, parts_.sum->other_hash());
 }
@@ -184,6 +185,7 @@ Status Stepper::run_lanes() {
     const std::lock_guard lock(mutex);
     spent += seconds(std::chrono::steady_clock::now() - begin);
   });
+  parts_.nets[0]->lanes_over();
   lanes_spent_ = spent;
   if (error) return *std::move(error);
   if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");

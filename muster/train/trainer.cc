@@ -60,7 +60,8 @@ Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, 
   for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
     const auto step = static_cast<uint64_t>(it->step);
     // The store may not know of the rollback yet.
-    const bool is_void = it->roster <= result.rollback.number && step > result.rollback.step;
+    const bool is_void = result.rollback.number != 0 && it->roster <= result.rollback.number &&
+                         step > result.rollback.step;
     if (is_void || unreadable_.contains(it->step)) continue;
     result.step = step;
     break;

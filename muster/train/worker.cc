@@ -289,6 +289,21 @@ void follow_launcher() {
 
 }  // namespace
 
+Result<config::Job> job_of_worker(int argc, char** argv) {
+  Arguments args;
+  CLI::App app;
+  add_commands(app, args);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return Error(ErrorKind::kUsage, "{}", e.what());
+  }
+  const auto files = posix_file_system();
+  if (!args.job.empty()) return load_job(*files, args.job, {});
+  MUSTER_TRY(const auto run, track::RunDirectory::open(*files, args.run));
+  return load_job(*files, run.job_file(), {});
+}
+
 int worker_main(int argc, char** argv, const Registries& registries) {
   prepare_process();
   follow_launcher();

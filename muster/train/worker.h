@@ -11,10 +11,14 @@
 // registries. Exit codes: docs/exit-codes.md.
 #pragma once
 
+#include "muster/base/result.h"
+#include "muster/config/job.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
 
 int worker_main(int argc, char** argv, const Registries& registries);
+// The job that worker_main() would train or check with these arguments.
+Result<config::Job> job_of_worker(int argc, char** argv);
 
 }  // namespace muster::train

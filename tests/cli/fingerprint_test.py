@@ -83,6 +83,8 @@ class Resuming(Tied):
         self.assert_refused(self.resume("--workers", "2"), "in data.train (")
         self.assert_ok(self.resume("--workers", "2", "--accept-other-data"))
         self.assertEqual(self.result()["steps"], 16)
+        logs = [path.read_text() for path in (self.folder / "run/workers").glob("*.log")]
+        self.assertTrue(any("resuming after step 8" in log for log in logs), logs)
 
     def test_changed_test_data_are_refused_and_the_same_data_elsewhere_are_not(self):
         (self.folder / "run/job.yaml").write_text(

@@ -1,0 +1,130 @@
+// A libtorch training loop of your own that Muster makes elastic and exact: workers may crash, hang,
+// join and leave, and the weights have the same bits as in an undisturbed run on one worker.
+//
+//   muster::Loop loop(argc, argv);            // the job that `muster train` started this process for
+//   Net net;                                  // any torch::nn::Module, here with forward(images)
+//   loop.adopt(*net, {images, labels});       // its weights are now the job's
+//   while (loop.step()) {
+//     for (muster::Lane& lane : loop.lanes()) {
+//       const auto output = net->forward(lane.take(images));
+//       lane.backward(torch::nll_loss(output, lane.take(labels)));
+//     }
+//     loop.commit();
+//   }
+//   return loop.finish();
+//
+// The job file has the rest: batch, lanes, length, optimizer, checkpoints, audits, number of
+// workers. It says `model: { use: own-loop }` and `data: { train: { format: own-loop } }`. Start it
+// with `muster train JOB --worker THIS_PROGRAM`. examples/own-loop is a complete program.
+//
+// What a lane computes must depend on the weights, the lane's samples and torch's random numbers
+// alone: not on other lanes, a clock, or what earlier steps left behind. Torch's generator is seeded
+// for each lane with (seed, step, lane), so torch's dropout may be used. A step may be computed more
+// than once (the first one always is, to find the scales of the sums; others after a worker was lost);
+// only what commit() applied counts.
+//
+// A worker computes one lane at a time; start a worker for each core. All calls are made by one
+// thread. Mistakes in the program are thrown as std::logic_error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "muster/config/job.h"
+
+namespace muster {
+
+// A slice of the batch of one step.
+class Lane {
+ public:
+  int64_t step() const { return step_; }
+  int number() const { return number_; }
+  // Which samples: their numbers, as int64.
+  const torch::Tensor& samples() const { return samples_; }
+  // These rows of a tensor that has one for each sample.
+  torch::Tensor take(const torch::Tensor& all) const { return all.index_select(0, samples_); }
+  // Backward of the mean loss of these samples. Once for each lane.
+  void backward(const torch::Tensor& loss);
+
+ private:
+  friend class Loop;
+  int64_t step_ = 0;
+  int number_ = 0;
+  torch::Tensor samples_;
+  float weight_ = 0;
+  bool done_ = false;
+  double loss_ = 0;
+};
+
+class Loop {
+ public:
+  // First of all in main(): it chooses libtorch's settings, and seeds its generator so that modules
+  // made from now on have the same weights on all workers.
+  Loop(int argc, char** argv);
+  // Leaving the loop early, or by an exception, ends this worker with an error.
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // As the job file has it; model.args is for the program's own options.
+  const config::Job& job() const;
+
+  // Trains the parameters of `module`, which must outlive the loop. `data`: tensors with one row for
+  // each sample. They are hashed, so that a worker with other data is refused.
+  void adopt(torch::nn::Module& module, const std::vector<torch::Tensor>& data);
+  // For data that are not tensors. `identity` is equal if and only if the data are.
+  void adopt(torch::nn::Module& module, uint64_t samples, const std::string& identity);
+
+  // Waits until there is a step to compute. False: training is over; the module has the final
+  // weights.
+  bool step();
+  // The lanes of the step that this worker has, computed one by one as they are iterated over. Fewer
+  // if another worker is lost meanwhile; the step then comes again.
+  class Lanes;
+  Lanes lanes();
+  // Sums the gradients over all workers and updates the weights. Returns when the next step is ready
+  // to be computed: until step() is called the program may use the module as it likes, for example to
+  // evaluate it, but the other workers wait.
+  void commit();
+
+  // After the loop: waits until everything is saved, and returns the exit code for main().
+  int finish();
+
+ private:
+  Lane* next_lane();
+  struct Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+class Loop::Lanes {
+ public:
+  class Iterator {
+   public:
+    Lane& operator*() const { return *lane_; }
+    Iterator& operator++() {
+      lane_ = loop_->next_lane();
+      return *this;
+    }
+    bool operator==(std::nullptr_t) const { return lane_ == nullptr; }
+
+   private:
+    friend class Lanes;
+    explicit Iterator(Loop* loop) : loop_(loop), lane_(loop->next_lane()) {}
+    Loop* loop_;
+    Lane* lane_;
+  };
+  Iterator begin() const { return Iterator(loop_); }
+  std::nullptr_t end() const { return nullptr; }
+
+ private:
+  friend class Loop;
+  explicit Lanes(Loop* loop) : loop_(loop) {}
+  Loop* loop_;
+};
+
+inline Loop::Lanes Loop::lanes() { return Lanes(this); }
+
+}  // namespace muster
