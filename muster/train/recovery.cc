@@ -8,15 +8,12 @@
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
+#include "muster/train/transfer.h"
 
 namespace muster::train {
 
 using roster::Action;
 using roster::Report;
-
-namespace {
-constexpr uint64_t kTransferPart = 4 << 20;
-}  // namespace
 
 roster::Report Recovery::report(uint64_t restorable) {
   auto& stepper = session_.stepper();
@@ -104,26 +101,7 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
     has_state_ = false;  // until all of it is here
     session_.stepper().forget();
   }
-  // Receivers in the order of ranks, on both sides: the first one can always finish, then the next.
-  for (int receiver = 0; receiver < group.size(); ++receiver) {
-    if (agreement.actions[static_cast<size_t>(receiver)] != Action::kReceive) continue;
-    for (const auto& stripe : roster::stripes(bytes.size(), agreement.sources, receiver)) {
-      if (stripe.source != rank && receiver != rank) continue;
-      // In parts, each of which is progress: all of it may take longer than hang_timeout.
-      for (uint64_t done = 0; done < stripe.bytes; done += kTransferPart) {
-        const auto part = bytes.subspan(stripe.offset + done,
-                                        std::min<uint64_t>(kTransferPart, stripe.bytes - done));
-        if (stripe.source == rank) {
-          MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
-        } else {
-          MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
-          outcome.received += part.size();
-        }
-        session_.vitals().note_progress();
-        fault_point(FaultPoint::kTransfer);
-      }
-    }
-  }
+  MUSTER_TRY(outcome.received, transfer_state(bytes, group, agreement, session_.vitals(), options));
   const bool source = std::ranges::binary_search(agreement.sources, rank);
   std::array<Hash128, 1> hash{};
   session_.vitals().note_progress();
