@@ -17,6 +17,11 @@ namespace {
 // What comm offers: an address, a port and a token, and the id of the host.
 constexpr size_t kBlobBytes = 80;
 
+// gRPC looks at one connection each time it is asked, and says nothing if a ping was all it found.
+// So only if it has said nothing this often, somebody may take time for a message: a connection on
+// which pings are not answered is closed.
+constexpr int kIdlePolls = 32;
+
 FollowerOptions follower_options(const std::string& job, size_t number, uint64_t seed) {
   FollowerOptions options;
   options.join.job = job;
@@ -133,12 +138,14 @@ Result<Crowd::Loss> Crowd::lose_one(Duration timeout) {
 // ---- The thread.
 
 void Crowd::run() {
+  int idle = 0;
   std::unique_lock lock(mutex_);
-  while (!stopping_ || !past_streams_.empty()) {
+  while (true) {
     if (stopping_) {
       for (const auto& worker : workers_) drop_stream(*worker);
       inbox_.clear();
       timers_.clear();
+      if (past_streams_.empty()) break;
     }
     const Moment now = clock_.now();
     while (!timers_.empty() && timers_.begin()->first <= now) {
@@ -163,7 +170,8 @@ void Crowd::run() {
     lock.lock();
     if (next == grpc::CompletionQueue::GOT_EVENT) {
       static_cast<wire::Stream::Step*>(tag)->done(ok);
-    } else if (!inbox_.empty()) {
+    } else if (!inbox_.empty() && ++idle >= kIdlePolls) {
+      idle = 0;
       auto [worker, message] = std::move(inbox_.front());
       inbox_.pop_front();
       if (const auto known = from_wire(std::move(message))) {

@@ -154,6 +154,7 @@ Status run(const Arguments& arguments) {
 }  // namespace muster::roster
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each line at once, also into a file
   muster::roster::Arguments arguments;
   CLI::App app("Measures a coordinator with many real connections.");
   app.add_option("--workers", arguments.workers, "how many")->capture_default_str();
