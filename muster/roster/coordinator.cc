@@ -127,7 +127,7 @@ class Coordinator::Server final : public wire::Desk {
       const std::lock_guard lock(mutex_);
       (void)now();  // first: if this loop was suspended, nobody else is to blame
       // All that is there is taken before anything is decided: a heartbeat that has arrived counts.
-      registrar_.gather();
+      registrar_.defer_decisions();
       for (int i = 0; next == grpc::CompletionQueue::GOT_EVENT; ++i) {
         static_cast<wire::Step*>(tag)->done(ok);
         if (i == kMostAtOnce) break;

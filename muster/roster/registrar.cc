@@ -344,12 +344,12 @@ void Registrar::resumed(Moment now, Duration late) {
 void Registrar::tick(Moment now) { settle(now); }
 
 void Registrar::decide_now(Moment now) {
-  gathering_ = false;
+  deferring_ = false;
   if (std::exchange(undecided_, false)) settle_at_once(now);
 }
 
 void Registrar::settle(Moment now) {
-  if (gathering_) {
+  if (deferring_) {
     undecided_ = true;
   } else {
     settle_at_once(now);

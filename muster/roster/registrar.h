@@ -70,11 +70,11 @@ class Registrar {
   void resumed(Moment now, Duration late);
   // To be called when wake() has come, or at any other time.
   void tick(Moment now);
-  // From gather() to decide_now(), what arrives is only noted, and then decided on together. A
-  // decision looks at all workers: with thousands that join or are lost at a time, one for each of
-  // them would take so long that the heartbeats of the others wait behind it until their leases
-  // have expired.
-  void gather() { gathering_ = true; }
+  // From defer_decisions() to decide_now(), what arrives is only noted, and then decided on
+  // together. A decision looks at all workers: with thousands that join or are lost at a time, one
+  // for each of them would take so long that the heartbeats of the others wait behind it until
+  // their leases have expired.
+  void defer_decisions() { deferring_ = true; }
   void decide_now(Moment now);
 
   // What is to be sent, in order; empty afterwards.
@@ -148,7 +148,7 @@ class Registrar {
   std::vector<Outgoing> outgoing_;
   std::vector<Gone> gone_;
   RosterNumber issued_ = 0;
-  bool gathering_ = false;
+  bool deferring_ = false;
   bool undecided_ = false;  // something was noted meanwhile
   std::optional<Moment> wake_;
   std::string standing_;

@@ -615,7 +615,7 @@ TEST_F(RegistrarTest, WhatArrivesTogetherIsDecidedTogether) {
   start();
   for (const char* id : {"a", "b", "c", "d"}) join(id, 1);
   const RosterNumber before = registrar_->state().current.number;
-  registrar_->gather();
+  registrar_->defer_decisions();
   registrar_->exited(now_, "c", 1, "it was killed");
   registrar_->exited(now_, "d", 1, "it was killed");
   EXPECT_EQ(registrar_->state().current.number, before);
@@ -623,7 +623,7 @@ TEST_F(RegistrarTest, WhatArrivesTogetherIsDecidedTogether) {
   EXPECT_EQ(registrar_->state().current.number, before + 1);
   EXPECT_THAT(registrar_->state().current.members, testing::SizeIs(2));
   // Nothing has arrived: nothing is decided.
-  registrar_->gather();
+  registrar_->defer_decisions();
   registrar_->decide_now(now_ + 1ms);
   EXPECT_EQ(registrar_->state().current.number, before + 1);
 }

@@ -34,17 +34,17 @@ void SessionCall::read(bool ok) {
   if (!desk_.closed()) stream_.Read(&incoming_, give(read_));
 }
 
-void SessionCall::send(grpc::ByteBuffer message, bool close) {
+void SessionCall::send(const grpc::ByteBuffer& message, bool close) {
   if (closing_ || broken_) return;
   closing_ = close;
-  waiting_.push_back(std::move(message));
+  waiting_.push_back(message);
   if (!writing_) write_next();
 }
 
 void SessionCall::write_next() {
   if (desk_.closed()) return;
   writing_ = true;
-  const grpc::ByteBuffer message = std::move(waiting_.front());
+  const grpc::ByteBuffer message = waiting_.front();
   waiting_.pop_front();
   stream_.Write(message, give(written_));
 }

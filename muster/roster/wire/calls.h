@@ -47,7 +47,7 @@ class SessionCall {
   static void expect(Desk& desk);
 
   // Messages leave in order; after `close` nothing follows.
-  void send(grpc::ByteBuffer message, bool close);
+  void send(const grpc::ByteBuffer& message, bool close);
 
  private:
   explicit SessionCall(Desk& desk);
