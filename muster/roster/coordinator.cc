@@ -17,6 +17,7 @@
 #include "muster/roster/loop_clock.h"
 #include "muster/roster/wire/calls.h"
 #include "muster/roster/wire/channel.h"
+#include "muster/roster/wire/message_bytes.h"
 #include "muster/roster/wire/wire.h"
 
 namespace muster::roster {
@@ -98,6 +99,8 @@ class Coordinator::Server final : public wire::Desk {
   }
 
  private:
+  static constexpr int kMostAtOnce = 256;  // events between two decisions
+
   struct Woken final : wire::Step {
     void done(bool) override { set = false; }
     bool set = false;  // an alarm that is set must not be set again
@@ -107,12 +110,12 @@ class Coordinator::Server final : public wire::Desk {
     wire::SessionCall::expect(*this);
     using Exited = wire::QuickCall<v1::ExitedRequest, v1::ExitedReply>;
     using Asked = wire::QuickCall<v1::StatusRequest, v1::StatusReply>;
-    Exited::expect(*this, &v1::Coordinator::AsyncService::RequestExited,
+    Exited::expect(*this, &wire::Service::RequestExited,
                    [](Desk& desk, const v1::ExitedRequest& request, v1::ExitedReply&) {
                      desk.exited(request);
                    });
     Asked::expect(
-        *this, &v1::Coordinator::AsyncService::RequestStatus,
+        *this, &wire::Service::RequestStatus,
         [](Desk& desk, const v1::StatusRequest&, v1::StatusReply& reply) { desk.status(reply); });
   }
 
@@ -122,18 +125,23 @@ class Coordinator::Server final : public wire::Desk {
     while (true) {
       void* tag = nullptr;
       bool ok = false;
-      const auto next = queue_->AsyncNext(&tag, &ok, deadline());
-      if (next == grpc::CompletionQueue::SHUTDOWN) return;
-      {
-        const std::lock_guard lock(mutex_);
-        (void)now();  // first: if this loop was suspended, nobody else is to blame
-        if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<wire::Step*>(tag)->done(ok);
-        const auto wake = registrar_.wake();
-        const Moment time = now();
-        if (!closed_ && wake && *wake <= time) registrar_.tick(time);
-        flush();
-        close_overdue(time);
+      auto next = queue_->AsyncNext(&tag, &ok, deadline());
+      const std::lock_guard lock(mutex_);
+      (void)now();  // first: if this loop was suspended, nobody else is to blame
+      // All that is there is taken before anything is decided: a heartbeat that has arrived counts.
+      registrar_.defer_decisions();
+      for (int i = 0; next == grpc::CompletionQueue::GOT_EVENT; ++i) {
+        static_cast<wire::Step*>(tag)->done(ok);
+        if (i == kMostAtOnce) break;
+        next = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::time_point{});
       }
+      const Moment time = now();
+      registrar_.decide_now(time);
+      const auto wake = registrar_.wake();
+      if (!closed_ && wake && *wake <= time) registrar_.tick(time);
+      flush();
+      close_overdue(time);
+      if (next == grpc::CompletionQueue::SHUTDOWN) return;
     }
   }
 
@@ -189,7 +197,7 @@ class Coordinator::Server final : public wire::Desk {
     alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &woken_);
   }
 
-  v1::Coordinator::AsyncService& service() override { return service_; }
+  wire::Service& service() override { return service_; }
   grpc::ServerCompletionQueue* queue() override { return queue_.get(); }
   bool closed() const override { return closed_; }
 
@@ -206,14 +214,12 @@ class Coordinator::Server final : public wire::Desk {
     switch (message.message_case()) {
       case v1::FromWorker::kJoin:
         if (message.join().version() != kProtocol) {
-          v1::ToWorker refusal;
-          to_wire(ToWorker{Refused{
-                      fmt::format("it speaks protocol {}, this coordinator {}: all must run "
-                                  "the same Muster",
-                                  message.join().version(), kProtocol),
-                      false}},
-                  refusal);
-          send(session, std::make_shared<const v1::ToWorker>(std::move(refusal)), true);
+          const auto refusal = std::make_shared<const ToWorker>(Refused{
+              fmt::format("it speaks protocol {}, this coordinator {}: all must run the same "
+                          "Muster",
+                          message.join().version(), kProtocol),
+              false});
+          send(session, bytes_.of(refusal), true);
           break;
         }
         calls_.at(session).close_by.reset();
@@ -248,24 +254,8 @@ class Coordinator::Server final : public wire::Desk {
 
   // Hands what the registrar has to say to the streams.
   void flush() {
-    std::shared_ptr<const v1::ToWorker> addresses;  // the same for all members: made once
-    Blobs of;
     for (const Outgoing& out : registrar_.take_outgoing()) {
-      if (!calls_.contains(out.session)) continue;
-      const auto* exchange = std::get_if<Addresses>(&out.message);
-      std::shared_ptr<const v1::ToWorker> message;
-      if (exchange && exchange->blobs && exchange->blobs == of) {
-        message = addresses;
-      } else {
-        auto made = std::make_shared<v1::ToWorker>();
-        to_wire(out.message, *made);
-        message = std::move(made);
-      }
-      if (exchange && exchange->blobs) {
-        addresses = message;
-        of = exchange->blobs;
-      }
-      send(out.session, std::move(message), out.close);
+      if (calls_.contains(out.session)) send(out.session, bytes_.of(out.message), out.close);
     }
     for (Gone& one : registrar_.take_gone()) {
       one.when = clock_.now();
@@ -277,8 +267,8 @@ class Coordinator::Server final : public wire::Desk {
     if (!gone_.empty() || !events_.empty()) happened_.notify_one();
   }
 
-  void send(SessionId session, std::shared_ptr<const v1::ToWorker> message, bool close) {
-    calls_.at(session).call->send(std::move(message), close);
+  void send(SessionId session, const grpc::ByteBuffer& message, bool close) {
+    calls_.at(session).call->send(message, close);
     // The other end is expected to hang up: see SessionCall::written.
     if (close) close_later(session);
   }
@@ -334,7 +324,7 @@ class Coordinator::Server final : public wire::Desk {
   const Clock& clock_;
   CoordinatorOptions options_;
   std::string address_;
-  v1::Coordinator::AsyncService service_;
+  wire::Service service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
 
@@ -351,7 +341,8 @@ class Coordinator::Server final : public wire::Desk {
   };
   std::unordered_map<SessionId, OpenSession> calls_;
   std::deque<std::pair<Moment, SessionId>> close_queue_;  // by time; an entry may be outdated
-  std::vector<Event> events_;                             // for the callbacks
+  wire::MessageBytes bytes_;
+  std::vector<Event> events_;  // for the callbacks
   std::vector<Gone> gone_;
   bool told_all_ = false;  // none will follow
   Woken woken_;

@@ -35,7 +35,7 @@ void Follower::connected(Moment /*now*/) {
 }
 
 void Follower::send_join() {
-  streamed_ = {};
+  streamed_ = std::make_shared<const Roster>();
   // A worker that holds no roster may have been in one that never reached it, and be removed by
   // now. So it joins with a new key each time.
   if (newest_->number == 0) key_.incarnation = draw();
@@ -159,18 +159,18 @@ void Follower::removed(Moment now, std::string reason, RemovalCause cause) {
 }
 
 void Follower::take(Moment now, const RosterDiff& message) {
-  auto next = apply(streamed_, message);
+  auto next = apply(*streamed_, message);
   if (!next.ok()) {
     // Not what the coordinator meant: a new connection brings the whole roster.
     hang_up();
     reconnect_later(now);
     return;
   }
-  streamed_ = std::move(*next);
+  streamed_ = std::make_shared<const Roster>(std::move(*next));
   // A coordinator that does not know this worker's roster yet learns it from the heartbeat.
-  if (streamed_.number <= newest_->number) return;
-  newest_ = std::make_shared<const Roster>(streamed_);
-  highest_ = std::max(highest_, streamed_.number);
+  if (streamed_->number <= newest_->number) return;
+  newest_ = streamed_;
+  highest_ = std::max(highest_, streamed_->number);
   if (newest_->number > past_) roster_due_.reset();
   if (phase_ == Phase::kForming) {
     order_abort(fmt::format("roster {} has replaced it: {}", sequence_of(newest_->number),

@@ -202,7 +202,8 @@ class Follower {
   uint64_t exit_progress_ = 0;  // how far its work was when exit_at_ was set
   bool released_ = false;
   bool job_finished_ = false;  // with kEnded
-  Roster streamed_;            // the base of the next difference in this connection
+  // The base of the next difference in this connection.
+  RosterPtr streamed_ = std::make_shared<const Roster>();
   RosterPtr newest_ = std::make_shared<const Roster>();
   RosterNumber highest_ = 0;
 

@@ -109,7 +109,7 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   if (found != state_.workers.end() && found->second.key() != request.key) {
     // Its slot was started again before we heard that it is gone.
     if (found->second.exited.empty()) found->second.exited = "its slot was started again";
-    settle(now);
+    settle_at_once(now);
     found = state_.workers.end();
   }
   learn(now, request);
@@ -212,7 +212,10 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
     end(now, {true, fmt::format("the job is finished after step {}", beat.step)});
     return;
   }
-  if (beat.activity == Activity::kLeft && before.activity != Activity::kLeft) news = true;
+  if (beat.activity == Activity::kLeft && before.activity != Activity::kLeft) {
+    left_.insert(worker->key().id);
+    news = true;
+  }
   if (news || (wake_ && now >= *wake_)) settle(now);
 }
 
@@ -243,10 +246,11 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
     send(session, Addresses{roster, exchange_.blobs(), "", false});
   } else if (answer == Exchange::Answer::kComplete) {
     state_.exchanged = now;
+    const auto all =
+        std::make_shared<const ToWorker>(Addresses{roster, exchange_.blobs(), "", false});
     for (const Member& member : state_.current.members) {
       const auto found = session_of_.find(member.key.id);
-      if (found == session_of_.end()) continue;
-      send(found->second, Addresses{roster, exchange_.blobs(), "", false});
+      if (found != session_of_.end()) send(found->second, all);
     }
   }
   // From the first offer on, a member waits for the others: when to look for one that hangs follows
@@ -295,8 +299,21 @@ void Registrar::resumed(Moment now, Duration late) {
 
 void Registrar::tick(Moment now) { settle(now); }
 
-// Decides until nothing more is to be done.
+void Registrar::decide_now(Moment now) {
+  deferring_ = false;
+  if (std::exchange(undecided_, false)) settle_at_once(now);
+}
+
 void Registrar::settle(Moment now) {
+  if (deferring_) {
+    undecided_ = true;
+  } else {
+    settle_at_once(now);
+  }
+}
+
+// Decides until nothing more is to be done.
+void Registrar::settle_at_once(Moment now) {
   for (int round = 0; round < 8; ++round) {
     const Decision decision = decide(now, state_, options_);
     const Roster superseded = decision.roster ? state_.current : Roster{};
@@ -368,8 +385,9 @@ void Registrar::send_roster(SessionId id, Session& session) {
   if (found == differences_.end()) {
     const auto base = std::ranges::find(state_.history, session.sent, &Roster::number);
     const bool known = session.sent != 0 && base != state_.history.end();
-    found = differences_.emplace(session.sent, difference(known ? *base : Roster{}, state_.current))
-                .first;
+    auto made =
+        std::make_shared<const ToWorker>(difference(known ? *base : Roster{}, state_.current));
+    found = differences_.emplace(session.sent, std::move(made)).first;
   }
   send(id, found->second);
   session.sent = state_.current.number;
@@ -413,7 +431,9 @@ void Registrar::release_leavers() {
 // Those that have left their last group, and whom the present roster does not know any more: a
 // member was lost before it had moved on, and nobody is still reading from the group before.
 void Registrar::release_left() {
-  for (const auto& [id, worker] : state_.workers) {
+  std::erase_if(left_, [&](const std::string& id) { return !state_.workers.contains(id); });
+  for (const std::string& id : left_) {
+    const WorkerState& worker = state_.workers.at(id);
     if (worker.beat.activity == Activity::kLeft && rank_of(worker.key()) < 0 &&
         !state_.current.is_leaving(worker.key())) {
       release(worker.key());
@@ -431,7 +451,11 @@ void Registrar::release(const WorkerKey& key) {
 }
 
 void Registrar::send(SessionId session, ToWorker message, bool close) {
-  outgoing_.push_back({session, std::move(message), close});
+  outgoing_.push_back({session, std::make_shared<const ToWorker>(std::move(message)), close});
+}
+
+void Registrar::send(SessionId session, std::shared_ptr<const ToWorker> message) {
+  outgoing_.push_back({session, std::move(message), false});
 }
 
 void Registrar::record(Moment now, std::string text) {

@@ -14,7 +14,9 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -32,7 +34,9 @@ using SessionId = uint64_t;
 
 struct Outgoing {
   SessionId session = 0;
-  ToWorker message;
+  // The same object for all sessions that are told the same: a roster or the addresses for
+  // thousands of workers are made, and put into bytes, once.
+  std::shared_ptr<const ToWorker> message;
   bool close = false;  // nothing will follow in this session
 };
 
@@ -66,6 +70,12 @@ class Registrar {
   void resumed(Moment now, Duration late);
   // To be called when wake() has come, or at any other time.
   void tick(Moment now);
+  // From defer_decisions() to decide_now(), what arrives is only noted, and then decided on
+  // together. A decision looks at all workers: with thousands that join or are lost at a time, one
+  // for each of them would take so long that the heartbeats of the others wait behind it until
+  // their leases have expired.
+  void defer_decisions() { deferring_ = true; }
+  void decide_now(Moment now);
 
   // What is to be sent, in order; empty afterwards.
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
@@ -103,6 +113,7 @@ class Registrar {
   WorkerState* find(SessionId session);
   void note_failure(Moment now, WorkerState& worker, const Heartbeat& beat);
   void settle(Moment now);
+  void settle_at_once(Moment now);
   void remove(Moment now, const Removal& removal);
   void end_learning();
   void end(Moment now, Ended how);
@@ -120,6 +131,7 @@ class Registrar {
   void heard_of(RosterNumber number);
   Addresses superseded(RosterNumber roster) const;
   void send(SessionId session, ToWorker message, bool close = false);
+  void send(SessionId session, std::shared_ptr<const ToWorker> message);
   void record(Moment now, std::string text);
 
   Options options_;
@@ -127,13 +139,17 @@ class Registrar {
   State state_;
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<std::string, SessionId> session_of_;  // by worker id
-  std::map<RosterNumber, RosterDiff> differences_;         // to the present roster, by base
-  std::unordered_map<std::string, int> ranks_;             // in the present roster, by worker id
-  size_t in_group_ = 0;                                    // members that are in its group
+  // To the present roster, by base: RosterDiffs.
+  std::map<RosterNumber, std::shared_ptr<const ToWorker>> differences_;
+  std::unordered_map<std::string, int> ranks_;  // in the present roster, by worker id
+  size_t in_group_ = 0;                         // members that are in its group
+  std::set<std::string> left_;  // workers that have said kLeft, and may be known no more
   Exchange exchange_;
   std::vector<Outgoing> outgoing_;
   std::vector<Gone> gone_;
   RosterNumber issued_ = 0;
+  bool deferring_ = false;
+  bool undecided_ = false;  // something was noted meanwhile
   std::optional<Moment> wake_;
   std::string standing_;
   uint64_t step_ = 0;

@@ -52,8 +52,8 @@ class RegistrarTest : public testing::Test {
     for (const Outgoing& out : registrar_->take_outgoing()) {
       for (auto& [id, worker] : workers_) {
         if (worker.session != out.session) continue;
-        worker.told.push_back(out.message);
-        if (const auto* diff = std::get_if<RosterDiff>(&out.message)) {
+        worker.told.push_back(*out.message);
+        if (const auto* diff = std::get_if<RosterDiff>(out.message.get())) {
           worker.roster = apply(diff->base == 0 ? Roster{} : worker.roster, *diff).value();
         }
         if (out.close) worker.session = 0;
@@ -651,6 +651,41 @@ TEST_F(RegistrarTest, ASpareTakesThePlaceOfAMemberThatIsLost) {
   EXPECT_THAT(spare.heard<RosterDiff>(), SizeIs(1));
   EXPECT_THAT(current().reason, HasSubstr("worker 0 is out: its connection broke; worker 2 joins"));
   EXPECT_THAT(current().members, SizeIs(2));
+}
+
+// A coordinator with thousands of workers puts each difference into bytes once: those with the same
+// base are told the same object.
+TEST_F(RegistrarTest, WorkersWithTheSameBaseShareOneMessage) {
+  options_.expected = 3;
+  start();
+  for (const char* id : {"a", "b", "c"}) join(id, 1);
+  const RosterNumber before = registrar_->state().current.number;
+  registrar_->exited(now_, "c", 1, "it was killed");
+  std::vector<std::shared_ptr<const ToWorker>> rosters;
+  for (const Outgoing& out : registrar_->take_outgoing()) {
+    if (std::holds_alternative<RosterDiff>(*out.message)) rosters.push_back(out.message);
+  }
+  ASSERT_THAT(rosters, testing::SizeIs(2));
+  EXPECT_EQ(rosters[0], rosters[1]);
+  EXPECT_EQ(std::get<RosterDiff>(*rosters[0]).base, before);
+}
+
+TEST_F(RegistrarTest, WhatArrivesTogetherIsDecidedTogether) {
+  options_.expected = 4;
+  start();
+  for (const char* id : {"a", "b", "c", "d"}) join(id, 1);
+  const RosterNumber before = registrar_->state().current.number;
+  registrar_->defer_decisions();
+  registrar_->exited(now_, "c", 1, "it was killed");
+  registrar_->exited(now_, "d", 1, "it was killed");
+  EXPECT_EQ(registrar_->state().current.number, before);
+  registrar_->decide_now(now_);
+  EXPECT_EQ(registrar_->state().current.number, before + 1);
+  EXPECT_THAT(registrar_->state().current.members, testing::SizeIs(2));
+  // Nothing has arrived: nothing is decided.
+  registrar_->defer_decisions();
+  registrar_->decide_now(now_ + 1ms);
+  EXPECT_EQ(registrar_->state().current.number, before + 1);
 }
 
 }  // namespace

@@ -95,12 +95,13 @@ namespace {
 // Finds members by key; for many members, without looking at all of them each time.
 class Finder {
  public:
-  explicit Finder(const std::vector<Member>& members) : members_(members) {
-    if (members.size() <= kFew) return;
+  explicit Finder(const std::vector<Member>& members)
+      : members_(members), few_(members.size() <= kFew) {
+    if (few_) return;
     for (const Member& member : members) index_.emplace(member.key.id, &member);
   }
   const Member* find(const WorkerKey& key) const {
-    if (members_.size() <= kFew) {
+    if (few_) {
       const auto found = std::ranges::find(members_, key, &Member::key);
       return found == members_.end() ? nullptr : &*found;
     }
@@ -111,6 +112,7 @@ class Finder {
  private:
   static constexpr size_t kFew = 16;
   const std::vector<Member>& members_;
+  const bool few_;  // as it was made: members may be appended since
   std::unordered_map<std::string_view, const Member*> index_;
 };
 
@@ -155,13 +157,17 @@ Result<Roster> apply(const Roster& roster, const RosterDiff& diff) {
   next.void_through = diff.void_through;
   next.leaving = diff.leaving;
   next.reason = diff.reason;
+  std::unordered_map<std::string_view, uint64_t> removed;
+  for (const WorkerKey& key : diff.removed) removed.emplace(key.id, key.incarnation);
   std::erase_if(next.members, [&](const Member& member) {
-    return std::ranges::find(diff.removed, member.key) != diff.removed.end();
+    const auto found = removed.find(member.key.id);
+    return found != removed.end() && found->second == member.key.incarnation;
   });
+  next.members.reserve(next.members.size() + diff.changed.size());  // Finder points into it
+  const Finder kept(next.members);
   for (const Member& member : diff.changed) {
-    const auto found = std::ranges::find(next.members, member.key, &Member::key);
-    if (found != next.members.end()) {
-      *found = member;
+    if (const Member* old = kept.find(member.key)) {
+      next.members[static_cast<size_t>(old - next.members.data())] = member;
     } else {
       next.members.push_back(member);
     }

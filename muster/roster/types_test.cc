@@ -161,5 +161,38 @@ TEST(Options, ThatCannotWorkAreRefused) {
   EXPECT_THAT(options.validate().error().message(), testing::HasSubstr("only 2 lanes"));
 }
 
+Member member(int id, uint64_t incarnation, std::vector<int32_t> lanes) {
+  Member made;
+  made.key = {std::to_string(id), incarnation};
+  made.host = "host";
+  made.lanes = std::move(lanes);
+  return made;
+}
+
+// Large and small rosters are looked through in different ways; both give the roster that was
+// meant.
+TEST(RosterDiff, GivesTheNextRosterForManyMembers) {
+  for (const int count : {1, 10, 16, 17, 40, 1000}) {
+    Roster first;
+    first.number = 1;
+    for (int i = 0; i < count; ++i) {
+      first.members.push_back(member(i, 7, {i}));
+    }
+    Roster second = first;
+    second.number = 2;
+    std::erase_if(second.members, [](const Member& m) { return m.key.id.ends_with("3"); });
+    for (Member& one : second.members) one.lanes.push_back(one.lanes[0] + count);
+    for (int i = 0; i < 10; ++i) {
+      second.members.push_back(member(count + i, 8, {}));
+    }
+    // One that was started again: the same id, another incarnation.
+    second.members.erase(second.members.begin());
+    second.members.push_back(member(0, 9, {0}));
+    const auto next = apply(first, difference(first, second));
+    ASSERT_TRUE(next.ok()) << count << ": " << next.error().message();
+    EXPECT_EQ(*next, second) << count;
+  }
+}
+
 }  // namespace
 }  // namespace muster::roster

@@ -23,6 +23,14 @@ namespace {
 // The sums of one batch as they travel: samples, loss, then a sum and a count for each metric.
 constexpr size_t kFixed = 2;
 
+// Each row was filled in by one member and is zero on all others. So the bytewise maximum is that
+// row, bit for bit, whatever it holds; and it is one collective for any number of members and
+// shares, where an allgather would need parts of equal size.
+Status gather_rows(std::span<double> rows, comm::Group& group, const comm::OpOptions& options) {
+  const std::span bytes(reinterpret_cast<uint8_t*>(rows.data()), rows.size_bytes());
+  return group.allreduce_max(bytes, options);
+}
+
 }  // namespace
 
 comm::Part part_by_share(size_t count, size_t rank, std::span<const size_t> shares) {
@@ -42,11 +50,10 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   const uint64_t size = std::max<uint64_t>(1, static_cast<uint64_t>(batch));
   const size_t batches = (count + size - 1) / size;
   const size_t width = kFixed + 2 * plan.loss.metrics.size();
-  const auto part_of = [&](int rank) {
-    return part_by_share(batches, static_cast<size_t>(rank), with.shares);
-  };
   const comm::Part own =
-      with.group != nullptr ? part_of(with.group->rank()) : comm::Part{0, batches};
+      with.group != nullptr
+          ? part_by_share(batches, static_cast<size_t>(with.group->rank()), with.shares)
+          : comm::Part{0, batches};
   std::vector<double> parts(batches * width);
   std::atomic<size_t> next{own.begin};
   std::mutex mutex;
@@ -75,14 +82,9 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   if (error) return *std::move(error);
   if (with.group != nullptr) {
     fault_point(FaultPoint::kEvaluation);
-    // As whole rows, so that the parts are those that were computed.
     const Vitals none;
     const WaitingForPeers waiting(with.vitals != nullptr ? *with.vitals : none);
-    for (int rank = 0; rank < with.group->size(); ++rank) {
-      const auto part = part_of(rank);
-      MUSTER_RETURN_IF_ERROR(with.group->broadcast(
-          std::span(parts).subspan(part.begin * width, part.size * width), rank, with.options));
-    }
+    MUSTER_RETURN_IF_ERROR(gather_rows(parts, *with.group, with.options));
   }
   std::vector<double> sum(width, 0);
   for (size_t i = 0; i < parts.size(); ++i) sum[i % width] += parts[i];

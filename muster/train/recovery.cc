@@ -8,15 +8,12 @@
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
+#include "muster/train/transfer.h"
 
 namespace muster::train {
 
 using roster::Action;
 using roster::Report;
-
-namespace {
-constexpr uint64_t kTransferPart = 4 << 20;
-}  // namespace
 
 void Recovery::roll_back(const roster::Rollback& rollback) {
   if (rollback <= rollback_) return;
@@ -110,33 +107,12 @@ Status Recovery::roll_forward(comm::Group& group, const roster::Agreement& agree
 Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
                           const comm::OpOptions& options) {
   if (!agreement.any(Action::kReceive)) return {};
-  const auto bytes = session_.arena().bytes();
-  const int rank = group.rank();
-  const bool receives = agreement.actions[static_cast<size_t>(rank)] == Action::kReceive;
-  if (receives) {
+  if (agreement.actions[static_cast<size_t>(group.rank())] == Action::kReceive) {
     has_state_ = false;  // until all of it is here
     session_.stepper().forget();
   }
-  // Receivers in the order of ranks, on both sides: the first one can always finish, then the next.
-  for (int receiver = 0; receiver < group.size(); ++receiver) {
-    if (agreement.actions[static_cast<size_t>(receiver)] != Action::kReceive) continue;
-    for (const auto& stripe : roster::stripes(bytes.size(), agreement.sources, receiver)) {
-      if (stripe.source != rank && receiver != rank) continue;
-      // In parts, each of which is progress: all of it may take longer than hang_timeout.
-      for (uint64_t done = 0; done < stripe.bytes; done += kTransferPart) {
-        const auto part = bytes.subspan(stripe.offset + done,
-                                        std::min<uint64_t>(kTransferPart, stripe.bytes - done));
-        if (stripe.source == rank) {
-          MUSTER_RETURN_IF_ERROR(group.send(part, receiver, options));
-        } else {
-          MUSTER_RETURN_IF_ERROR(group.recv(part, stripe.source, options));
-          outcome.received += part.size();
-        }
-        session_.vitals().note_progress();
-        fault_point(FaultPoint::kTransfer);
-      }
-    }
-  }
+  MUSTER_TRY(outcome.received, transfer_state(session_.arena().bytes(), group, agreement,
+                                              session_.vitals(), options));
   return {};
 }
 

@@ -2,8 +2,8 @@
 //
 // Who is where, and who gets what from whom, is decided by roster::agree() from everybody's report;
 // this carries it out. Those who missed a commit but hold its sums take the commit message from one
-// who saw it and apply it; those without a state receive the arena in stripes from all who have it,
-// and check its hash. See muster/roster/agree.h for why this never changes bits.
+// who saw it and apply it; those without a state receive the arena from those who have it
+// (transfer.h), and check its hash. See muster/roster/agree.h for why this never changes bits.
 #pragma once
 
 #include <cstdint>

@@ -118,11 +118,10 @@ void CoordinatorHost::down(const Outgoing& out) {
   const Moment cut = world_.cut_until(wire.slot, kCoordinator);
   wire.last_down =
       std::max({wire.last_down, world_.now() + world_.latency(wire.slot, kCoordinator), cut});
-  const auto message = std::make_shared<const Outgoing>(out);
-  world_.at(wire.last_down, [this, message] {
-    const auto wire = wires_.find(message->session);
+  world_.at(wire.last_down, [this, out] {
+    const auto wire = wires_.find(out.session);
     if (wire != wires_.end() && wire->second.caller) {
-      wire->second.caller->on_message(message->session, message->message);
+      wire->second.caller->on_message(out.session, *out.message);
     }
   });
 }

@@ -20,31 +20,33 @@ void SessionCall::accepted(bool ok) {
 }
 
 void SessionCall::read(bool ok) {
-  if (!ok) {
-    // The worker closed its end, or its machine closed it for a process that is no more.
+  v1::FromWorker message;
+  if (!ok || !grpc::SerializationTraits<v1::FromWorker>::Deserialize(&incoming_, &message).ok()) {
+    // The worker closed its end, or its machine closed it for a process that is no more; or it is
+    // none of ours.
     broken_ = true;
     waiting_.clear();
     desk_.ended(std::exchange(session_, 0));
     finish();
     return;
   }
-  if (session_ != 0 && !closing_) desk_.received(session_, std::move(incoming_));
+  if (session_ != 0 && !closing_) desk_.received(session_, std::move(message));
   if (!desk_.closed()) stream_.Read(&incoming_, give(read_));
 }
 
-void SessionCall::send(std::shared_ptr<const v1::ToWorker> message, bool close) {
+void SessionCall::send(const grpc::ByteBuffer& message, bool close) {
   if (closing_ || broken_) return;
   closing_ = close;
-  waiting_.push_back(std::move(message));
+  waiting_.push_back(message);
   if (!writing_) write_next();
 }
 
 void SessionCall::write_next() {
   if (desk_.closed()) return;
   writing_ = true;
-  const auto message = std::move(waiting_.front());
+  const grpc::ByteBuffer message = waiting_.front();
   waiting_.pop_front();
-  stream_.Write(*message, give(written_));
+  stream_.Write(message, give(written_));
 }
 
 void SessionCall::written(bool ok) {

@@ -8,13 +8,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
-#include <memory>
-#include <mutex>
 
 #include "muster/roster/registrar.h"
 #include "muster/roster/wire/roster.grpc.pb.h"
 
 namespace muster::roster::wire {
+
+// Messages of sessions are bytes here: those that go to many workers are made once
+// (message_bytes.h).
+using Service = v1::Coordinator::WithRawMethod_Session<v1::Coordinator::WithAsyncMethod_Exited<
+    v1::Coordinator::WithAsyncMethod_Status<v1::Coordinator::Service>>>;
 
 class Step {
  public:
@@ -27,7 +30,7 @@ class Step {
 class Desk {
  public:
   virtual ~Desk() = default;
-  virtual v1::Coordinator::AsyncService& service() = 0;
+  virtual Service& service() = 0;
   virtual grpc::ServerCompletionQueue* queue() = 0;
   virtual bool closed() const = 0;  // no operation may be started any more
   virtual SessionId opened(class SessionCall* call) = 0;
@@ -44,7 +47,7 @@ class SessionCall {
   static void expect(Desk& desk);
 
   // Messages leave in order; after `close` nothing follows.
-  void send(std::shared_ptr<const v1::ToWorker> message, bool close);
+  void send(const grpc::ByteBuffer& message, bool close);
   // Ends it now, whether the other end wants to or not. Desk::ended() follows.
   void cancel() { context_.TryCancel(); }
 
@@ -76,15 +79,15 @@ class SessionCall {
 
   Desk& desk_;
   grpc::ServerContext context_;
-  grpc::ServerAsyncReaderWriter<v1::ToWorker, v1::FromWorker> stream_{&context_};
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_{&context_};
   StepOf<&SessionCall::accepted> accepted_{*this};
   StepOf<&SessionCall::read> read_{*this};
   StepOf<&SessionCall::written> written_{*this};
   StepOf<&SessionCall::finished> finished_{*this};
   int out_ = 0;
   SessionId session_ = 0;
-  v1::FromWorker incoming_;
-  std::deque<std::shared_ptr<const v1::ToWorker>> waiting_;
+  grpc::ByteBuffer incoming_;
+  std::deque<grpc::ByteBuffer> waiting_;
   bool writing_ = false;
   bool closing_ = false;
   bool broken_ = false;
@@ -95,10 +98,9 @@ class SessionCall {
 template <typename Request, typename Reply>
 class QuickCall {
  public:
-  using Expect = void (v1::Coordinator::AsyncService::*)(grpc::ServerContext*, Request*,
-                                                         grpc::ServerAsyncResponseWriter<Reply>*,
-                                                         grpc::CompletionQueue*,
-                                                         grpc::ServerCompletionQueue*, void*);
+  using Expect = void (Service::*)(grpc::ServerContext*, Request*,
+                                   grpc::ServerAsyncResponseWriter<Reply>*, grpc::CompletionQueue*,
+                                   grpc::ServerCompletionQueue*, void*);
   using Answer = void (*)(Desk&, const Request&, Reply&);
 
   static void expect(Desk& desk, Expect expect, Answer answer) {

@@ -8,10 +8,11 @@
 
 namespace muster::roster::wire {
 
-// gRPC writes to standard error what we tell the person in a sentence of our own. After this it
-// does not, in the whole process, unless GRPC_VERBOSITY or GRPC_TRACE asks for it. The two below
-// call it.
-void silence_grpc();
+// Once for the whole process; the two below call it.
+// - gRPC writes to standard error what we tell the person in a sentence of our own. After this it
+//   does not, unless GRPC_VERBOSITY or GRPC_TRACE asks for it.
+// - Abseil, which gRPC takes its locks from, does not look for deadlocks.
+void set_up_grpc();
 
 void tune(grpc::ServerBuilder& builder);
 // A channel of its own, that shares no connection and no back-off with others.
