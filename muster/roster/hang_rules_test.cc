@@ -138,7 +138,7 @@ class SampledTest : public testing::Test {
     if (registrar_->wake() && *registrar_->wake() <= now_) registrar_->tick(now_);
     for (const Outgoing& out : registrar_->take_outgoing()) {
       for (auto& worker : workers_) {
-        if (worker->session == out.session) worker->follower.received(now_, out.message);
+        if (worker->session == out.session) worker->follower.received(now_, *out.message);
       }
     }
   }

@@ -28,7 +28,7 @@ FollowerOptions follower_options(const std::string& job, size_t number, uint64_t
   options.join.key.id = std::to_string(number);
   options.join.host = fmt::format("host{}", number / 16);
   options.join.process = static_cast<int64_t>(number) + 1;
-  options.join.fingerprint = "the same for all";
+  options.join.fingerprint.kernels = "the same for all";
   options.seed = seed;
   return options;
 }
@@ -150,7 +150,7 @@ void Crowd::run() {
     const Moment now = clock_.now();
     while (!timers_.empty() && timers_.begin()->first <= now) {
       Worker& worker = *timers_.begin()->second;
-      worker.follower.progress();
+      worker.follower.progress(now);
       worker.follower.tick(now);
       touch(worker);
     }
