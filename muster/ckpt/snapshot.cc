@@ -72,7 +72,10 @@ Result<FileDigest> write_text(FileSystem& fs, const std::string& path, std::stri
 }  // namespace
 
 struct SnapshotStore::Manifest {
-  static constexpr int kFormat = 1;
+  // Format 1, which had the counters as one tensor of bytes, can be read too.
+  static constexpr int kFormat = 2;
+  static constexpr int kOldestFormat = 1;
+  static bool known(int format) { return format >= kOldestFormat && format <= kFormat; }
 
   int64_t step = 0;
   uint64_t roster = 0;
@@ -100,7 +103,7 @@ struct SnapshotStore::Manifest {
       if (hash_of(object.dump()) != expected) return std::nullopt;
       Manifest manifest;
       manifest.format = object.at("format").get<int>();
-      if (manifest.format != kFormat) return manifest;
+      if (!known(manifest.format)) return manifest;
       manifest.step = object.at("step").get<int64_t>();
       manifest.roster = object.at("roster").get<uint64_t>();
       manifest.best = object.at("best").get<bool>();
@@ -374,12 +377,12 @@ Result<SnapshotStore::Manifest> SnapshotStore::read_manifest(const std::string& 
   MUSTER_TRY(const auto text, fs_.read(file));
   auto manifest = Manifest::decode(text);
   if (!manifest) return damaged(path(name), "its manifest.json is not as it was written");
-  if (manifest->format != Manifest::kFormat) {
+  if (!Manifest::known(manifest->format)) {
     return Error(
         ErrorKind::kMachine,
-        "the snapshot '{}' has format {}, this Muster reads format {}; use the version that "
+        "the snapshot '{}' has format {}, this Muster reads formats {} to {}; use the version that "
         "wrote it",
-        path(name), manifest->format, Manifest::kFormat);
+        path(name), manifest->format, Manifest::kOldestFormat, Manifest::kFormat);
   }
   return *std::move(manifest);
 }

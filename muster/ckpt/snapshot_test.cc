@@ -280,13 +280,13 @@ TEST(SnapshotStore, AnotherVersionsSnapshotIsNeitherSkippedNorRemoved) {
   FaultInjectionFileSystem fs;
   SnapshotStore store(fs, kDir, 1, false);
   ASSERT_TRUE(store.write(TestState(100).view()).ok());
-  nlohmann::json manifest = {{"format", 2}, {"more", "than we know"}};
+  nlohmann::json manifest = {{"format", 3}, {"more", "than we know"}};
   const std::string text = manifest.dump();
   manifest["xxh3_128"] = hash128(std::as_bytes(std::span(text))).hex();
   fs.contents(in(100, "manifest.json")) = manifest.dump();
   const auto loaded = store.load_newest();
   ASSERT_FALSE(loaded.ok());
-  EXPECT_THAT(loaded.error().message(), HasSubstr("format 2"));
+  EXPECT_THAT(loaded.error().message(), HasSubstr("format 3"));
   ASSERT_TRUE(store.write(TestState(50).view()).ok());
   EXPECT_TRUE(fs.exists(in(100, "manifest.json")));
 }

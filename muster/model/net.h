@@ -38,8 +38,8 @@ class Layer : public torch::nn::Module {
 // A whole network. Always held by a shared_ptr.
 class Net : public Layer {
  public:
-  // Whether torch's global generator is seeded with (seed, step, lane) before each lane and no other
-  // lane of this process draws from it meanwhile. Then modules may use it.
+  // Whether torch's global generator is seeded with (seed, step, lane) before each lane and no
+  // other lane of this process draws from it meanwhile. Then modules may use it.
   virtual bool generator_is_seeded() const { return false; }
 };
 

@@ -38,8 +38,8 @@ struct OwnData {
   std::vector<torch::Tensor> tensors;  // contiguous
 };
 
-// Samples without contents: the program knows what belongs to their numbers. But the hash is that of
-// the program's data.
+// Samples without contents: the program knows what belongs to their numbers. But the hash is that
+// of the program's data.
 class OwnDataset final : public data::Dataset {
  public:
   explicit OwnDataset(OwnData data) : data_(std::move(data)) {

@@ -27,7 +27,8 @@ void require(bool good, const char* mistake) {
 
 void Lane::backward(const torch::Tensor& loss) {
   require(!done_, "Lane::backward: it was called before for this lane; add the losses instead");
-  require(loss.numel() == 1, "Lane::backward: the loss must be one number, the mean over the samples");
+  require(loss.numel() == 1,
+          "Lane::backward: the loss must be one number, the mean over the samples");
   done_ = true;
   loss.backward(torch::full({}, weight_));
   loss_ = loss.item<double>();
@@ -117,14 +118,16 @@ struct Loop::Worker {
     registries.own_lanes = &lanes;
     lanes.run = [this](const train::OwnLane& work) { return run_lane(work); };
     lanes.over = [this] { lanes_over(); };
-    registries.models.add_model(kName, [this](const config::Node&, const data::Schema&, const auto&)
-                                           -> Result<std::shared_ptr<model::Net>> {
-      return std::shared_ptr<model::Net>(std::make_shared<AdoptedNet>(*module));
-    });
-    registries.data.add(kName, [this](const config::SourceOptions&)
-                                   -> Result<std::unique_ptr<data::Dataset>> {
-      return std::unique_ptr<data::Dataset>(std::make_unique<OwnDataset>(data));
-    });
+    registries.models.add_model(
+        kName,
+        [this](const config::Node&, const data::Schema&,
+               const auto&) -> Result<std::shared_ptr<model::Net>> {
+          return std::shared_ptr<model::Net>(std::make_shared<AdoptedNet>(*module));
+        });
+    registries.data.add(
+        kName, [this](const config::SourceOptions&) -> Result<std::unique_ptr<data::Dataset>> {
+          return std::unique_ptr<data::Dataset>(std::make_unique<OwnDataset>(data));
+        });
     thread = Thread("worker", [this] {
       end(train::worker_main(static_cast<int>(argv.size()) - 1, argv.data(), registries));
     });

@@ -1,9 +1,9 @@
-// A libtorch training loop of your own that Muster makes elastic and exact: workers may crash, hang,
-// join and leave, and the weights have the same bits as in an undisturbed run on one worker.
+// A libtorch training loop of your own that Muster makes elastic and exact: workers may crash,
+// hang, join and leave, and the weights have the same bits as in an undisturbed run on one worker.
 //
-//   muster::Loop loop(argc, argv);            // the job that `muster train` started this process for
-//   Net net;                                  // any torch::nn::Module, here with forward(images)
-//   loop.adopt(*net, {images, labels});       // its weights are now the job's
+//   muster::Loop loop(argc, argv);            // the job that `muster train` started this process
+//   for Net net;                                  // any torch::nn::Module, here with
+//   forward(images) loop.adopt(*net, {images, labels});       // its weights are now the job's
 //   while (loop.step()) {
 //     for (muster::Lane& lane : loop.lanes()) {
 //       const auto output = net->forward(lane.take(images));
@@ -18,10 +18,10 @@
 // with `muster train JOB --worker THIS_PROGRAM`. examples/own-loop is a complete program.
 //
 // What a lane computes must depend on the weights, the lane's samples and torch's random numbers
-// alone: not on other lanes, a clock, or what earlier steps left behind. Torch's generator is seeded
-// for each lane with (seed, step, lane), so torch's dropout may be used. A step may be computed more
-// than once (the first one always is, to find the scales of the sums; others after a worker was lost);
-// only what commit() applied counts.
+// alone: not on other lanes, a clock, or what earlier steps left behind. Torch's generator is
+// seeded for each lane with (seed, step, lane), so torch's dropout may be used. A step may be
+// computed more than once (the first one always is, to find the scales of the sums; others after a
+// worker was lost); only what commit() applied counts.
 //
 // A worker computes one lane at a time; start a worker for each core. All calls are made by one
 // thread. Mistakes in the program are thrown as std::logic_error.
@@ -72,8 +72,8 @@ class Loop {
   // As the job file has it; model.args is for the program's own options.
   const config::Job& job() const;
 
-  // Trains the parameters of `module`, which must outlive the loop. `data`: tensors with one row for
-  // each sample. They are hashed, so that a worker with other data is refused.
+  // Trains the parameters of `module`, which must outlive the loop. `data`: tensors with one row
+  // for each sample. They are hashed, so that a worker with other data is refused.
   void adopt(torch::nn::Module& module, const std::vector<torch::Tensor>& data);
   // For data that are not tensors. `identity` is equal if and only if the data are.
   void adopt(torch::nn::Module& module, uint64_t samples, const std::string& identity);
@@ -81,13 +81,13 @@ class Loop {
   // Waits until there is a step to compute. False: training is over; the module has the final
   // weights.
   bool step();
-  // The lanes of the step that this worker has, computed one by one as they are iterated over. Fewer
-  // if another worker is lost meanwhile; the step then comes again.
+  // The lanes of the step that this worker has, computed one by one as they are iterated over.
+  // Fewer if another worker is lost meanwhile; the step then comes again.
   class Lanes;
   Lanes lanes();
-  // Sums the gradients over all workers and updates the weights. Returns when the next step is ready
-  // to be computed: until step() is called the program may use the module as it likes, for example to
-  // evaluate it, but the other workers wait.
+  // Sums the gradients over all workers and updates the weights. Returns when the next step is
+  // ready to be computed: until step() is called the program may use the module as it likes, for
+  // example to evaluate it, but the other workers wait.
   void commit();
 
   // After the loop: waits until everything is saved, and returns the exit code for main().

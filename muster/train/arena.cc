@@ -157,11 +157,14 @@ std::vector<ckpt::TensorView> Arena::state_views(std::span<const std::byte> byte
                    ckpt::DType::U8,
                    {blocks},
                    bytes.subspan(slot_begin(slots()) * sizeof(float), layout_.blocks().size())});
-  views.push_back({"counters",
-                   ckpt::DType::U8,
-                   {static_cast<int64_t>(sizeof(Counters))},
-                   bytes.subspan(reinterpret_cast<const std::byte*>(counters_) - memory_.get(),
-                                 sizeof(Counters))});
+  const auto counters =
+      static_cast<size_t>(reinterpret_cast<const std::byte*>(counters_) - memory_.get());
+  for (const auto& field : counter_fields()) {
+    std::vector<int64_t> shape;
+    if (field.count > 1) shape.push_back(static_cast<int64_t>(field.count));
+    views.push_back({fmt::format("counters/{}", field.name), field.type, std::move(shape),
+                     bytes.subspan(counters + field.offset, field.bytes())});
+  }
   return views;
 }
 
@@ -199,8 +202,10 @@ size_t Arena::load_matching(const ckpt::SafetensorsFile& file) {
 }
 
 Status Arena::load_state(const ckpt::SafetensorsFile& file) {
+  MUSTER_TRY(const auto counters, read_counters(file));
   // The views say where each stored tensor belongs in our own bytes.
   for (const auto& view : state_views(this->bytes())) {
+    if (view.name.starts_with("counters/")) continue;
     const auto* stored = file.find(view.name);
     if (stored == nullptr || stored->dtype != view.dtype || stored->shape != view.shape) {
       return Error(
@@ -212,6 +217,7 @@ Status Arena::load_state(const ckpt::SafetensorsFile& file) {
     auto* place = memory_.get() + (view.data.data() - memory_.get());
     std::memcpy(place, stored->data.data(), stored->data.size());
   }
+  *counters_ = counters;
   seal_counters();
   return {};
 }

@@ -3,16 +3,16 @@
 //   weights      float   all parameters and running statistics, as exact::BlockLayout says: those
 //                        that training changes, then the frozen ones
 //   slots        float   the optimizer's buffers, each laid out like the weights that are not
-//   frozen exponents    uint8   one per block: what the next step's fixed-point scale is made from
+//                        frozen
+//   exponents    uint8   one per block: what the next step's fixed-point scale is made from
 //   counters     Counters
 //
 // It is flat so that a snapshot is one memcpy, a joiner's state one transfer, and equality one
 // hash. Modules alias their parameters into it (lane_net.h); optimizers update it block by block.
 // Memory is touched by several threads, each on blocks of its own; who may do what when is said in
-// stepper.h.
+// lockstep.h.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +26,7 @@
 #include "muster/ckpt/safetensors.h"
 #include "muster/exact/block_layout.h"
 #include "muster/optim/optimizer.h"
+#include "muster/train/counters.h"
 
 namespace muster::train {
 
@@ -34,39 +35,6 @@ struct TensorSpec {
   optim::TensorInfo info;
   std::vector<int64_t> shape;
   size_t size() const;
-};
-
-// With the loss, which is the first.
-inline constexpr size_t kMostMetrics = 16;
-
-struct Counters {
-  int64_t step = 0;         // committed steps
-  int64_t attempt = 0;      // changes of the scales since then
-  int64_t redoing = 0;      // 1: the next step has overflowed and is computed again
-  uint64_t samples = 0;     // samples in them
-  uint64_t redone = 0;      // steps computed again because a scale was too small
-  uint64_t skipped = 0;     // steps without an update because something was not finite
-  double best = 0;          // the best test metric so far
-  int64_t best_step = -1;   // where; -1: no evaluation yet
-  int64_t stale_evals = 0;  // evaluations since then
-  // Of the last evaluation: where (-1: none yet), and what it gave, in the order of EvalReport. In
-  // the state, because whoever takes over a job must be able to tell them.
-  int64_t eval_step = -1;
-  std::array<double, kMostMetrics> eval{};
-  // Which samples the committed steps were computed from: a chain of the hashes that the lanes
-  // made of the numbers of the samples they really had, in the order of steps and lanes. Equal to
-  // expected_ledger() (ledger.h) if each pass used each sample once.
-  uint64_t ledger = 0;
-  // Of the last committed step (StepReport, stepper.h). In the state for the same reason.
-  double last_loss = 0;
-  double last_lr = 0;
-  double last_gradient_norm = -1;
-  uint64_t last_samples = 0;
-  int64_t last_redone = 0;
-  int64_t last_skipped = 0;
-  // StepReport::gradient_bits of the last committed step, and the fewest of all; -1: none yet.
-  int64_t last_gradient_bits = -1;
-  int64_t fewest_gradient_bits = -1;
 };
 
 class Arena {

@@ -23,7 +23,7 @@
 // a worker did that is gone before it was compared; and with a single worker there is nothing to
 // compare with, so what it computes alone is taken for right.
 //
-// Pure functions; stepper.h, recovery.h and membership.h use them.
+// Pure functions; lockstep.h, recovery.h and membership.h use them.
 #pragma once
 
 #include <cstdint>

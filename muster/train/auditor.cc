@@ -7,8 +7,6 @@
 namespace muster::train {
 namespace {
 
-const Vitals kNoVitals;
-
 bool is_faulty(const std::vector<int>& faulty, size_t rank) {
   return std::ranges::find(faulty, static_cast<int>(rank)) != faulty.end();
 }

@@ -89,7 +89,7 @@ class AuditorTest : public testing::Test {
   Verdict judge() {
     together([&](Worker& worker, int) {
       worker.verdict = worker.session->auditor().judge(
-          [&](int lane) { return worker.session->stepper().recompute(lane); });
+          [&](int lane) { return worker.session->strategy().recompute(lane); });
       worker.last = StepReport{};
     });
     for (const auto& worker : workers_) {
@@ -145,7 +145,7 @@ TEST_F(AuditorTest, AFlippedBitIsFoundWithinASweep) {
     for (auto& worker : workers_) {
       std::ranges::copy(good, worker.arena().bytes().begin());
       worker.arena().seal_counters();
-      worker.session->stepper().forget();
+      worker.session->strategy().forget();
     }
     EXPECT_TRUE(run(1));
   }

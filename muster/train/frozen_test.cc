@@ -53,11 +53,11 @@ TEST(Frozen, HaveNoBlocksNoSlotsAndNoSums) {
   EXPECT_EQ(frozen->arena().slot(1).size(), 6016U);
   std::vector<std::string> slots;
   for (const auto& view : frozen->arena().state_views(frozen->arena().bytes())) {
-    slots.push_back(view.name);
+    if (!view.name.starts_with("counters/")) slots.push_back(view.name);
   }
   EXPECT_EQ(slots,
             (std::vector<std::string>{"exp_avg/2.weight", "exp_avg/2.bias", "exp_avg_sq/2.weight",
-                                      "exp_avg_sq/2.bias", "exponents", "counters"}));
+                                      "exp_avg_sq/2.bias", "exponents"}));
 }
 
 }  // namespace

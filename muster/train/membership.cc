@@ -54,7 +54,7 @@ Membership::Membership(Session& session, MembershipOptions options, const Clock&
       options_(std::move(options)),
       clock_(clock),
       log_(log),
-      recovery_(session) {}
+      recovery_(session.strategy(), session.auditor(), vitals_) {}
 
 Membership::~Membership() {
   session_.set_vitals(nullptr);
@@ -251,8 +251,8 @@ void Membership::report_failure(const comm::GroupFailure& failure, const std::st
 
 bool Membership::committed(uint8_t agreed) {
   const auto& counters = session_.arena().counters();
-  return client_->committed(static_cast<uint64_t>(counters.step), session_.stepper().lane_seconds(),
-                            agreed);
+  return client_->committed(static_cast<uint64_t>(counters.step),
+                            session_.strategy().lane_seconds(), agreed);
 }
 
 Result<std::optional<Verdict>> Membership::compare_states() {
@@ -262,7 +262,7 @@ Result<std::optional<Verdict>> Membership::compare_states() {
 }
 
 Result<Verdict> Membership::judge() {
-  return session_.auditor().judge([this](int lane) { return session_.stepper().recompute(lane); });
+  return session_.auditor().judge([this](int lane) { return session_.strategy().recompute(lane); });
 }
 
 std::string Membership::describe(const Verdict& verdict) const {

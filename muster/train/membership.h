@@ -149,11 +149,11 @@ class Membership {
   const MembershipOptions options_;
   const Clock& clock_;
   Log& log_;
+  Vitals vitals_;
   Recovery recovery_;
   // Verdicts in a row that could not tell who is faulty, and where the last one led back to.
   int unresolved_ = 0;
   uint64_t unresolved_step_ = 0;
-  Vitals vitals_;
   roster::WorkerKey key_;                                                // as roster_ has it
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group
   std::shared_ptr<comm::GlooDevice> device_;

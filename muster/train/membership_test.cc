@@ -94,7 +94,7 @@ class MembershipTest : public testing::Test {
       if (report.ok()) {
         ++steps;
         committed_ = std::max(committed_.load(), counters.step);
-        in = !membership.committed(session->stepper().message().flags().newer_roster);
+        in = !membership.committed(session->strategy().agreed_flags().newer_roster);
       } else {
         EXPECT_TRUE(membership.lost(report.error())) << report.error().message();
         in = false;

@@ -38,14 +38,14 @@ Status Recorder::begin(uint64_t roster) {
   const auto& counters = session_.arena().counters();
   if (!on()) MUSTER_RETURN_IF_ERROR(open(counters.step));
   if (step_is_untold()) MUSTER_RETURN_IF_ERROR(step({0, parts_.clock->wall()}));
-  if (counters.eval_step != counters.step || told_test_ >= counters.step) return {};
+  if (counters.evaluation.step != counters.step || told_test_ >= counters.step) return {};
   return evaluated(session_.last_evaluation());
 }
 
 bool Recorder::is_due_now() const {
   const auto& counters = session_.arena().counters();
   return is_due(session_.job().track.every,
-                {counters.step, counters.samples, counters.last_samples, session_.train_samples()});
+                {counters.step, counters.samples, counters.last.samples, session_.train_samples()});
 }
 
 bool Recorder::step_is_untold() const {
@@ -203,7 +203,7 @@ Status Recorder::evaluated(const EvalReport& report) {
   const auto& counters = session_.arena().counters();
   std::vector<track::Metric> shown;
   for (const auto& [name, v] : report.values) shown.push_back({name, v});
-  progress_->eval({counters.step, pass(), shown, counters.best_step == counters.step});
+  progress_->eval({counters.step, pass(), shown, counters.best.step == counters.step});
   if (events_ != nullptr) {
     std::vector<std::string> tags;
     for (const auto& [name, v] : report.values) tags.push_back("test/" + name);
@@ -234,9 +234,9 @@ Status Recorder::save(bool best, double seconds) {
                          {"seconds", seconds},
                          {"trusted", session_.auditor().trusted()}};
   if (!fingerprint.empty()) meta["fingerprint"] = to_json(fingerprint);
-  if (counters.eval_step >= 0) {
+  if (counters.evaluation.step >= 0) {
     meta["test"] = to_json(session_.last_evaluation().values);
-    meta["test_step"] = counters.eval_step;
+    meta["test_step"] = counters.evaluation.step;
   }
   saved_step_ = counters.step;
   last_save_ = parts_.clock->now();

@@ -19,21 +19,20 @@ void Recovery::roll_back(const roster::Rollback& rollback) {
   if (rollback <= rollback_) return;
   rollback_ = rollback;
   has_state_ = false;
-  session_.stepper().forget();
+  state_.forget();
 }
 
 roster::Report Recovery::report(const Restorable& restorable) {
-  auto& stepper = session_.stepper();
   roll_back(restorable.rollback);
-  if (!session_.arena().counters_are_sealed()) has_state_ = false;
+  if (!state_.is_intact()) has_state_ = false;
   Report mine;
   mine.rollback = rollback_;
   mine.has_state = has_state_;
   mine.restorable = restorable.step;
   if (!has_state_) return mine;
-  mine.position = stepper.position();
-  mine.holds_sums = stepper.holds_sums();
-  if (const auto from = stepper.message_of()) {
+  mine.position = state_.position();
+  mine.holds_sums = state_.holds_sums();
+  if (const auto from = state_.message_of()) {
     mine.has_message = true;
     mine.message_of = *from;
   }
@@ -49,7 +48,7 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& re
   MUSTER_CHECK(mine.size() == Report::kBytes, "a report of another size");
   std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(rank * Report::kBytes));
   {
-    const WaitingForPeers waiting(session_.vitals());
+    const WaitingForPeers waiting(vitals_);
     MUSTER_RETURN_IF_ERROR(group.allgather(std::span(all), options));
   }
   fault_point(FaultPoint::kRecovery);
@@ -65,7 +64,7 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& re
 
   if (agreement.actions[rank] == Action::kRestore) {
     has_state_ = false;
-    session_.stepper().forget();
+    state_.forget();
     MUSTER_TRY(const bool restored, restore(agreement.position.step));
     if (!restored) {
       const auto why =
@@ -76,13 +75,13 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& re
     has_state_ = true;
   }
   {
-    const WaitingForPeers waiting(session_.vitals());
+    const WaitingForPeers waiting(vitals_);
     MUSTER_RETURN_IF_ERROR(roll_forward(group, agreement, outcome, options));
     MUSTER_RETURN_IF_ERROR(transfer(group, agreement, outcome, options));
   }
   MUSTER_RETURN_IF_ERROR(compare(group, agreement, outcome, options));
   if (outcome.differs) return outcome;
-  const auto position = session_.stepper().position();
+  const auto position = state_.position();
   // What a checkpoint holds beyond its step (it may have been evaluated there) nobody knew before.
   if (agreement.any(Action::kRestore)) outcome.agreement.position.attempt = position.attempt;
   MUSTER_CHECK(position == agreement.position,
@@ -93,14 +92,13 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& re
 Status Recovery::roll_forward(comm::Group& group, const roster::Agreement& agreement,
                               Outcome& outcome, const comm::OpOptions& options) {
   if (agreement.message_from < 0) return {};
-  auto& stepper = session_.stepper();
+  const auto own = state_.message_bytes();
   // A copy: the worker that has the message must keep its own as it is.
-  CommitMessage message = stepper.message();
-  MUSTER_RETURN_IF_ERROR(group.broadcast(message.bytes(), agreement.message_from, options));
+  std::vector<uint8_t> message(own.begin(), own.end());
+  MUSTER_RETURN_IF_ERROR(
+      group.broadcast(std::span<uint8_t>(message), agreement.message_from, options));
   if (agreement.actions[static_cast<size_t>(group.rank())] != Action::kRollForward) return {};
-  stepper.message() = std::move(message);
-  MUSTER_TRY(const auto report, stepper.apply(stepper.message()));
-  outcome.rolled = report.has_value();
+  MUSTER_TRY(outcome.rolled, state_.apply_message(message));
   return {};
 }
 
@@ -109,10 +107,9 @@ Status Recovery::transfer(comm::Group& group, const roster::Agreement& agreement
   if (!agreement.any(Action::kReceive)) return {};
   if (agreement.actions[static_cast<size_t>(group.rank())] == Action::kReceive) {
     has_state_ = false;  // until all of it is here
-    session_.stepper().forget();
+    state_.forget();
   }
-  MUSTER_TRY(outcome.received, transfer_state(session_.arena().bytes(), group, agreement,
-                                              session_.vitals(), options));
+  MUSTER_TRY(outcome.received, transfer_state(state_.bytes(), group, agreement, vitals_, options));
   return {};
 }
 
@@ -125,9 +122,9 @@ Status Recovery::compare(comm::Group& group, const roster::Agreement& agreement,
   std::vector<bool> voters(static_cast<size_t>(group.size()), false);
   for (const int source : agreement.sources) voters[static_cast<size_t>(source)] = true;
   if (agreement.actions[static_cast<size_t>(group.rank())] == Action::kReceive) {
-    session_.auditor().took_over();
+    auditor_.took_over();
   }
-  MUSTER_TRY(auto compared, session_.auditor().compare_states(group, options, voters));
+  MUSTER_TRY(auto compared, auditor_.compare_states(group, options, voters));
   outcome.differs = std::move(compared.verdict);
   if (outcome.differs) {
     // States that were only just restored nobody has used.
@@ -135,7 +132,7 @@ Status Recovery::compare(comm::Group& group, const roster::Agreement& agreement,
     return {};
   }
   has_state_ = true;
-  session_.arena().seal_counters();
+  state_.was_replaced();
   return {};
 }
 

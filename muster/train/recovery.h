@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <optional>
 
 #include "muster/base/result.h"
 #include "muster/comm/group.h"
 #include "muster/roster/agree.h"
-#include "muster/train/session.h"
+#include "muster/train/auditor.h"
+#include "muster/train/state.h"
+#include "muster/train/vitals.h"
 
 namespace muster::train {
 
@@ -24,9 +26,11 @@ class Recovery {
   // (damaged, or deleted since it was listed); the caller will not offer it again.
   using Restore = std::function<Result<bool>(uint64_t step)>;
 
-  explicit Recovery(Session& session) : session_(session) {}
+  // All must outlive it.
+  Recovery(State& state, Auditor& auditor, const Vitals& vitals)
+      : state_(state), auditor_(auditor), vitals_(vitals) {}
 
-  // Whether the arena holds a state of the job that others may go on from. A worker that begins
+  // Whether there is a state of the job that others may go on from. A worker that begins
   // has none: it restores or receives one.
   bool has_state() const { return has_state_; }
   void lose_state() { has_state_ = false; }
@@ -48,10 +52,9 @@ class Recovery {
     bool rolled = false;    // this worker committed a step by rolling forward
     uint64_t received = 0;  // bytes
   };
-  // Collective over the group. An error of
-  // the group leaves a state that can be brought into the next group; so does a transfer that was
-  // cut short, which then counts as none. If a checkpoint could not be read the group is aborted,
-  // so that all members try again with another.
+  // Collective over the group. An error of the group leaves a state that can be brought into the
+  // next group; so does a transfer that was cut short, which then counts as none. If a checkpoint
+  // could not be read the group is aborted, so that all members try again with another.
   Result<Outcome> run(comm::Group& group, const Restorable& restorable, const Restore& restore,
                       const comm::OpOptions& options);
 
@@ -64,7 +67,9 @@ class Recovery {
   Status compare(comm::Group& group, const roster::Agreement& agreement, Outcome& outcome,
                  const comm::OpOptions& options);
 
-  Session& session_;
+  State& state_;
+  Auditor& auditor_;
+  const Vitals& vitals_;
   bool has_state_ = false;
   roster::Rollback rollback_;
 };

@@ -12,6 +12,7 @@
 #include "muster/base/random.h"
 #include "muster/comm/local_group.h"
 #include "muster/train/jobs_testing.h"
+#include "muster/train/lockstep.h"
 
 namespace muster::train {
 namespace {
@@ -33,9 +34,10 @@ const comm::OpOptions kOptions{.timeout = std::chrono::seconds(20)};
 // A worker: its state outlives groups.
 struct Worker {
   std::unique_ptr<Session> session = open_session(kJob);
-  Recovery recovery{*session};
+  Recovery recovery{session->strategy(), session->auditor(), kNoVitals};
   std::optional<Recovery::Outcome> outcome;
 
+  Lockstep& lockstep() const { return static_cast<Lockstep&>(session->strategy()); }
   Status enter(comm::Group& group) {
     const auto restore = [&](uint64_t) -> Result<bool> {
       MUSTER_RETURN_IF_ERROR(session->reset());
@@ -89,12 +91,12 @@ TEST(Recovery, WhoMissedACommitButHasTheSumsRollsForward) {
     ASSERT_TRUE(worker.enter(group).ok());
     EXPECT_EQ(worker.action(group.rank()), Action::kRestore);
     steps(worker, 4);
-    auto& stepper = worker.session->stepper();
-    ASSERT_TRUE(stepper.compute().ok());
-    ASSERT_TRUE(stepper.commit({}).ok());
+    auto& lockstep = worker.lockstep();
+    ASSERT_TRUE(lockstep.compute().ok());
+    ASSERT_TRUE(lockstep.commit({}).ok());
     // The message of the commit reaches only the first.
     if (group.rank() == 0) {
-      ASSERT_TRUE(stepper.apply(stepper.message()).ok());
+      ASSERT_TRUE(lockstep.apply().ok());
     }
   });
   EXPECT_EQ(a.session->arena().counters().step, 5);
@@ -115,11 +117,11 @@ TEST(Recovery, IfNobodySawTheCommitAllDoTheStepAgain) {
   together({&a, &b, &c}, [&](Worker& worker, comm::Group& group) {
     ASSERT_TRUE(worker.enter(group).ok());
     steps(worker, 4);
-    ASSERT_TRUE(worker.session->stepper().compute().ok());
-    ASSERT_TRUE(worker.session->stepper().commit({}).ok());
+    ASSERT_TRUE(worker.lockstep().compute().ok());
+    ASSERT_TRUE(worker.lockstep().commit({}).ok());
     // The only one that applies it dies.
     if (&worker == &c) {
-      ASSERT_TRUE(worker.session->stepper().apply(worker.session->stepper().message()).ok());
+      ASSERT_TRUE(worker.lockstep().apply().ok());
     }
   });
   together({&a, &b}, [&](Worker& worker, comm::Group& group) {

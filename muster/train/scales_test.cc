@@ -55,7 +55,7 @@ TEST(Scales, TheReportSaysHowManyBitsTheGradientsWereLeftWith) {
   EXPECT_GE(bits[7], exact::kLeastBits - 1);
   const auto& counters = session->arena().counters();
   EXPECT_EQ(counters.fewest_gradient_bits, 0);
-  EXPECT_EQ(counters.last_gradient_bits, bits.back());
+  EXPECT_EQ(counters.last.gradient_bits, bits.back());
   EXPECT_EQ(session->last_step().gradient_bits, bits.back());
 }
 

@@ -100,6 +100,11 @@ Status Session::build_nets() {
                LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
   }
+  lane_runner_ =
+      std::make_unique<LaneRunner>(*team_, nets_, plan_.schema, static_cast<int>(job_.lanes));
+  MUSTER_TRY(strategy_,
+             make_strategy(job_, {arena_.get(), sum_.get(), team_.get(), lane_runner_.get(),
+                                  optimizer_.get(), auditor_.get()}));
   if (plan_.own != nullptr) initial_.assign(arena_->weights().begin(), arena_->weights().end());
   return {};
 }
@@ -119,16 +124,13 @@ void Session::start_loader() {
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
   loading_.batches = batches();
   loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
-  stepper_ = std::make_unique<Stepper>(
-      job_, StepParts{arena_.get(), sum_.get(), team_.get(), nets_, loader_.get(),
-                      &loading_.batches, &plan_.schema, optimizer_.get(), auditor_.get()});
-  stepper_->set_vitals(vitals_);
+  lane_runner_->set_loader(loader_.get(), &loading_.batches);
 }
 
 void Session::set_vitals(const Vitals* vitals) {
-  vitals_ = vitals != nullptr ? vitals : &no_vitals_;
+  vitals_ = vitals != nullptr ? vitals : &kNoVitals;
   auditor_->set_vitals(vitals_);
-  if (stepper_ != nullptr) stepper_->set_vitals(vitals_);
+  strategy_->set_vitals(vitals_);
 }
 
 Status Session::reset() {
@@ -152,17 +154,13 @@ Status Session::reset() {
   return {};
 }
 
-Stepper& Session::stepper() {
-  if (stepper_ == nullptr) start_loader();
-  return *stepper_;
-}
-
 void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& group,
                      Duration timeout, std::vector<int> newcomers) {
   MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
   const auto& own = lanes[static_cast<size_t>(group.rank())];
-  stepper().assign(own, &group, timeout);
+  strategy_->assign(own, &group, timeout);
   auditor_->assign(lanes, &group, {.timeout = timeout}, std::move(newcomers));
+  if (loader_ == nullptr) start_loader();
   loading_.batches = batches();
   loader_->restart(loading_.batches, own);
   group_ = &group;
@@ -176,7 +174,8 @@ Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
     tried_ = true;
   }
-  return stepper().run(flags);
+  if (loader_ == nullptr) start_loader();
+  return strategy_->run(flags);
 }
 
 Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
@@ -199,7 +198,7 @@ Result<const data::Dataset*> Session::test_data() {
 
 Status Session::begin_fingerprint() {
   if (!fingerprint_.model.empty()) return {};
-  MUSTER_CHECK(stepper_ == nullptr && arena_->counters().step == 0, "the model is still initial");
+  MUSTER_CHECK(loader_ == nullptr && arena_->counters().step == 0, "the model is still initial");
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
   const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples);
@@ -249,30 +248,31 @@ Result<EvalReport> Session::evaluate() {
 
 void Session::remember(const EvalReport& report) {
   Counters& counters = arena_->counters();
-  counters.eval_step = counters.step;
-  for (size_t i = 0; i < report.values.size(); ++i) counters.eval[i] = report.values[i].second;
+  counters.evaluation.step = counters.step;
+  for (size_t i = 0; i < report.values.size(); ++i)
+    counters.evaluation.values[i] = report.values[i].second;
   arena_->seal_counters();
-  stepper().forget();
+  strategy_->forget();
 }
 
 StepReport Session::last_step() const {
   const Counters& counters = arena_->counters();
-  return {.loss = counters.last_loss,
-          .samples = counters.last_samples,
-          .lr = counters.last_lr,
-          .gradient_norm = counters.last_gradient_norm,
-          .redone = counters.last_redone != 0,
-          .skipped = counters.last_skipped != 0,
-          .gradient_bits = counters.last_gradient_bits};
+  return {.loss = counters.last.loss,
+          .samples = counters.last.samples,
+          .lr = counters.last.lr,
+          .gradient_norm = counters.last.gradient_norm,
+          .redone = counters.last.redone != 0,
+          .skipped = counters.last.skipped != 0,
+          .gradient_bits = counters.last.gradient_bits};
 }
 
 EvalReport Session::last_evaluation() const {
   const Counters& counters = arena_->counters();
   EvalReport report;
-  if (counters.eval_step < 0) return report;
-  report.values.emplace_back("loss", counters.eval[0]);
+  if (counters.evaluation.step < 0) return report;
+  report.values.emplace_back("loss", counters.evaluation.values[0]);
   for (const auto& metric : plan_.loss.metrics) {
-    report.values.emplace_back(metric.name, counters.eval[report.values.size()]);
+    report.values.emplace_back(metric.name, counters.evaluation.values[report.values.size()]);
   }
   return report;
 }

@@ -20,7 +20,8 @@
 #include "muster/train/evaluate.h"
 #include "muster/train/gradient_sum.h"
 #include "muster/train/lane_net.h"
-#include "muster/train/stepper.h"
+#include "muster/train/lane_runner.h"
+#include "muster/train/strategy.h"
 #include "muster/train/team.h"
 #include "muster/train/vitals.h"
 
@@ -65,8 +66,7 @@ class Session {
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
   // the arena's state before, or call assign() after.
   Result<StepReport> step(const std::function<CommitFlags()>& flags = {});
-  // Its parts, for recovery.
-  Stepper& stepper();
+  Strategy& strategy() { return *strategy_; }
   Auditor& auditor() { return *auditor_; }
   // On the test data; has_test() must be true.
   Result<EvalReport> evaluate();
@@ -119,14 +119,14 @@ class Session {
   std::vector<std::unique_ptr<LaneNet>> nets_;
   std::vector<float> initial_;  // weights of a program's own module, which cannot be built again
   std::unique_ptr<Team> team_;
-  std::unique_ptr<data::Loader> loader_;
-  std::unique_ptr<Stepper> stepper_;
-  bool tried_ = false;  // the smallest lanes
+  std::unique_ptr<LaneRunner> lane_runner_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<data::Loader> loader_;  // once training begins
+  bool tried_ = false;                    // the smallest lanes
   comm::Group* group_ = nullptr;
   std::vector<size_t> shares_ = {1};  // by rank: how many lanes, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
-  const Vitals no_vitals_;
-  const Vitals* vitals_ = &no_vitals_;
+  const Vitals* vitals_ = &kNoVitals;
   JobFingerprint fingerprint_;  // of the data: once hashed_ was looked at
   std::optional<Result<HashedData>> hashed_;
   Thread hashing_;  // writes hashed_. Last: it reads the rest

@@ -139,14 +139,14 @@ double Trainer::elapsed() const { return seconds_before_ + seconds(env_.clock->n
 bool Trainer::is_better(double value) const {
   const auto& counters = session_.arena().counters();
   if (!std::isfinite(value)) return false;
-  if (counters.best_step < 0) return true;
-  const double gain = higher_is_better_ ? value - counters.best : counters.best - value;
+  if (counters.best.step < 0) return true;
+  const double gain = higher_is_better_ ? value - counters.best.value : counters.best.value - value;
   return gain > session_.job().early_stop.least;
 }
 
 bool Trainer::has_converged() const {
   const auto patience = session_.job().early_stop.patience;
-  return patience > 0 && session_.arena().counters().stale_evals >= patience;
+  return patience > 0 && session_.arena().counters().best.stale >= patience;
 }
 
 std::optional<EndReason> Trainer::ending() const {
@@ -160,7 +160,7 @@ std::optional<EndReason> Trainer::ending() const {
 
 Progressed Trainer::progressed() const {
   const auto& counters = session_.arena().counters();
-  return {counters.step, counters.samples, counters.last_samples, session_.train_samples()};
+  return {counters.step, counters.samples, counters.last.samples, session_.train_samples()};
 }
 
 int Trainer::stop_wish() {
@@ -266,7 +266,7 @@ Status Trainer::take_up(const Membership::Entry& entry) {
   if (entry.other_state || entry.rejoined) recorder_.end();
   recorder_.set_rollback(entry.rollback);
   if (entry.rolled) {
-    flags_ = session_.stepper().message().flags();
+    flags_ = session_.strategy().agreed_flags();
     flags_step_ = counters.step;
   }
   if (flags_step_ != counters.step) flags_.evaluate = 0;
@@ -320,7 +320,7 @@ Status Trainer::settle() {
   const auto& counters = session_.arena().counters();
   if (counters.step == 0) return {};
   auto at = progressed();
-  if (session_.has_test() && counters.eval_step != counters.step) {
+  if (session_.has_test() && counters.evaluation.step != counters.step) {
     const auto reason = ending();
     // Whoever is told to leave wants to be gone: evaluate only at a real end.
     const bool last = reason && *reason != EndReason::kSignal;
@@ -329,7 +329,7 @@ Status Trainer::settle() {
     }
   }
   if (!recorder_.on() || recorder_.saved()) return {};
-  const bool best = counters.best_step == counters.step;
+  const bool best = counters.best.step == counters.step;
   at.seconds_since = seconds(env_.clock->now() - recorder_.last_save());
   if (!is_due(job.checkpoint.every, at) && !(best && job.checkpoint.best)) return {};
   return recorder_.save(best, elapsed());
@@ -345,7 +345,7 @@ Result<Trainer::Turn> Trainer::step() {
   }
   MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
   if (membership_ == nullptr) return Turn::kAdvance;
-  const auto agreed = session_.stepper().message().flags();
+  const auto agreed = session_.strategy().agreed_flags();
   flags_ = agreed;
   flags_step_ = session_.arena().counters().step;
   return membership_->committed(agreed.newer_roster) ? Turn::kEnter : Turn::kAdvance;
@@ -391,11 +391,11 @@ Status Trainer::evaluate() {
   session_.remember(report);
   const double value = report.at(best_by_);
   if (is_better(value)) {
-    counters.best = value;
-    counters.best_step = counters.step;
-    counters.stale_evals = 0;
+    counters.best.value = value;
+    counters.best.step = counters.step;
+    counters.best.stale = 0;
   } else {
-    counters.stale_evals += 1;
+    counters.best.stale += 1;
   }
   session_.arena().seal_counters();
   flags_.evaluate = 0;
@@ -482,7 +482,7 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"fewest_gradient_bits", counters.fewest_gradient_bits},
           {"seconds", summary.seconds},
           {"test", test},
-          {"best_step", counters.best_step},
+          {"best_step", counters.best.step},
           {"ended", name(summary.reason)},
           {"workers", membership_ != nullptr ? membership_->size() : 1},
           {"reduction", session_.job().sync.reduction},

@@ -156,7 +156,7 @@ class TrainerMembershipTest : public testing::Test {
     EXPECT_EQ(life.summary->weights_hash, alone.summary->weights_hash);
     EXPECT_EQ(life.summary->counters.ledger, alone.summary->counters.ledger);
     EXPECT_EQ(life.summary->test, alone.summary->test);
-    EXPECT_EQ(life.summary->counters.best_step, alone.summary->counters.best_step);
+    EXPECT_EQ(life.summary->counters.best.step, alone.summary->counters.best.step);
     EXPECT_EQ(records(directory), records("alone"));
   }
 
@@ -311,7 +311,7 @@ TEST_F(TrainerMembershipTest, TimeEndsAJobForAllAtOnce) {
     ASSERT_TRUE(life.summary) << life.error;
     EXPECT_EQ(life.summary->reason, EndReason::kTime);
     EXPECT_EQ(life.summary->counters.step, lives[0].summary->counters.step);
-    EXPECT_EQ(life.summary->counters.eval_step, life.summary->counters.step);
+    EXPECT_EQ(life.summary->counters.evaluation.step, life.summary->counters.step);
   }
 }
 

@@ -180,7 +180,7 @@ TEST(Trainer, EarlyStopKeepsTheBestAndSaysWhy) {
   EXPECT_EQ(summary.reason, EndReason::kEarlyStop);
   // The first evaluation is the best by definition; two more without a gain of 0.9 end it.
   EXPECT_EQ(summary.counters.step, 30);
-  EXPECT_EQ(summary.counters.best_step, 10);
+  EXPECT_EQ(summary.counters.best.step, 10);
   ckpt::SnapshotStore store(life.files(), temp.path() + "/run/checkpoints", 2, true);
   auto best = store.load_best();
   ASSERT_TRUE(best.ok() && best->has_value());

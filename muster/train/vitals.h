@@ -19,6 +19,9 @@ struct Vitals {
   }
 };
 
+// Tells nobody.
+inline const Vitals kNoVitals;
+
 // For as long as it lives the worker's own thread waits for its peers.
 class WaitingForPeers {
  public:

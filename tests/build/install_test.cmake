@@ -1,5 +1,6 @@
 # Installs this build into an empty prefix and builds programs against it that know nothing but
-# find_package(Muster): a small one that links every module, and examples/custom-model if it is there.
+# find_package(Muster): a small one that links every module, examples/custom-model and examples/own-loop. The
+# last one is then trained by the installed `muster`, with faults.
 string(RANDOM LENGTH 12 tag)
 set(work $ENV{TMPDIR})
 if(NOT work)
@@ -40,8 +41,8 @@ if(TORCH)
   list(APPEND flags -DLIBTORCH_ROOT=${LIBTORCH_ROOT})
 endif()
 set(projects ${SOURCE}/tests/build/consumer)
-if(TORCH AND EXISTS ${SOURCE}/examples/custom-model/CMakeLists.txt)
-  list(APPEND projects ${SOURCE}/examples/custom-model)
+if(TORCH)
+  list(APPEND projects ${SOURCE}/examples/custom-model ${SOURCE}/examples/own-loop)
 endif()
 foreach(project IN LISTS projects)
   get_filename_component(name ${project} NAME)
@@ -51,4 +52,9 @@ foreach(project IN LISTS projects)
   run("build ${name}" ${CMAKE_COMMAND} --build ${work}/${name}-build)
 endforeach()
 run("run consumer" ${work}/consumer-build/consumer)
+if(TORCH AND NOT SANITIZE)
+  run("verify own-loop" ${work}/prefix/bin/muster verify ${SOURCE}/examples/own-loop/job.yaml
+    --worker ${work}/own-loop-build/own-loop --workers 3 --folder ${work}/verify -s passes=4
+    --faults kill:3,kill@before-commit:1,kill@after-commit:1,join:1,leave:1)
+endif()
 file(REMOVE_RECURSE ${work})

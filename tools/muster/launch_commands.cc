@@ -169,10 +169,10 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context) {
   MUSTER_TRY(auto run, find_run(arguments.run, context.files));
   MUSTER_TRY(auto job,
-             load_run_job(
-                 run, arguments.set,
-                 {"threads", "workers", "audit", "passes", "steps", "time", "numerics"},
-                 "other options would change the bits of what is trained already", context.files));
+             load_run_job(run, arguments.set,
+                          {"threads", "workers", "audit", "passes", "steps", "time", "numerics"},
+                          "other options would change the bits of what is trained already",
+                          context.files));
   const auto state = run.read_status().state;
   if (state == track::RunState::kFinished && arguments.set.empty()) {
     tell_finished(run, arguments.json, context);
