@@ -103,9 +103,13 @@ TEST_F(FileErrors, AtomicWriteReplacesOrLeavesAlone) {
   ASSERT_TRUE(write_file_atomically(*fs_, path("f"), "new").ok());
   EXPECT_EQ(*fs_->read(path("f")), "new");
   EXPECT_THAT(*fs_->list(dir_), ElementsAre("f"));
-  std::filesystem::create_directory(path("f.tmp"));  // nothing can be written aside
-  EXPECT_FALSE(write_file_atomically(*fs_, path("f"), "newer").ok());
+  const auto fails = [&](const std::string& aside) -> Status {
+    EXPECT_TRUE(write_file_atomically(*fs_, aside, "half of").ok());
+    return Error(ErrorKind::kIo, "the disk is full");
+  };
+  EXPECT_FALSE(replace_file(*fs_, path("f"), fails).ok());
   EXPECT_EQ(*fs_->read(path("f")), "new");
+  EXPECT_THAT(*fs_->list(dir_), ElementsAre("f"));
 }
 
 TEST_F(FileErrors, FilesOfEveryKindOfContentReadBack) {

@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <limits>
+#include <random>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "muster/base/fault_point.h"
 
@@ -200,13 +203,10 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
-Status write_and_rename(FileSystem& fs, const std::string& aside, const std::string& path,
-                        std::string_view contents) {
-  MUSTER_TRY(auto file, fs.create(aside));
-  MUSTER_RETURN_IF_ERROR(file->append(contents));
-  MUSTER_RETURN_IF_ERROR(file->sync());
-  MUSTER_RETURN_IF_ERROR(file->close());
-  return fs.rename(aside, path);
+// Drawn once, so that a process that is killed again and again while it writes leaves few files.
+uint32_t process_tag() {
+  static const uint32_t tag = std::random_device{}();
+  return tag;
 }
 
 }  // namespace
@@ -226,14 +226,26 @@ Result<std::string> FileSystem::read_end(const std::string& path, size_t most) {
 
 std::unique_ptr<FileSystem> posix_file_system() { return std::make_unique<PosixFileSystem>(); }
 
-Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents) {
-  const std::string aside = path + ".tmp";
-  if (Status written = write_and_rename(fs, aside, path, contents); !written.ok()) {
+Status replace_file(FileSystem& fs, const std::string& path,
+                    const std::function<Status(const std::string& aside)>& write) {
+  const std::string aside = fmt::format("{}.{:08x}.tmp", path, process_tag());
+  Status status = write(aside);
+  if (status.ok()) status = fs.rename(aside, path);
+  if (!status.ok()) {
     (void)fs.remove_all(aside);  // the first error is the one to tell
-    return written;
+    return status;
   }
   const auto parent = stdfs::path(path).parent_path().string();
   return fs.sync_directory(parent.empty() ? "." : parent);
+}
+
+Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents) {
+  return replace_file(fs, path, [&](const std::string& aside) -> Status {
+    MUSTER_TRY(auto file, fs.create(aside));
+    MUSTER_RETURN_IF_ERROR(file->append(contents));
+    MUSTER_RETURN_IF_ERROR(file->sync());
+    return file->close();
+  });
 }
 
 }  // namespace muster

@@ -68,8 +68,11 @@ class FileSystem {
 // The real one. Its errors name the path and, for a full disk or missing rights, what to do.
 std::unique_ptr<FileSystem> posix_file_system();
 
-// Writes `contents` so that a reader, or a crash, sees either the old file or the whole new one.
-// It is written aside as `path`.tmp, which an error takes away again and a crash may leave behind.
+// Replaces `path` so that a reader, or a crash, sees either the old file or the whole new one.
+// `write` writes and syncs a file beside it, whose name no other process uses: an error takes it
+// away again, a crash may leave it behind.
+Status replace_file(FileSystem& fs, const std::string& path,
+                    const std::function<Status(const std::string& aside)>& write);
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view contents);
 
 }  // namespace muster

@@ -104,4 +104,41 @@ std::string human_seconds(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
+uint32_t next_code_point(std::string_view text, size_t& at) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(at);
+  if (lead < 0x80) return ++at, lead;
+  const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() - at <= static_cast<size_t>(more)) {
+    return kNoCodePoint;
+  }
+  uint32_t code = lead & (0x3f >> more);
+  for (int i = 1; i <= more; ++i) {
+    const uint8_t next = byte(at + static_cast<size_t>(i));
+    if ((next & 0xc0) != 0x80) return kNoCodePoint;
+    code = code << 6 | (next & 0x3f);
+  }
+  constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
+  if (code < kSmallest[more] || code >= kNoCodePoint || (code >= 0xd800 && code < 0xe000)) {
+    return kNoCodePoint;
+  }
+  at += static_cast<size_t>(more) + 1;
+  return code;
+}
+
+size_t utf8_length(std::string_view text) {
+  size_t at = 0;
+  (void)next_code_point(text, at);
+  return at;
+}
+
+std::string to_utf8(uint32_t code_point) {
+  const auto byte = [](uint32_t bits) { return static_cast<char>(bits); };
+  const auto tail = [&](int shift) { return byte(0x80 | (code_point >> shift & 0x3f)); };
+  if (code_point < 0x80) return {byte(code_point)};
+  if (code_point < 0x800) return {byte(0xc0 | code_point >> 6), tail(0)};
+  if (code_point < 0x10000) return {byte(0xe0 | code_point >> 12), tail(6), tail(0)};
+  return {byte(0xf0 | code_point >> 18), tail(12), tail(6), tail(0)};
+}
+
 }  // namespace muster

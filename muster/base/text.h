@@ -28,4 +28,12 @@ std::string counted(uint64_t number, std::string_view what);
 std::string human_bytes(double bytes);
 std::string human_seconds(double seconds);
 
+// The code point at `at`, which is moved behind it; kNoCodePoint, and `at` stays, for what is not
+// UTF-8: cut short, longer than needed, a surrogate, or beyond the last code point.
+inline constexpr uint32_t kNoCodePoint = 0x110000;
+uint32_t next_code_point(std::string_view text, size_t& at);
+// Bytes of the UTF-8 character that `text`, which is not empty, starts with; 0: it is none.
+size_t utf8_length(std::string_view text);
+std::string to_utf8(uint32_t code_point);
+
 }  // namespace muster

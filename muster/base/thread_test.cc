@@ -4,15 +4,9 @@
 #include <sched.h>
 
 #include <atomic>
-#include <latch>
-#include <memory>
-#include <numeric>
-#include <set>
-#include <vector>
+#include <string>
 
 #include <gtest/gtest.h>
-
-#include "muster/base/queue.h"
 
 namespace muster {
 namespace {
@@ -68,90 +62,6 @@ TEST(Thread, UsableCoresFollowTheAffinity) {
          })
       .join();
   EXPECT_EQ(cores, 1);
-}
-
-TEST(Queue, KeepsTheOrder) {
-  Queue<int> queue(3);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.push(i));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(queue.pop(), i);
-}
-
-TEST(Queue, WhatIsInAClosedQueueCanStillBeTaken) {
-  Queue<std::unique_ptr<int>> queue(2);
-  EXPECT_TRUE(queue.push(std::make_unique<int>(1)));
-  queue.close();
-  EXPECT_FALSE(queue.push(std::make_unique<int>(2)));
-  EXPECT_EQ(**queue.pop(), 1);
-  EXPECT_EQ(queue.pop(), std::nullopt);
-}
-
-TEST(Queue, ClosingWakesEverybody) {
-  Queue<int> empty(1), full(1);
-  ASSERT_TRUE(full.push(0));
-  std::latch started(4);
-  std::atomic<int> gave_up = 0;
-  std::vector<Thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    threads.emplace_back("pop", [&] {
-      started.count_down();
-      if (!empty.pop()) ++gave_up;
-    });
-    threads.emplace_back("push", [&] {
-      started.count_down();
-      if (!full.push(1)) ++gave_up;
-    });
-  }
-  started.wait();
-  // Whether they already wait or come later: each must end.
-  empty.close();
-  full.close();
-  threads.clear();
-  EXPECT_EQ(gave_up, 4);
-}
-
-TEST(Queue, IsBounded) {
-  Queue<int> queue(2);
-  std::atomic<int> pushed = 0;
-  Thread producer("producer", [&] {
-    for (int i = 0; i < 100; ++i) {
-      queue.push(i);
-      ++pushed;
-    }
-  });
-  for (int taken = 0; taken < 100; ++taken) {
-    EXPECT_EQ(queue.pop(), taken);
-    // All taken, two inside, and one that waits for its counter.
-    EXPECT_LE(pushed, taken + 1 + 2 + 1);
-  }
-}
-
-TEST(Queue, NothingIsLostBetweenManyThreads) {
-  Queue<int> queue(4);
-  std::mutex mutex;
-  std::multiset<int> received;
-  {
-    std::vector<Thread> consumers;
-    for (int c = 0; c < 3; ++c) {
-      consumers.emplace_back("consumer", [&] {
-        while (const auto item = queue.pop()) {
-          const std::lock_guard lock(mutex);
-          received.insert(*item);
-        }
-      });
-    }
-    {
-      std::vector<Thread> producers;
-      for (int p = 0; p < 3; ++p) {
-        producers.emplace_back("producer", [&, p] {
-          for (int i = 0; i < 1000; ++i) EXPECT_TRUE(queue.push(p * 1000 + i));
-        });
-      }
-    }
-    queue.close();
-  }
-  std::vector<int> wanted(3000);
-  std::iota(wanted.begin(), wanted.end(), 0);
-  EXPECT_EQ(std::vector<int>(received.begin(), received.end()), wanted);
 }
 
 }  // namespace

@@ -300,6 +300,8 @@ Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
   for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
     const auto manifest = read_manifest(it->name);
     if (manifest.ok() && manifest->roster > roster) continue;
+    // Of another version, or not readable at present: not ours to remove.
+    if (!manifest.ok() && manifest.error().kind() != ErrorKind::kCheckpoint) continue;
     MUSTER_RETURN_IF_ERROR(fs_.remove_all(path(it->name)));
   }
   return fs_.exists(directory_) ? fs_.sync_directory(directory_) : Status();
@@ -469,7 +471,11 @@ Result<std::vector<SnapshotInfo>> SnapshotStore::list() {
   MUSTER_TRY(const auto all, candidates());
   std::vector<SnapshotInfo> infos;
   for (const auto& candidate : all) {
-    const auto manifest = read_manifest(candidate.name);
+    auto manifest = read_manifest(candidate.name);
+    // Who would go on from an older one must know that there is one of another version.
+    if (!manifest.ok() && manifest.error().kind() != ErrorKind::kCheckpoint) {
+      return std::move(manifest).error();
+    }
     if (!manifest.ok() || manifest->step != candidate.step) continue;
     uint64_t bytes = 0;
     for (const auto& [name, file] : manifest->files) bytes += file.first;

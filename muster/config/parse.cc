@@ -9,6 +9,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include "muster/base/text.h"
 #include "muster/config/node.h"
 
 namespace muster::config {
@@ -148,26 +149,6 @@ class TreeBuilder final : public YAML::EventHandler {
 };
 
 namespace {
-
-// Length of the UTF-8 character that `text` starts with; 0 if it is not one.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const size_t length = byte(0) < 0x80             ? 1
-                        : (byte(0) & 0xE0) == 0xC0 ? 2
-                        : (byte(0) & 0xF0) == 0xE0 ? 3
-                        : (byte(0) & 0xF8) == 0xF0 ? 4
-                                                   : 0;
-  if (length == 0 || length > text.size()) return 0;
-  if (length == 1) return 1;
-  uint32_t code = byte(0) & (0x7FU >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3FU);
-  }
-  constexpr uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < least[length] || code > 0x10FFFF || surrogate ? 0 : length;
-}
 
 // What the library would misread in silence (a stray byte becomes U+FFFD, 0x04 ends the file, a
 // zero byte makes it guess UTF-16) or explain badly (tabs).

@@ -14,40 +14,6 @@
 namespace muster::data {
 namespace {
 
-constexpr uint32_t kCodePoints = 0x110000;
-constexpr uint32_t kInvalid = kCodePoints;
-
-// The code point at `at`, which is moved behind it; kInvalid for what is not UTF-8: cut short,
-// longer than needed, a surrogate, or beyond the last code point.
-uint32_t next_code_point(std::string_view text, size_t& at) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(at);
-  if (lead < 0x80) return ++at, lead;
-  const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() - at <= static_cast<size_t>(more)) return kInvalid;
-  uint32_t code = lead & (0x3f >> more);
-  for (int i = 1; i <= more; ++i) {
-    const uint8_t next = byte(at + static_cast<size_t>(i));
-    if ((next & 0xc0) != 0x80) return kInvalid;
-    code = code << 6 | (next & 0x3f);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[more] || code >= kCodePoints || (code >= 0xd800 && code < 0xe000)) {
-    return kInvalid;
-  }
-  at += static_cast<size_t>(more) + 1;
-  return code;
-}
-
-std::string to_utf8(uint32_t code) {
-  const auto byte = [](uint32_t bits) { return static_cast<char>(bits); };
-  const auto tail = [&](int shift) { return byte(0x80 | (code >> shift & 0x3f)); };
-  if (code < 0x80) return {byte(code)};
-  if (code < 0x800) return {byte(0xc0 | code >> 6), tail(0)};
-  if (code < 0x10000) return {byte(0xe0 | code >> 12), tail(6), tail(0)};
-  return {byte(0xf0 | code >> 18), tail(12), tail(6), tail(0)};
-}
-
 // The characters of a text in order, and the token of each.
 struct Vocabulary {
   std::vector<std::string> characters;
@@ -57,11 +23,11 @@ struct Vocabulary {
 
 Result<Vocabulary> collect(std::string_view text, const std::string& name) {
   Vocabulary result;
-  std::vector<bool> found(kCodePoints);
+  std::vector<bool> found(kNoCodePoint);
   uint32_t largest = 0;
   for (size_t at = 0; at < text.size(); ++result.length) {
     const uint32_t code = next_code_point(text, at);
-    if (code == kInvalid) {
+    if (code == kNoCodePoint) {
       const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n');
       return Error(ErrorKind::kData,
                    "'{}' line {} (byte {}) is not UTF-8; convert the file, or set `unit: bytes`",

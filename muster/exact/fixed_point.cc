@@ -97,13 +97,12 @@ void check_scale(int s) {
 }
 
 template <bool kAdd, typename Round>
-Added accumulate(std::span<const float> g, int s, int lanes, Round round, int32_t* sum, Isa isa) {
+uint8_t accumulate(std::span<const float> g, int s, int lanes, Round round, int32_t* sum, Isa isa) {
   check_scale(s);
   const float bound = power_of_two(lane_bits(lanes));
   const int32_t largest = run_for(isa, Accumulate<kAdd, Round>{}, g.data(), g.size(),
                                   power_of_two(s), bound, round, sum);
-  const uint8_t exponent = exponent_byte(largest);
-  return {exponent, exponent > largest_exponent(s, lanes)};
+  return exponent_byte(largest);
 }
 
 AtRandom at_random(const Stochastic& rounding) {
@@ -151,21 +150,21 @@ Stochastic::Stochastic(uint64_t seed, int64_t step, int lane)
                        static_cast<uint64_t>(lane))
               .key()) {}
 
-Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+uint8_t store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
   return accumulate<false>(g, s, lanes, ToNearest{}, sum, isa);
 }
 
-Added store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                  int32_t* sum, Isa isa) {
+uint8_t store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                    int32_t* sum, Isa isa) {
   return accumulate<false>(g, s, lanes, at_random(rounding), sum, isa);
 }
 
-Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
+uint8_t add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
   return accumulate<true>(g, s, lanes, ToNearest{}, sum, isa);
 }
 
-Added add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                int32_t* sum, Isa isa) {
+uint8_t add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                  int32_t* sum, Isa isa) {
   return accumulate<true>(g, s, lanes, at_random(rounding), sum, isa);
 }
 

@@ -87,10 +87,6 @@ inline bool fits(uint8_t used, uint8_t seen, int lanes) {
 // The exponent byte of a block: for the dry pass before the first step.
 uint8_t exponent_of(std::span<const float> g, Isa isa = best_isa());
 
-struct Added {
-  uint8_t exponent;  // of this lane's g
-  bool overflow;     // exponent > largest_exponent(s, lanes); so also if it is kNotFinite
-};
 // Rounds at random instead of to nearest, with numbers of its own for each (seed, step, lane) and,
 // by `first`, each element. Cheap to make: one hash.
 struct Stochastic {
@@ -98,14 +94,16 @@ struct Stochastic {
   std::array<uint32_t, 2> key;
   uint64_t first = 0;  // the place of g[0] in the buffer of all elements
 };
-// The first lane of a block: sum = q(g). `sum` has g.size() elements, and may not overlap g.
-Added store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
-Added store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                  int32_t* sum, Isa isa = best_isa());
+// Both return the exponent byte of this lane's g; above largest_exponent(s, lanes), which
+// kNotFinite is, the sum must not be used. The first lane of a block: sum = q(g). `sum` has
+// g.size() elements, and may not overlap g.
+uint8_t store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+uint8_t store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                    int32_t* sum, Isa isa = best_isa());
 // Each further lane: sum += q(g).
-Added add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
-Added add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                int32_t* sum, Isa isa = best_isa());
+uint8_t add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
+uint8_t add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
+                  int32_t* sum, Isa isa = best_isa());
 // out = sum * 2^-s, correctly rounded. Infinite only where the sum is beyond the largest float.
 void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_isa());
 

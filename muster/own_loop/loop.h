@@ -1,9 +1,9 @@
 // A libtorch training loop of your own that Muster makes elastic and exact: workers may crash,
 // hang, join and leave, and the weights have the same bits as in an undisturbed run on one worker.
 //
-//   muster::Loop loop(argc, argv);            // the job that `muster train` started this process
-//   for Net net;                                  // any torch::nn::Module, here with
-//   forward(images) loop.adopt(*net, {images, labels});       // its weights are now the job's
+//   muster::Loop loop(argc, argv);       // joins the job that this process was started for
+//   Net net;                             // any torch::nn::Module
+//   loop.adopt(*net, {images, labels});  // its weights are now the job's
 //   while (loop.step()) {
 //     for (muster::Lane& lane : loop.lanes()) {
 //       const auto output = net->forward(lane.take(images));
@@ -24,7 +24,8 @@
 // worker was lost); only what commit() applied counts.
 //
 // A worker computes one lane at a time; start a worker for each core. All calls are made by one
-// thread. Mistakes in the program are thrown as std::logic_error.
+// thread. Mistakes in the program are thrown as std::logic_error; an exception that nobody catches
+// ends the job, with its text.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@ class Lane {
   const torch::Tensor& samples() const { return samples_; }
   // These rows of a tensor that has one for each sample.
   torch::Tensor take(const torch::Tensor& all) const { return all.index_select(0, samples_); }
-  // Backward of the mean loss of these samples. Once for each lane.
+  // Backward of the mean loss of these samples. Once for each lane: gradients are taken here, and
+  // nowhere else.
   void backward(const torch::Tensor& loss);
 
  private:
@@ -55,8 +57,10 @@ class Lane {
   int number_ = 0;
   torch::Tensor samples_;
   float weight_ = 0;
+  bool begun_ = false;
   bool done_ = false;
   double loss_ = 0;
+  bool* takes_gradients_ = nullptr;  // true while backward() runs
 };
 
 class Loop {
@@ -72,23 +76,35 @@ class Loop {
   // As the job file has it; model.args is for the program's own options.
   const config::Job& job() const;
 
-  // Trains the parameters of `module`, which must outlive the loop. `data`: tensors with one row
-  // for each sample. They are hashed, so that a worker with other data is refused.
+  // Trains the parameters of `module`, from their present values. (Layers of muster::model get
+  // their initial values here.) `data`: tensors with one row for each sample. They are hashed, so
+  // that a worker with other data is refused. Returns when there is a step to compute, or nothing
+  // to do any more. If this process was started for something other than training (`muster config
+  // check`), it does that and ends.
   void adopt(torch::nn::Module& module, const std::vector<torch::Tensor>& data);
   // For data that are not tensors. `identity` is equal if and only if the data are.
   void adopt(torch::nn::Module& module, uint64_t samples, const std::string& identity);
 
-  // Waits until there is a step to compute. False: training is over; the module has the final
-  // weights.
+  // Whether there is a step to compute. False: training is finished, or this worker was told to
+  // leave or failed; see finished().
   bool step();
   // The lanes of the step that this worker has, computed one by one as they are iterated over.
-  // Fewer if another worker is lost meanwhile; the step then comes again.
+  // None, or fewer, are no mistake: others may have them, or another worker was lost meanwhile.
   class Lanes;
   Lanes lanes();
-  // Sums the gradients over all workers and updates the weights. Returns when the next step is
-  // ready to be computed: until step() is called the program may use the module as it likes, for
-  // example to evaluate it, but the other workers wait.
-  void commit();
+  // Sums the gradients over all workers and updates the weights. False: the step was not committed
+  // and will be computed again. Returns when the next step is ready to be computed: until step() is
+  // called the program may read the module, for example to evaluate it. It must not change it. The
+  // other workers wait meanwhile, so all should do the same: steps() is the same on all of them.
+  bool commit();
+
+  // Steps committed so far.
+  int64_t steps() const;
+  // To be called now and then in work between commit() and step() that may take longer than
+  // workers.hang_timeout.
+  void progress();
+  // Training has come to its end, and the module has the final weights.
+  bool finished() const;
 
   // After the loop: waits until everything is saved, and returns the exit code for main().
   int finish();

@@ -1,5 +1,6 @@
 #include "muster/own_loop/loop.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -11,6 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "muster/base/file_system.h"
+#include "muster/ckpt/safetensors.h"
+#include "muster/model/batch_norm.h"
 #include "muster/track/temp_directory_testing.h"
 
 namespace muster {
@@ -66,9 +70,13 @@ class LoopTest : public testing::Test {
       for (Lane& lane : loop->lanes()) {
         lane.backward(torch::mse_loss(net->forward(lane.take(x)), lane.take(y)));
       }
-      loop->commit();
+      const int64_t before = loop->steps();
+      const bool committed = loop->commit();
+      EXPECT_EQ(committed, loop->steps() > before);
       if (between) between(net);
     }
+    EXPECT_TRUE(loop->finished());
+    EXPECT_EQ(loop->steps(), 30);
     const int code = loop->finish();
     weights_ = torch::nn::utils::parameters_to_vector(net->parameters()).detach();
     return code;
@@ -97,7 +105,46 @@ TEST_F(LoopTest, TrainsAndLeavesTheWeightsInTheModule) {
             0);
   EXPECT_EQ(result("steps"), "30");
   EXPECT_LT(last, first / 2);
-  EXPECT_EQ(weights_.numel(), 3 * 16 + 16 + 16 + 1);  // of its own: the worker's are gone
+  // They are its own: the worker's are gone.
+  const auto files = posix_file_system();
+  const auto saved =
+      ckpt::SafetensorsFile::open(*files, run_ + "/checkpoints/step-000000030/model.safetensors");
+  ASSERT_TRUE(saved.ok()) << saved.error().message();
+  const auto* out = saved->find("out.bias");
+  ASSERT_NE(out, nullptr);
+  float bias = 0;
+  std::memcpy(&bias, out->data.data(), sizeof(bias));
+  EXPECT_EQ(weights_[-1].item<float>(), bias);
+}
+
+TEST_F(LoopTest, BatchNormKeepsItsStatisticsInTheJob) {
+  const auto loop = open();
+  const auto norm = std::make_shared<model::BatchNorm>(model::BatchNormOptions{.channels = 4});
+  torch::nn::Module net;
+  const auto in = net.register_module("in", torch::nn::Linear(3, 4));
+  net.register_module("norm", norm);
+  const auto x = inputs();
+  loop->adopt(net, {x});
+  while (loop->step()) {
+    for (Lane& lane : loop->lanes()) {
+      lane.backward(norm->forward(in->forward(lane.take(x))).square().mean());
+    }
+    loop->commit();
+  }
+  EXPECT_EQ(loop->finish(), 0);
+  EXPECT_GT(norm->statistics()[0].running.abs().sum().template item<float>(), 0);
+}
+
+TEST_F(LoopTest, AJobForAnotherModelIsRefused) {
+  write_job("muster: 1\nmodel: { zoo: lenet }\ndata: { train: { format: own-loop } }\nsteps: 3\n");
+  const auto loop = open();
+  Net net;
+  testing::internal::CaptureStderr();
+  loop->adopt(*net, {inputs()});
+  EXPECT_FALSE(loop->step());
+  EXPECT_FALSE(loop->finished());
+  EXPECT_EQ(loop->finish(), 3);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("model: { use: own-loop }"));
 }
 
 TEST_F(LoopTest, DropoutIsTheSameInEachRunWhateverWasDrawnMeanwhile) {
@@ -124,9 +171,11 @@ TEST_F(LoopTest, ResumesFromItsCheckpoint) {
 TEST_F(LoopTest, AModuleThatChangesItselfIsRefused) {
   const auto loop = open();
   torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+  testing::internal::CaptureStderr();
   loop->adopt(*net, {inputs()});
   EXPECT_FALSE(loop->step());
   EXPECT_EQ(loop->finish(), 3);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("updates its running statistics"));
 }
 
 TEST_F(LoopTest, ALaneWithoutBackwardIsAnError) {
@@ -150,10 +199,13 @@ TEST_F(LoopTest, LeavingEarlyIsAnError) {
     ASSERT_TRUE(loop->step());
     EXPECT_EQ(loop->finish(), 3);
   }
-  const auto loop = open();  // its destructor ends it
-  Net net;
-  loop->adopt(*net, {inputs()});
-  ASSERT_TRUE(loop->step());
+  {
+    const auto loop = open();  // its destructor ends it
+    Net net;
+    loop->adopt(*net, {inputs()});
+    ASSERT_TRUE(loop->step());
+  }
+  EXPECT_EQ(result("weights_hash"), "");
 }
 
 TEST_F(LoopTest, MistakesAreThrown) {
@@ -170,10 +222,17 @@ TEST_F(LoopTest, MistakesAreThrown) {
   for (Lane& lane : loop->lanes()) {
     const auto output = net->forward(lane.take(x));
     EXPECT_THROW(lane.backward(output), std::logic_error);
+    EXPECT_THROW(net->forward(x).mean().backward(), std::logic_error);
     lane.backward(output.mean());
     EXPECT_THROW(lane.backward(output.mean()), std::logic_error);
   }
   EXPECT_THROW(loop->lanes().begin(), std::logic_error);
+  loop->commit();
+  {
+    const torch::NoGradGuard no_grad;
+    net->out->bias.add_(1);
+  }
+  EXPECT_THROW(loop->step(), std::logic_error);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace muster::roster {
 
 using namespace std::chrono_literals;
 
-class Coordinator::Server final : public wire::Desk {
+class Coordinator::Server final : public wire::CallHandler {
  public:
   Server(CoordinatorOptions options, const Clock& clock)
       : clock_(clock),
@@ -111,12 +111,13 @@ class Coordinator::Server final : public wire::Desk {
     using Exited = wire::QuickCall<v1::ExitedRequest, v1::ExitedReply>;
     using Asked = wire::QuickCall<v1::StatusRequest, v1::StatusReply>;
     Exited::expect(*this, &wire::Service::RequestExited,
-                   [](Desk& desk, const v1::ExitedRequest& request, v1::ExitedReply&) {
-                     desk.exited(request);
+                   [](CallHandler& handler, const v1::ExitedRequest& request, v1::ExitedReply&) {
+                     handler.exited(request);
                    });
-    Asked::expect(
-        *this, &wire::Service::RequestStatus,
-        [](Desk& desk, const v1::StatusRequest&, v1::StatusReply& reply) { desk.status(reply); });
+    Asked::expect(*this, &wire::Service::RequestStatus,
+                  [](CallHandler& handler, const v1::StatusRequest&, v1::StatusReply& reply) {
+                    handler.status(reply);
+                  });
   }
 
   // ---- The server's thread.

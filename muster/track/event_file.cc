@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "muster/base/text.h"
+
 namespace muster::track {
 namespace {
 
@@ -66,25 +68,6 @@ std::string event_head(double wall) {
 void put_step(std::string& event, int64_t step) {
   put_key(event, kStep, kVarint);
   put_varint(event, static_cast<uint64_t>(step));
-}
-
-// Bytes of the valid UTF-8 character at the start of `text`, 0 if there is none. Overlong forms,
-// surrogates and what lies beyond U+10FFFF are not valid.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned second = byte(1);
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
-      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
-    return 0;
-  }
-  return length;
 }
 
 }  // namespace

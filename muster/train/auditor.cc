@@ -14,11 +14,11 @@ bool is_faulty(const std::vector<int>& faulty, size_t rank) {
 }  // namespace
 
 Auditor::Auditor(const config::Job& job, const Arena& arena)
-    // Workers that round differently have other gradients and, by their updates, other states.
-    : same_numerics_(job.numerics == "exact"),
-      // With float sums the same job may have other bits, and there is nothing to compare with.
-      every_(same_numerics_ && job.sync.reduction == "exact" ? job.audit.every : 0),
-      one_in_(same_numerics_ && job.sync.reduction == "exact" ? job.audit.lanes : 0),
+    // With float sums the same job may have other bits, and there is nothing to compare with.
+    : every_(job.sync.reduction == "exact" ? job.audit.every : 0),
+      // Workers that round differently compute other gradients. But they get the same sums, and
+      // updates are the same on all machines, so that their states are equal all the same.
+      one_in_(job.sync.reduction == "exact" && job.numerics == "exact" ? job.audit.lanes : 0),
       arena_(arena),
       vitals_(&kNoVitals) {}
 
@@ -100,10 +100,10 @@ void Auditor::look_at_counters() {
 
 Status Auditor::check_not_finite() {
   if (every_ == 0 || group_ == nullptr || group_->size() < 2) return {};
-  MUSTER_TRY(auto compared, compare_states(*group_, options_));
-  if (compared.verdict) {
+  MUSTER_TRY(auto verdict, compare_states(*group_, options_));
+  if (verdict) {
     finding_.emplace();
-    finding_->verdict = std::move(compared.verdict);
+    finding_->verdict = std::move(verdict);
   }
   return {};
 }
@@ -179,27 +179,27 @@ void Auditor::took_over() {
   trusted_.lanes = std::min(trusted_.lanes, arena_.counters().step);
 }
 
-Result<Auditor::Comparison> Auditor::compare_states(comm::Group& group,
-                                                    const comm::OpOptions& options,
-                                                    const std::vector<bool>& voters) {
-  Comparison result;
-  if (group.size() < 2 || !same_numerics_) return result;
+Result<std::optional<Verdict>> Auditor::compare_states(comm::Group& group,
+                                                       const comm::OpOptions& options,
+                                                       const std::vector<bool>& voters) {
+  if (group.size() < 2) return std::optional<Verdict>();
   vitals_->note_progress();
   const Hash128 hash = hash128(arena_.bytes());
   vitals_->note_progress();
   MUSTER_TRY(const auto told, gather(group, options, tell(hash.low ^ hash.high)));
+  bool equal = true;
   std::vector<uint64_t> votes;
   std::vector<int> ranks;
   for (size_t rank = 0; rank < told.size(); ++rank) {
-    result.equal &= told[rank].hash == told[0].hash;
+    equal &= told[rank].hash == told[0].hash;
     if (!voters.empty() && !voters[rank]) continue;
     votes.push_back(told[rank].hash);
     ranks.push_back(static_cast<int>(rank));
   }
   if (std::ranges::adjacent_find(votes, std::not_equal_to<>()) == votes.end()) {
     if (votes.size() > 1) trusted_.state = std::max(trusted_.state, arena_.counters().step);
-    if (!result.equal) result.verdict = judge_receivers(told, votes.front());
-    return result;
+    if (equal) return std::optional<Verdict>();
+    return std::optional(judge_receivers(told, votes.front()));
   }
   Verdict verdict;
   for (const int vote : minority(votes).value_or(std::vector<int>())) {
@@ -208,8 +208,7 @@ Result<Auditor::Comparison> Auditor::compare_states(comm::Group& group,
   verdict.trusted = newest_trusted(told, verdict.faulty, false);
   verdict.what =
       fmt::format("the states of the workers differ after step {}", arena_.counters().step);
-  result.verdict = std::move(verdict);
-  return result;
+  return std::optional(std::move(verdict));
 }
 
 // The voters agree, but what others received from them is something else.

@@ -69,14 +69,11 @@ class Auditor {
   bool own_damage() const { return finding_ && finding_->own; }
   // Collective: whose fault it is. `recompute`: the hash of a lane of the present step.
   Result<Verdict> judge(const std::function<Result<uint64_t>(int lane)>& recompute);
-  struct Comparison {
-    bool equal = true;               // all members have the same state
-    std::optional<Verdict> verdict;  // if they have not
-  };
   // Collective, at a step boundary, also before assign(): compares all of the state. `voters`:
-  // whose state counts, by rank; empty: everybody's. With `numerics: tolerant` nothing is compared.
-  Result<Comparison> compare_states(comm::Group& group, const comm::OpOptions& options,
-                                    const std::vector<bool>& voters = {});
+  // whose state counts, by rank; empty: everybody's.
+  // Nothing: all members have the same state.
+  Result<std::optional<Verdict>> compare_states(comm::Group& group, const comm::OpOptions& options,
+                                                const std::vector<bool>& voters = {});
 
   // ---- Since when all is known to be right; kept with checkpoints.
 
@@ -107,7 +104,6 @@ class Auditor {
                          bool lanes) const;
   std::string part_text() const;
 
-  const bool same_numerics_;
   const int64_t every_;   // audit.every
   const int64_t one_in_;  // audit.lanes
   const Arena& arena_;

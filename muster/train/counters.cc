@@ -86,7 +86,8 @@ Result<Counters> read_counters(const ckpt::SafetensorsFile& state) {
   Counters counters;
   for (const auto& field : kFields) {
     const auto* stored = state.find("counters/" + std::string(field.name));
-    const bool required = field.name == "step" || field.name == "samples";
+    // What is computed next follows from those before `redone`.
+    const bool required = field.offset < offsetof(Counters, redone);
     if (stored == nullptr && !required) continue;
     if (stored == nullptr || stored->dtype != field.type || stored->data.size() != field.bytes()) {
       return Error(ErrorKind::kCheckpoint,

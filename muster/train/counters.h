@@ -67,8 +67,8 @@ struct CounterField {
 // All of them, in the order of memory.
 std::span<const CounterField> counter_fields();
 
-// From a checkpoint's state. One that it does not have keeps its default; step and samples it must
-// have. Reads format 1 too, in which all counters were one tensor of bytes.
+// From a checkpoint's state. It must have those that decide what is computed next; another one that
+// it does not have keeps its default. Reads format 1 too, in which all were one tensor of bytes.
 Result<Counters> read_counters(const ckpt::SafetensorsFile& state);
 
 }  // namespace muster::train

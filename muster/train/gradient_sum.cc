@@ -79,11 +79,11 @@ uint8_t GradientSum::to_fixed(int lane, size_t block, std::span<const float> val
   const int scale = exact::scale_for(exponents_[block], lanes_);
   uint8_t exponent = 0;
   if (!seed_) {
-    exponent = exact::store_block(values, scale, lanes_, q).exponent;
+    exponent = exact::store_block(values, scale, lanes_, q);
   } else {
     exact::Stochastic rounding(*seed_, step_, lane);
     rounding.first = layout_.blocks()[block].begin;
-    exponent = exact::store_block(values, scale, lanes_, rounding, q).exponent;
+    exponent = exact::store_block(values, scale, lanes_, rounding, q);
   }
   if (lies() && block == 0) q[0] ^= 1;
   return exponent;
@@ -173,10 +173,10 @@ uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> va
     return exponent;
   }
   const int scale = exact::scale_for(exponents_[block], lanes_);
-  if (!seed_) return exact::add_block(values, scale, lanes_, sum).exponent;
+  if (!seed_) return exact::add_block(values, scale, lanes_, sum);
   exact::Stochastic rounding(*seed_, step_, lane);
   rounding.first = layout_.blocks()[block].begin;
-  return exact::add_block(values, scale, lanes_, rounding, sum).exponent;
+  return exact::add_block(values, scale, lanes_, rounding, sum);
 }
 
 void GradientSum::settle(Bucket& bucket, State state) {

@@ -18,7 +18,7 @@ Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
   // As floats: fixed-point sums would need scales, which only training finds.
   sum.begin(GradientSum::Mode::kNative, arena.exponents(), /*own_lanes=*/1);
   const auto trained = net.train(/*step=*/0, /*lane=*/0, batch, /*weight=*/1);
-  net.lanes_over();
+  MUSTER_RETURN_IF_ERROR(net.lanes_over(0));
   MUSTER_TRY(const double loss, trained);
   sum.flush();
   Hasher hasher;

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -145,6 +146,7 @@ class LaneNet::TensorSink final : public model::GradientSink {
   TensorSink(LaneNet& owner, size_t tensor, torch::Tensor weight)
       : owner_(owner), tensor_(tensor), weight_(std::move(weight)) {}
   void add(size_t first, std::span<const float> piece) override {
+    owner_.check_gradient_is_wanted();
     owner_.sum_->add_part(static_cast<int>(owner_.context_->lane), tensor_, first, piece);
   }
   bool only_use() const override { return uses_ == 1; }
@@ -228,6 +230,10 @@ void LaneNet::detach() {
     item.value().set_data(item.value().clone());
     torch::autograd::impl::set_post_acc_grad_hooks(item.value(), nullptr);
   }
+  for (const auto& module : net_->modules()) {
+    if (auto* layer = dynamic_cast<model::StreamsGradient*>(module.get()))
+      layer->stream_to(nullptr);
+  }
   for (const auto& statistic : model::collect_statistics(*net_)) {
     statistic.running.set_data(statistic.running.clone());
   }
@@ -240,8 +246,16 @@ torch::Tensor LaneNet::forward(const data::Batch& batch, const data::Schema& sch
   return net_->forward(input);
 }
 
+void LaneNet::check_gradient_is_wanted() const {
+  if (plan_.own == nullptr || plan_.own->takes_gradients) return;
+  throw std::logic_error(
+      "a backward pass reached the adopted module outside of Lane::backward; add the losses, or "
+      "detach what is not to be trained");
+}
+
 void LaneNet::take_gradient(size_t tensor, const torch::Tensor& parameter) {
   if (!parameter.grad().defined()) return;  // it was streamed
+  check_gradient_is_wanted();
   const auto gradient = parameter.grad().contiguous();
   sum_->add(static_cast<int>(context_->lane), tensor, gradient.const_data_ptr<float>());
   parameter.mutable_grad().reset();
@@ -307,8 +321,8 @@ void LaneNet::add_statistics(int lane, float weight) {
   }
 }
 
-void LaneNet::lanes_over() {
-  if (plan_.own != nullptr) plan_.own->over();
+Status LaneNet::lanes_over(int64_t step) {
+  return plan_.own != nullptr ? plan_.own->over(step) : Status();
 }
 
 Status LaneNet::try_training(uint64_t samples) {

@@ -31,7 +31,7 @@ struct NetPlan {
   model::Loss loss;
   uint64_t seed = 0;
   bool bf16 = false;
-  const OwnLanes* own = nullptr;  // the program's own forward and backward, if it has one
+  OwnLanes* own = nullptr;  // the program's own forward and backward, if it has one
 };
 
 // The arena's description of the model: its parameters in the model's order, then its statistics.
@@ -61,7 +61,7 @@ class LaneNet {
   // lane's statistics times weight, go to the GradientSum. Returns the mean loss.
   Result<double> train(int64_t step, int lane, const data::Batch& batch, float weight);
   // There are no more lanes to train until the step is committed.
-  void lanes_over();
+  Status lanes_over(int64_t step);
 
   // Sums over the batch's samples, without gradients, with running statistics.
   struct Evaluation {
@@ -86,6 +86,7 @@ class LaneNet {
   torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
   double forward_backward(const data::Batch& batch, float weight);
   void add_statistics(int lane, float weight);
+  void check_gradient_is_wanted() const;
   void take_gradient(size_t tensor, const torch::Tensor& parameter);
   // Finds out, from the graph of a loss, which streamed weights are used in one place only.
   void count_uses(const torch::Tensor& loss);

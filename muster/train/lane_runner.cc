@@ -67,10 +67,10 @@ Status LaneRunner::run(int64_t step, std::span<const int> lanes,
     const std::lock_guard lock(mutex);
     spent += muster::seconds(std::chrono::steady_clock::now() - begin);
   });
-  nets_[0]->lanes_over();
+  auto over = nets_[0]->lanes_over(step);
   seconds_ = spent;
   if (error) return *std::move(error);
-  return {};
+  return over;
 }
 
 Status LaneRunner::run_lane(int member, int64_t step, int lane) {

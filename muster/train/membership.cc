@@ -256,9 +256,7 @@ bool Membership::committed(uint8_t agreed) {
 }
 
 Result<std::optional<Verdict>> Membership::compare_states() {
-  MUSTER_TRY(auto compared,
-             session_.auditor().compare_states(*group_, {.timeout = options_.timeout}));
-  return std::move(compared.verdict);
+  return session_.auditor().compare_states(*group_, {.timeout = options_.timeout});
 }
 
 Result<Verdict> Membership::judge() {

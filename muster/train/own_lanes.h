@@ -17,13 +17,23 @@ struct OwnLane {
   float weight = 0;                   // the gradient wanted is that of weight * mean loss
 };
 
-// Both are called by the thread that runs the steps.
+// The functions that the program has are called by the thread that runs the steps.
 struct OwnLanes {
   // Forward and backward of one lane by the program; returns the mean loss. The gradients come by
   // the hooks of the module's parameters (lane_net.h).
   std::function<Result<double>(const OwnLane&)> run;
-  // There are no more lanes in this step. Returns when the program agrees to go on.
-  std::function<void()> over;
+  // There are no more lanes before the next commit; `step` steps are committed. Returns when the
+  // program agrees to go on; an error if it has left.
+  std::function<Status(int64_t step)> over;
+  // This worker's training has ended after that many steps: with the job, or because it was told to
+  // leave.
+  std::function<void(int64_t step, bool with_the_job)> trained;
+
+  // Set by the program: a backward pass of the lane is under way. Gradients at other times are a
+  // mistake of the program.
+  bool takes_gradients = false;
+  // Set by the session, for the program to call from any thread while it has long work to do.
+  std::function<void()> progress;
 };
 
 }  // namespace muster::train

@@ -124,8 +124,7 @@ Status Recovery::compare(comm::Group& group, const roster::Agreement& agreement,
   if (agreement.actions[static_cast<size_t>(group.rank())] == Action::kReceive) {
     auditor_.took_over();
   }
-  MUSTER_TRY(auto compared, auditor_.compare_states(group, options, voters));
-  outcome.differs = std::move(compared.verdict);
+  MUSTER_TRY(outcome.differs, auditor_.compare_states(group, options, voters));
   if (outcome.differs) {
     // States that were only just restored nobody has used.
     outcome.differs->contained |= agreement.any(Action::kRestore);

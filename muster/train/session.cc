@@ -48,9 +48,8 @@ Status Session::open_data() {
   plan_.own = registries_.own_lanes;
   if (plan_.own == nullptr) {
     MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
-  } else if (has_test()) {
-    return Error(ErrorKind::kJob,
-                 "data.test: a program with its own loop evaluates the model itself; leave it out");
+  } else {
+    MUSTER_RETURN_IF_ERROR(check_own_loop());
   }
 
   if (plan_.loss.metrics.size() >= kMostMetrics) {
@@ -70,6 +69,19 @@ Status Session::open_data() {
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
   MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
+  return {};
+}
+
+// What the program's loop does itself.
+Status Session::check_own_loop() const {
+  constexpr std::string_view kName = "own-loop";
+  const auto wrong = [](std::string_view key, std::string_view what) {
+    return Error(ErrorKind::kJob, "{}: this worker is a program with its own loop; {}", key, what);
+  };
+  if (job_.model.use != kName) return wrong("model", "write `model: { use: own-loop }`");
+  if (job_.data.train.format != kName) return wrong("data.train.format", "write `own-loop`");
+  if (has_test()) return wrong("data.test", "it evaluates the model itself; leave this out");
+  if (job_.precision != "fp32") return wrong("precision", "it chooses its own; leave this out");
   return {};
 }
 
@@ -131,6 +143,7 @@ void Session::set_vitals(const Vitals* vitals) {
   vitals_ = vitals != nullptr ? vitals : &kNoVitals;
   auditor_->set_vitals(vitals_);
   strategy_->set_vitals(vitals_);
+  if (plan_.own != nullptr) plan_.own->progress = vitals_->progress;
 }
 
 Status Session::reset() {
@@ -289,6 +302,7 @@ Status Session::try_forward() {
 // A lane with a single sample is no batch to normalise. Better to say so now than in the last step,
 // the only one that may be short, after hours of training.
 Status Session::try_smallest_lanes() {
+  if (plan_.own != nullptr) return {};
   if (!nets_[0]->keeps_statistics()) return {};
   const auto batches = this->batches();
   const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);

@@ -32,7 +32,7 @@ namespace muster::train {
 struct Registries {
   model::Registry models = model::Registry::builtin();
   data::Registry data = data::Registry::builtin();
-  const OwnLanes* own_lanes = nullptr;  // if the program has a loop of its own
+  OwnLanes* own_lanes = nullptr;  // if the program has a loop of its own
 };
 
 class Session {
@@ -99,6 +99,7 @@ class Session {
   };
   Session(config::Job job, const Registries& registries);
   Status open_data();
+  Status check_own_loop() const;
   Result<std::unique_ptr<data::Dataset>> open_test() const;
   Result<HashedData> hash_data() const;
   Status finish_hashing();

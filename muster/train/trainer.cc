@@ -45,7 +45,8 @@ Status Trainer::prepare() {
   for (const auto& note : notes) recorder_.warn(note);
   if (!snapshot) return make_initial();
   env_.log->info("resuming after step {}", snapshot->step);
-  return load(*snapshot);
+  MUSTER_RETURN_IF_ERROR(load(*snapshot));
+  return check_weights(*snapshot);
 }
 
 // Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
@@ -82,6 +83,11 @@ Result<bool> Trainer::restore(uint64_t step) {
     return false;
   }
   MUSTER_RETURN_IF_ERROR(load(*snapshot));
+  if (const auto checked = check_weights(*snapshot); !checked.ok()) {
+    recorder_.warn(checked.error().message());
+    unreadable_.insert(static_cast<int64_t>(step));
+    return false;
+  }
   return true;
 }
 
@@ -114,14 +120,6 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
     return Error(ErrorKind::kCheckpoint, "'{}' says step {} but its state is of step {}",
                  snapshot.path, snapshot.step, arena.counters().step);
   }
-  const auto hash = snapshot.meta.value("weights_hash", "");
-  if (!hash.empty() && hash != arena.weights_hash().hex()) {
-    return Error(
-        ErrorKind::kCheckpoint,
-        "the weights in '{}' are not those that were to be saved: the memory of the worker "
-        "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
-        snapshot.path);
-  }
   // Now it is known to be of this model.
   MUSTER_TRY(const auto fingerprint, session_.fingerprint());
   const Accepted accepted{.numerics = session_.job().numerics == "tolerant",
@@ -132,6 +130,17 @@ Status Trainer::load(const ckpt::Snapshot& snapshot) {
   seconds_before_ = snapshot.meta.value("seconds", 0.0);
   session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
   return {};
+}
+
+// Its files are as they were written; but the copy that they were written from may have been
+// damaged.
+Status Trainer::check_weights(const ckpt::Snapshot& snapshot) {
+  const auto hash = snapshot.meta.value("weights_hash", "");
+  if (hash.empty() || hash == session_.arena().weights_hash().hex()) return {};
+  return Error(ErrorKind::kCheckpoint,
+               "the weights in '{}' are not those that were to be saved: the memory of the worker "
+               "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
+               snapshot.path);
 }
 
 double Trainer::elapsed() const { return seconds_before_ + seconds(env_.clock->now() - started_); }

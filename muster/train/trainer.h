@@ -90,6 +90,7 @@ class Trainer {
   Result<Recovery::Restorable> restorable(const roster::Rollback& known, bool repair);
   Result<bool> restore(uint64_t step);
   Status load(const ckpt::Snapshot& snapshot);
+  Status check_weights(const ckpt::Snapshot& snapshot);
   Status make_initial();
 
   Result<Turn> enter();

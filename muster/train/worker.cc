@@ -102,6 +102,10 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
   Trainer trainer(*session, recorder, environment, membership.get());
   if (membership == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
   MUSTER_TRY(const auto summary, trainer.train());
+  if (registries.own_lanes != nullptr) {
+    const bool ended = summary.reason != EndReason::kSignal && summary.reason != EndReason::kLeft;
+    registries.own_lanes->trained(summary.counters.step, ended);
+  }
   return summary.reason == EndReason::kSignal ? 128 + summary.signal : 0;
 }
 

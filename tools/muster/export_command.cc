@@ -56,17 +56,13 @@ Status refuse_to_replace(FileSystem& files, const std::string& path, bool force)
   return {};
 }
 
-// Aside, then renamed: a reader, or a full disk, never meets half a file.
 Status write_model(FileSystem& files, const ckpt::SafetensorsFile& model, const std::string& path) {
-  const std::string aside = path + ".tmp";
-  auto written = ckpt::write_safetensors(files, aside, model.tensors(), model.metadata());
-  Status status = written.ok() ? files.rename(aside, path) : Status(std::move(written).error());
-  if (!status.ok()) {
-    (void)files.remove_all(aside);
-    return status;
-  }
-  const auto parent = std::filesystem::path(path).parent_path().string();
-  return files.sync_directory(parent.empty() ? "." : parent);
+  return replace_file(files, path, [&](const std::string& aside) -> Status {
+    MUSTER_TRY(const auto written,
+               ckpt::write_safetensors(files, aside, model.tensors(), model.metadata()));
+    (void)written;
+    return {};
+  });
 }
 
 uint64_t parameters_in(const ckpt::SafetensorsFile& model) {

@@ -4,18 +4,18 @@
 
 namespace muster::roster::wire {
 
-SessionCall::SessionCall(Desk& desk) : desk_(desk) {}
+SessionCall::SessionCall(CallHandler& handler) : handler_(handler) {}
 
-void SessionCall::expect(Desk& desk) {
-  auto* call = new SessionCall(desk);
-  desk.service().RequestSession(&call->context_, &call->stream_, desk.queue(), desk.queue(),
-                                call->give(call->accepted_));
+void SessionCall::expect(CallHandler& handler) {
+  auto* call = new SessionCall(handler);
+  handler.service().RequestSession(&call->context_, &call->stream_, handler.queue(),
+                                   handler.queue(), call->give(call->accepted_));
 }
 
 void SessionCall::accepted(bool ok) {
-  if (!ok || desk_.closed()) return;
-  expect(desk_);
-  session_ = desk_.opened(this);
+  if (!ok || handler_.closed()) return;
+  expect(handler_);
+  session_ = handler_.opened(this);
   stream_.Read(&incoming_, give(read_));
 }
 
@@ -26,12 +26,16 @@ void SessionCall::read(bool ok) {
     // none of ours.
     broken_ = true;
     waiting_.clear();
-    desk_.ended(std::exchange(session_, 0));
+    handler_.ended(std::exchange(session_, 0));
     finish();
     return;
   }
-  if (session_ != 0 && !closing_) desk_.received(session_, std::move(message));
-  if (!desk_.closed()) stream_.Read(&incoming_, give(read_));
+  if (session_ != 0 && !closing_) handler_.received(session_, std::move(message));
+  if (!handler_.closed()) {
+    stream_.Read(&incoming_, give(read_));
+  } else if (session_ != 0) {
+    handler_.ended(std::exchange(session_, 0));  // nothing will be read any more
+  }
 }
 
 void SessionCall::send(const grpc::ByteBuffer& message, bool close) {
@@ -42,7 +46,7 @@ void SessionCall::send(const grpc::ByteBuffer& message, bool close) {
 }
 
 void SessionCall::write_next() {
-  if (desk_.closed()) return;
+  if (handler_.closed()) return;
   writing_ = true;
   const grpc::ByteBuffer message = waiting_.front();
   waiting_.pop_front();
@@ -63,7 +67,7 @@ void SessionCall::written(bool ok) {
 }
 
 void SessionCall::finish() {
-  if (finishing_ || writing_ || desk_.closed()) return;
+  if (finishing_ || writing_ || handler_.closed()) return;
   finishing_ = true;
   stream_.Finish(grpc::Status::OK, give(finished_));
 }

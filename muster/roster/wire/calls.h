@@ -27,9 +27,9 @@ class Step {
 };
 
 // What calls need of the server. All of it is used with the server's mutex held.
-class Desk {
+class CallHandler {
  public:
-  virtual ~Desk() = default;
+  virtual ~CallHandler() = default;
   virtual Service& service() = 0;
   virtual grpc::ServerCompletionQueue* queue() = 0;
   virtual bool closed() const = 0;  // no operation may be started any more
@@ -44,15 +44,15 @@ class Desk {
 class SessionCall {
  public:
   // Waits for the next worker to come; makes its own successor when one has.
-  static void expect(Desk& desk);
+  static void expect(CallHandler& handler);
 
   // Messages leave in order; after `close` nothing follows.
   void send(const grpc::ByteBuffer& message, bool close);
-  // Ends it now, whether the other end wants to or not. Desk::ended() follows.
+  // Ends it now, whether the other end wants to or not. CallHandler::ended() follows.
   void cancel() { context_.TryCancel(); }
 
  private:
-  explicit SessionCall(Desk& desk);
+  explicit SessionCall(CallHandler& handler);
 
   template <void (SessionCall::*handler)(bool)>
   struct StepOf final : Step {
@@ -77,7 +77,7 @@ class SessionCall {
   void write_next();
   void finish();
 
-  Desk& desk_;
+  CallHandler& handler_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_{&context_};
   StepOf<&SessionCall::accepted> accepted_{*this};
@@ -101,17 +101,17 @@ class QuickCall {
   using Expect = void (Service::*)(grpc::ServerContext*, Request*,
                                    grpc::ServerAsyncResponseWriter<Reply>*, grpc::CompletionQueue*,
                                    grpc::ServerCompletionQueue*, void*);
-  using Answer = void (*)(Desk&, const Request&, Reply&);
+  using Answer = void (*)(CallHandler&, const Request&, Reply&);
 
-  static void expect(Desk& desk, Expect expect, Answer answer) {
-    auto* call = new QuickCall(desk, expect, answer);
-    (desk.service().*expect)(&call->context_, &call->request_, &call->writer_, desk.queue(),
-                             desk.queue(), &call->accepted_);
+  static void expect(CallHandler& handler, Expect expect, Answer answer) {
+    auto* call = new QuickCall(handler, expect, answer);
+    (handler.service().*expect)(&call->context_, &call->request_, &call->writer_, handler.queue(),
+                                handler.queue(), &call->accepted_);
   }
 
  private:
-  QuickCall(Desk& desk, Expect expect, Answer answer)
-      : desk_(desk), expect_(expect), answer_(answer) {}
+  QuickCall(CallHandler& handler, Expect expect, Answer answer)
+      : handler_(handler), expect_(expect), answer_(answer) {}
 
   struct Accepted final : Step {
     explicit Accepted(QuickCall& owner) : call(owner) {}
@@ -124,17 +124,17 @@ class QuickCall {
     QuickCall& call;
   };
   void accepted(bool ok) {
-    if (!ok || desk_.closed()) {
+    if (!ok || handler_.closed()) {
       delete this;
       return;
     }
-    expect(desk_, expect_, answer_);
+    expect(handler_, expect_, answer_);
     Reply reply;
-    answer_(desk_, request_, reply);
+    answer_(handler_, request_, reply);
     writer_.Finish(reply, grpc::Status::OK, &finished_);
   }
 
-  Desk& desk_;
+  CallHandler& handler_;
   Expect expect_;
   Answer answer_;
   grpc::ServerContext context_;
