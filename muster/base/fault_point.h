@@ -40,8 +40,8 @@ int fault_signal(FaultPoint point);
 // `total` milliseconds. False: there is no such process.
 bool slow_disk(int process, int pause, int total);
 
-// Makes that process flip a bit of the training state at the beginning of its next step: bit
-// `draw` % (number of bits). False: there is no such process.
+// Makes that process flip a bit of the training state at the beginning of its next step: one of the
+// upper 20 of a 32-bit word, chosen by `draw`. False: there is no such process.
 bool flip_bit(int process, uint32_t draw);
 // From now on, what that process computes for a lane is wrong by the smallest possible amount.
 bool make_lie(int process);

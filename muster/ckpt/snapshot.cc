@@ -467,16 +467,17 @@ Result<Snapshot> SnapshotStore::load(int64_t step) {
                step, directory_, there.empty() ? "none" : there);
 }
 
-Result<std::vector<SnapshotInfo>> SnapshotStore::list() {
+Result<std::vector<SnapshotInfo>> SnapshotStore::list(std::optional<Error>* unreadable) {
   MUSTER_TRY(const auto all, candidates());
   std::vector<SnapshotInfo> infos;
   for (const auto& candidate : all) {
     auto manifest = read_manifest(candidate.name);
-    // Who would go on from an older one must know that there is one of another version.
-    if (!manifest.ok() && manifest.error().kind() != ErrorKind::kCheckpoint) {
-      return std::move(manifest).error();
+    if (!manifest.ok()) {
+      const bool damaged = manifest.error().kind() == ErrorKind::kCheckpoint;
+      if (!damaged && unreadable != nullptr) *unreadable = std::move(manifest).error();
+      continue;
     }
-    if (!manifest.ok() || manifest->step != candidate.step) continue;
+    if (manifest->step != candidate.step) continue;
     uint64_t bytes = 0;
     for (const auto& [name, file] : manifest->files) bytes += file.first;
     infos.push_back(

@@ -57,7 +57,10 @@ Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, 
   MUSTER_TRY(const auto stored, store.rollback());
   Recovery::Restorable result;
   result.rollback = std::max(known, {stored.roster, static_cast<uint64_t>(stored.step)});
-  MUSTER_TRY(const auto snapshots, store.list());
+  std::optional<Error> unreadable;
+  MUSTER_TRY(const auto snapshots, store.list(&unreadable));
+  // Newer than all others perhaps: going on from an older one would be to lose it.
+  if (unreadable) return *std::move(unreadable);
   for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
     const auto step = static_cast<uint64_t>(it->step);
     // The store may not know of the rollback yet.
