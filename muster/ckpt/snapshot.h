@@ -100,8 +100,9 @@ class SnapshotStore {
   // The best, or nothing if none was marked. An error if it is damaged.
   Result<std::optional<Snapshot>> load_best();
   Result<Snapshot> load(int64_t step);
-  // Those with a sound manifest, oldest first; their tensors are not looked at. `unreadable`: set if
-  // there is one that is not damaged and yet cannot be read (of a newer version, or the disk fails).
+  // Those with a sound manifest, oldest first; their tensors are not looked at. `unreadable`: set
+  // if there is one that is not damaged and yet cannot be read (of a newer version, or the disk
+  // fails).
   Result<std::vector<SnapshotInfo>> list(std::optional<Error>* unreadable = nullptr);
   // Removes what comes after `step`: for a run that is to go on from there, so that its past is one
   // line. What a roster newer than `roster` wrote stays: others have gone on, and who asks is late.
