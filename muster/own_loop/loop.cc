@@ -36,14 +36,17 @@ void end_job_for_exceptions() {
   static const auto before = std::get_terminate();
   std::set_terminate([] {
     if (std::this_thread::get_id() == program && std::current_exception()) {
+      std::string what = "an exception of an unknown type";
       try {
         std::rethrow_exception(std::current_exception());
       } catch (const std::exception& e) {
-        fmt::print(stderr, "muster: the program's own loop ended with: {}\n", e.what());
-        std::fflush(stderr);
-        ::_exit(static_cast<int>(ErrorKind::kJob));
+        what = e.what();
       } catch (...) {
+        what += ", which is not a std::exception";
       }
+      fmt::print(stderr, "muster: the program's own loop ended with: {}\n", what);
+      std::fflush(stderr);
+      ::_exit(static_cast<int>(ErrorKind::kJob));
     }
     if (before != nullptr) before();
     std::abort();
@@ -210,6 +213,7 @@ Loop::Loop(int argc, char** argv) : worker_(std::make_unique<Worker>()) {
   worker_->argv.push_back(nullptr);
   auto job = train::job_of_worker(argc, argv);
   // Wrong arguments, --help, or something that needs no job: the worker's business alone.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there are no other threads yet
   if (!job.ok()) std::exit(worker_->run_worker());
   worker_->job = *std::move(job);
   torch::manual_seed(worker_->job.seed);
@@ -242,7 +246,8 @@ void Loop::adopt(torch::nn::Module& module, uint64_t samples, const std::string&
   worker.data.identity = identity;
   worker.prepare();
   if (worker.arguments.size() < 2 || worker.arguments[1] != "train") {
-    std::exit(worker.run_worker());
+    std::exit(
+        worker.run_worker());  // NOLINT(concurrency-mt-unsafe): the worker's threads have ended
   }
   worker.thread = Thread("worker", [&worker] { worker.end(worker.run_worker()); });
   std::unique_lock lock(worker.mutex);

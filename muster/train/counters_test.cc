@@ -54,7 +54,7 @@ TEST_F(CountersTest, FormatOneIsRead) {
   const auto loaded = arena.load_state(old_->state);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message();
   EXPECT_TRUE(arena.counters_are_sealed());
-  EXPECT_EQ(arena.weights_hash().hex(), old_->meta.at("weights_hash"));
+  EXPECT_EQ(arena.weights_hash().hex(), old_->meta.at("weights_hash").get<std::string>());
   const Counters& counters = arena.counters();
   EXPECT_EQ(counters.step, 6);
   EXPECT_EQ(counters.samples, 48U);
@@ -66,7 +66,7 @@ TEST_F(CountersTest, FormatOneIsRead) {
   EXPECT_EQ(counters.last.samples, 8U);
   EXPECT_DOUBLE_EQ(counters.last.lr, 0.01);
   EXPECT_EQ(counters.evaluation.step, 6);
-  EXPECT_EQ(counters.evaluation.values[0], old_->meta.at("test").at("loss"));
+  EXPECT_EQ(counters.evaluation.values[0], old_->meta.at("test").at("loss").get<double>());
   EXPECT_EQ(counters.evaluation.values[1], 1.0);
   EXPECT_EQ(counters.best.step, 6);
   EXPECT_EQ(counters.best.stale, 0);
