@@ -246,8 +246,8 @@ void Loop::adopt(torch::nn::Module& module, uint64_t samples, const std::string&
   worker.data.identity = identity;
   worker.prepare();
   if (worker.arguments.size() < 2 || worker.arguments[1] != "train") {
-    std::exit(
-        worker.run_worker());  // NOLINT(concurrency-mt-unsafe): the worker's threads have ended
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): the worker's threads have ended
+    std::exit(worker.run_worker());
   }
   worker.thread = Thread("worker", [&worker] { worker.end(worker.run_worker()); });
   std::unique_lock lock(worker.mutex);
