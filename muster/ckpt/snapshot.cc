@@ -216,7 +216,7 @@ Status SnapshotStore::put_in_place(const std::string& aside, const std::string& 
 
 Status SnapshotStore::refuse_if_outdated(const SnapshotView& snapshot) {
   MUSTER_TRY(const auto last, rollback());
-  if (last.roster != 0 && snapshot.step > last.step && snapshot.roster <= last.roster) {
+  if (last.makes_void(snapshot.step, snapshot.roster)) {
     return Error(ErrorKind::kCheckpoint,
                  "the snapshot of step {} by roster {} was not written: the workers have gone back "
                  "to step {} since, because of a faulty one",
@@ -343,9 +343,9 @@ Result<SnapshotStore::Rollback> SnapshotStore::rollback() {
 }
 
 bool SnapshotStore::is_void(const Candidate& candidate, const Rollback& rollback) {
-  if (rollback.roster == 0 || candidate.step <= rollback.step) return false;
+  if (rollback.roster == 0 || candidate.step <= rollback.step) return false;  // without reading
   const auto manifest = read_manifest(candidate.name);
-  return manifest.ok() && manifest->roster <= rollback.roster;
+  return manifest.ok() && rollback.makes_void(candidate.step, manifest->roster);
 }
 
 Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates() {

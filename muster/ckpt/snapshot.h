@@ -112,6 +112,9 @@ class SnapshotStore {
   struct Rollback {
     uint64_t roster = 0;  // what rosters up to this one wrote
     int64_t step = 0;     // of later steps is void
+    bool makes_void(int64_t of_step, uint64_t by_roster) const {
+      return roster != 0 && of_step > step && by_roster <= roster;
+    }
   };
   Result<Rollback> rollback();
   // Durable once this returns ok. Does nothing if a later rollback is known.

@@ -23,8 +23,6 @@
 namespace muster {
 namespace {
 
-constexpr const char* kName = "own-loop";
-
 void require(bool good, const char* mistake) {
   if (!good) throw std::logic_error(mistake);
 }
@@ -181,13 +179,14 @@ struct Loop::Worker {
     lanes.over = [this](int64_t step) { return lanes_over(step); };
     lanes.trained = [this](int64_t step, bool to_the_end) { trained(step, to_the_end); };
     net = std::make_shared<AdoptedNet>(*module);
-    registries.models.add_model(kName,
+    registries.models.add_model(train::kOwnLoop,
                                 [this](const config::Node&, const data::Schema&,
                                        const auto&) -> Result<std::shared_ptr<model::Net>> {
                                   return std::shared_ptr<model::Net>(net);
                                 });
     registries.data.add(
-        kName, [this](const config::SourceOptions&) -> Result<std::unique_ptr<data::Dataset>> {
+        train::kOwnLoop,
+        [this](const config::SourceOptions&) -> Result<std::unique_ptr<data::Dataset>> {
           return std::unique_ptr<data::Dataset>(std::make_unique<OwnDataset>(data));
         });
   }

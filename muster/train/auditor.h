@@ -44,6 +44,8 @@ class Auditor {
 
   // ---- In each step, in this order.
 
+  // Whether this worker's own counters have changed by themselves.
+  void look_at_counters();
   // A step begins whose sums are exact, or are not. `last`: no other follows.
   void begin_step(bool exact, bool last);
   // The lane of this worker whose gradient is to be hashed, and the peer's lane to be computed
@@ -59,8 +61,6 @@ class Auditor {
   // Collective: the commit said that something is not finite. That may be because of a damaged
   // state, so all of it is compared before the job is ended or the step skipped for it.
   Status check_not_finite();
-  // Before all of this: whether this worker's own counters have changed by themselves.
-  void look_at_counters();
 
   // ---- When something differs.
 

@@ -10,6 +10,9 @@
 
 namespace muster::train {
 
+// What such a job has as model.use and as data.train.format.
+inline constexpr const char* kOwnLoop = "own-loop";
+
 struct OwnLane {
   int64_t step = 0;
   int lane = 0;

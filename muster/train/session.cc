@@ -74,12 +74,11 @@ Status Session::open_data() {
 
 // What the program's loop does itself.
 Status Session::check_own_loop() const {
-  constexpr std::string_view kName = "own-loop";
   const auto wrong = [](std::string_view key, std::string_view what) {
     return Error(ErrorKind::kJob, "{}: this worker is a program with its own loop; {}", key, what);
   };
-  if (job_.model.use != kName) return wrong("model", "write `model: { use: own-loop }`");
-  if (job_.data.train.format != kName) return wrong("data.train.format", "write `own-loop`");
+  if (job_.model.use != kOwnLoop) return wrong("model", "write `model: { use: own-loop }`");
+  if (job_.data.train.format != kOwnLoop) return wrong("data.train.format", "write `own-loop`");
   if (has_test()) return wrong("data.test", "it evaluates the model itself; leave this out");
   if (job_.precision != "fp32") return wrong("precision", "it chooses its own; leave this out");
   return {};

@@ -62,12 +62,10 @@ Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, 
   // Newer than all others perhaps: going on from an older one would be to lose it.
   if (unreadable) return *std::move(unreadable);
   for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
-    const auto step = static_cast<uint64_t>(it->step);
     // The store may not know of the rollback yet.
-    const bool is_void = result.rollback.number != 0 && it->roster <= result.rollback.number &&
-                         step > result.rollback.step;
-    if (is_void || unreadable_.contains(it->step)) continue;
-    result.step = step;
+    if (as_stored(result.rollback).makes_void(it->step, it->roster)) continue;
+    if (unreadable_.contains(it->step)) continue;
+    result.step = static_cast<uint64_t>(it->step);
     break;
   }
   return result;
