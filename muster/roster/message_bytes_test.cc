@@ -46,7 +46,7 @@ TEST(MessageBytesTest, KeepsOnlyFewAndNoneThatIsToldOnce) {
   std::weak_ptr<const ToWorker> old;
   for (int i = 0; i < 20; ++i) {
     const auto message = roster(1);
-    const auto held = message;  // by another session
+    const std::vector<std::shared_ptr<const ToWorker>> another_session = {message};
     if (i == 0) old = message;
     (void)bytes.of(message);
     EXPECT_TRUE(i > 0 || !old.expired());
