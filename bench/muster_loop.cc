@@ -9,7 +9,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/config/load.h"
-#include "muster/train/fingerprint.h"
+#include "muster/train/numerics/fingerprint.h"
 #include "muster/train/session.h"
 
 namespace {

@@ -8,13 +8,13 @@ LeNet with a batch of 64 everywhere. The pause is the time between the last step
 it, less a usual step: the same for all. Faults come one at a time, when everybody has been in again for a while.
 
 ours      `muster verify --calm`, four workers: SIGKILL; SIGSTOP for longer than the lease; a worker that joins (as many
-          leave, to make room). It also proves that the faults changed no bit. "in again" is the time from a kill until
+          leave, to make room). It also proves that the faults changed no bit. "rejoined" is the time from a kill until
           the first commit that the restarted worker took part in.
 torchrun  DistributedDataParallel, Gloo, `--standalone --max-restarts=100`, four processes, a snapshot every 10 steps
           (ddp_resume.py). One process is killed; torchrun starts all of them again. What was computed since the snapshot
           and is computed again is not counted against it. With its defaults, and with a store of its own for each start.
 torchft   Two replica groups of one process, Gloo, a lighthouse (ft_loop.py); one is killed, and started again at once.
-          With the default heartbeat timeout (5 s) and with 500 ms. "in again": the first step both took part in.
+          With the default heartbeat timeout (5 s) and with 500 ms. "rejoined": the first step both took part in.
 
 Who has not come back 60 s after a kill never recovers: that is counted, and everything is started anew.
 
@@ -75,7 +75,7 @@ def wait_for(condition, limit=LIMIT):
 
 # ours
 
-def in_again(run, worker, since):
+def rejoined(run, worker, since):
     """Seconds from `since` until the first commit with `worker`, which was not in; None: it did not come."""
     with open(os.path.join(run, "metrics.jsonl")) as f:
         commits = {r["step"]: r["time"] for r in map(json.loads, f) if "time" in r}
@@ -118,13 +118,13 @@ def ours(args, folder):
     # How many steps a fault needs, calm: the time until all are in again, and a second.
     for kind, faults, steps, goal in (
             ("kill", f"kill:{args.kills}", 90, "in again within 1.0 s"),
-            ("stop", f"stop:{args.kills}", 150, "pause within lease + 0.5 s = 2.5 s"),
+            ("suspend", f"suspend:{args.kills}", 150, "pause within lease + 0.5 s = 2.5 s"),
             ("join", f"join:{args.kills},leave:{args.kills}", 150, "")):
         report, run = verify(args, faults, steps * args.kills + 100, os.path.join(folder, kind))
         hits = [hit for hit in report["timeline"] if hit["fault"] == kind]
-        again = [in_again(run, hit["worker"], hit["time"]) for hit in hits] if kind != "stop" else []
-        name = {"kill": "SIGKILL", "stop": "SIGSTOP", "join": "a worker joins"}[kind]
-        rows.append(row(f"Muster, {args.workers} workers", name, [h["held_up"] for h in hits if h["held_up"] >= 0],
+        again = [rejoined(run, hit["worker"], hit["time"]) for hit in hits] if kind != "suspend" else []
+        name = {"kill": "SIGKILL", "suspend": "SIGSTOP", "join": "a worker joins"}[kind]
+        rows.append(row(f"Muster, {args.workers} workers", name, [h["stalled"] for h in hits if h["stalled"] >= 0],
                         [a for a in again if a is not None], report["step_seconds"], goal=goal,
                         lost_again=sum(a is None for a in again), left=report["faults_left"]))
     return rows

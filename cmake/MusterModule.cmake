@@ -1,4 +1,4 @@
-# muster_module(NAME [TORCH] DEPS other modules... LIBS outside libraries...)
+# muster_module(NAME [TORCH] [FOLDERS folders...] DEPS other modules... LIBS outside libraries...)
 #
 # One folder under muster/ is one library, muster_NAME. Files are picked up by their names, so adding
 # one needs no edit here:
@@ -8,6 +8,7 @@
 #   *_torch_benchmark.cc  without libtorch that compares itself with libtorch
 #   *_fuzz.cc             one libFuzzer program each (only with MUSTER_FUZZ=ON, clang)
 #   the other *.cc        the library
+# FOLDERS: also the files of these folders inside it.
 # TORCH marks the modules that may see libtorch; the check of include directions
 # (scripts/check_layers.py) holds the others to it.
 #
@@ -48,9 +49,16 @@ function(muster_unit_test program module)
 endfunction()
 
 function(muster_module name)
-  cmake_parse_arguments(ARG "TORCH" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "FOLDERS;DEPS;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   file(GLOB headers CONFIGURE_DEPENDS *.h)
+  foreach(folder IN LISTS ARG_FOLDERS)
+    file(GLOB inside CONFIGURE_DEPENDS ${folder}/*.cc)
+    list(APPEND sources ${inside})
+    file(GLOB inside CONFIGURE_DEPENDS ${folder}/*.h)
+    list(FILTER inside EXCLUDE REGEX "_testing\\.h$")
+    install(FILES ${inside} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/muster/${name}/${folder})
+  endforeach()
   foreach(kind test benchmark)
     set(${kind}s ${sources})
     list(FILTER ${kind}s INCLUDE REGEX "_${kind}\\.cc$")

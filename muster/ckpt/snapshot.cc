@@ -216,7 +216,7 @@ Status SnapshotStore::put_in_place(const std::string& aside, const std::string& 
 
 Status SnapshotStore::refuse_if_outdated(const SnapshotView& snapshot) {
   MUSTER_TRY(const auto last, rollback());
-  if (last.makes_void(snapshot.step, snapshot.roster)) {
+  if (last.invalidates(snapshot.step, snapshot.roster)) {
     return Error(ErrorKind::kCheckpoint,
                  "the snapshot of step {} by roster {} was not written: the workers have gone back "
                  "to step {} since, because of a faulty one",
@@ -342,16 +342,16 @@ Result<SnapshotStore::Rollback> SnapshotStore::rollback() {
   return Rollback{object["roster"].get<uint64_t>(), object["step"].get<int64_t>()};
 }
 
-bool SnapshotStore::is_void(const Candidate& candidate, const Rollback& rollback) {
+bool SnapshotStore::is_invalid(const Candidate& candidate, const Rollback& rollback) {
   if (rollback.roster == 0 || candidate.step <= rollback.step) return false;  // without reading
   const auto manifest = read_manifest(candidate.name);
-  return manifest.ok() && rollback.makes_void(candidate.step, manifest->roster);
+  return manifest.ok() && rollback.invalidates(candidate.step, manifest->roster);
 }
 
 Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates() {
   MUSTER_TRY(auto found, candidates_and_void());
   MUSTER_TRY(const auto last, rollback());
-  std::erase_if(found, [&](const Candidate& candidate) { return is_void(candidate, last); });
+  std::erase_if(found, [&](const Candidate& candidate) { return is_invalid(candidate, last); });
   return found;
 }
 

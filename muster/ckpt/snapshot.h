@@ -2,7 +2,7 @@
 //
 //   step-000000500/
 //     model.safetensors   weights and statistics, named as Python would name them
-//     state.safetensors   optimizer slots, scales, counters: named bytes, opaque here
+//     state.safetensors   optimizer state, scales, counters: named bytes, opaque here
 //     meta.json           what the caller wants to know again: samples, metrics, signature, ...
 //     manifest.json       step, roster, whether it was the best, sizes and hashes of the others;
 //     and
@@ -112,7 +112,7 @@ class SnapshotStore {
   struct Rollback {
     uint64_t roster = 0;  // what rosters up to this one wrote
     int64_t step = 0;     // of later steps is void
-    bool makes_void(int64_t of_step, uint64_t by_roster) const {
+    bool invalidates(int64_t of_step, uint64_t by_roster) const {
       return roster != 0 && of_step > step && by_roster <= roster;
     }
   };
@@ -138,7 +138,7 @@ class SnapshotStore {
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   Result<std::vector<Candidate>> candidates();
   Result<std::vector<Candidate>> candidates_and_void();
-  bool is_void(const Candidate& candidate, const Rollback& rollback);
+  bool is_invalid(const Candidate& candidate, const Rollback& rollback);
   Result<Manifest> read_manifest(const std::string& name);
   Result<Snapshot> read(const Candidate& candidate);
   Status make_directory();

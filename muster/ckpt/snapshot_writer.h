@@ -7,7 +7,7 @@
 //
 //   MUSTER_TRY(SnapshotBuffer* buffer, writer.begin());
 //   for (tensor : model) buffer->add_model(name, dtype, shape, bytes);
-//   for (slot : optimizer) buffer->add_state(name, dtype, shape, bytes);
+//   for (state : optimizer) buffer->add_state(name, dtype, shape, bytes);
 //   writer.submit({.step = step, .best = best, .meta = ...});
 #pragma once
 

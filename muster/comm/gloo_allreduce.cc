@@ -1,12 +1,11 @@
 // How the Gloo backend sums by TCP: which algorithm, and the ones for small data and for many
-// members. Few members with much data: gloo_exchange.cc.
+// members. Few members with much data: gloo_parts.cc.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
 #include "muster/comm/gloo_member.h"
-#include "muster/comm/gloo_slots.h"
+#include "muster/comm/gloo_message_ids.h"
 
 namespace muster::comm {
 namespace {
@@ -14,8 +13,8 @@ namespace {
 // Up to so many members, small data goes directly between all.
 constexpr int kDirect = 8;
 // With more members than kDirect the data goes by halving, unless a member's part of it is larger
-// than this. A message costs about as much as so many bytes; the exchange of parts needs
-// 2 (size-1) of them on each member, halving 2 log2(size).
+// than this and all pairs are connected (topology.h). A message costs about as much as so many
+// bytes; the exchange of parts needs 2 (size-1) of them on each member, halving 2 log2(size).
 constexpr size_t kSmallPart = 128 << 10;
 // Receives that are under way at a time.
 constexpr size_t kWindow = 4;
@@ -30,7 +29,8 @@ bool GlooMember::allreduce_of(const Team& team, const Operation& op, std::byte* 
   }
   const bool many =
       team.size() > kDirect && op.bytes() / static_cast<size_t>(team.size()) <= kSmallPart;
-  const bool halving = algorithm_ == Allreduce::kBest ? many : algorithm_ == Allreduce::kHalving;
+  const bool wanted = algorithm_ == Allreduce::kBest ? many : algorithm_ == Allreduce::kHalving;
+  const bool halving = wanted || team.size() > kAllPairs;
   return halving ? allreduce_halving(team, op, data) : exchange_parts(team, op, data, true);
 }
 
@@ -39,27 +39,27 @@ bool GlooMember::allreduce_direct(const Team& team, const Operation& op, std::by
   Channel& c = channel(op.tag);
   const auto peer = [&](int step) { return team.rank(team.me + step); };
   for (int step = 1; step < team.size(); ++step) {
-    if (!expect_opening(line(c, peer(step)), peer(step), op)) return false;
+    if (!expect_opening(link(c, peer(step)), peer(step), op)) return false;
   }
   for (int step = 1; step < team.size(); ++step) {
-    if (!send_opening(line(c, peer(step)), peer(step), data, op.bytes(), op)) return false;
+    if (!send_opening(link(c, peer(step)), peer(step), data, op.bytes(), op)) return false;
   }
   for (int step = 1; step < team.size(); ++step) {
-    if (!await_opening(line(c, peer(step)), peer(step), op)) return false;
+    if (!await_opening(link(c, peer(step)), peer(step), op)) return false;
   }
   for (int step = 1; step < team.size(); ++step) {
-    if (!await_send(line(c, peer(step)).opening, peer(step), op)) return false;
+    if (!await_send(link(c, peer(step)).opening, peer(step), op)) return false;
   }
   if (op.reduction != Reduction::kSumFloat) {
     for (int step = 1; step < team.size(); ++step) {
-      reduce_into(op.reduction, data, line(c, peer(step)).in_data(), op.count);
+      reduce_into(op.reduction, data, link(c, peer(step)).in_data(), op.count);
     }
     return true;
   }
   // Floats are added in the order of ranks, so that all members get the same bits: in the place of
   // the first.
   const auto term = [&](int place) {
-    return place == team.me ? data : line(c, team.rank(place)).in_data();
+    return place == team.me ? data : link(c, team.rank(place)).in_data();
   };
   std::byte* sum = term(0);
   for (int place = 1; place < team.size(); ++place) {
@@ -80,15 +80,15 @@ bool GlooMember::allreduce_tree(const Team& team, const Operation& op, std::byte
     children.push_back(team.rank(me + bit));
   }
   for (const int child : children) {
-    if (!expect_opening(line(c, child), child, op)) return false;
+    if (!expect_opening(link(c, child), child, op)) return false;
   }
   for (const int child : children) {
-    if (!await_opening(line(c, child), child, op)) return false;
-    reduce_into(op.reduction, data, line(c, child).in_data(), op.count);
+    if (!await_opening(link(c, child), child, op)) return false;
+    reduce_into(op.reduction, data, link(c, child).in_data(), op.count);
   }
   if (me != 0) {
     const int parent = team.rank(me - lowest);
-    Line& up = line(c, parent);
+    Link& up = link(c, parent);
     if (!expect_opening(up, parent, op)) return false;
     if (!send_opening(up, parent, data, op.bytes(), op)) return false;
     if (!await_opening(up, parent, op)) return false;
@@ -96,17 +96,17 @@ bool GlooMember::allreduce_tree(const Team& team, const Operation& op, std::byte
     if (op.count > 0) std::memcpy(data, up.in_data(), op.bytes());
   }
   for (const int child : children) {
-    if (!send_opening(line(c, child), child, data, op.bytes(), op)) return false;
+    if (!send_opening(link(c, child), child, data, op.bytes(), op)) return false;
   }
   for (const int child : children) {
-    if (!await_send(line(c, child).opening, child, op)) return false;
+    if (!await_send(link(c, child).opening, child, op)) return false;
   }
   return true;
 }
 
 // Recursive halving and doubling. In step k a member and the one whose place differs in bit k hold
 // sums of the same range of the data; each keeps one half of the range, which the other one sends
-// it to add. After the last step each member has the whole sum of its own range; the steps
+// it to add. After the last step each member has the whole sum of its own range; the rounds
 // backwards hand the ranges round. If the number of members is no power of two, the odd ones of
 // the first few pairs give all their data to their neighbour beforehand and get the sum at the end.
 //
@@ -119,8 +119,8 @@ struct GlooMember::Halving {
         op(operation),
         data(bytes),
         c(member.channel(operation.tag)),
-        part_slot(data_slot(SlotClass::kParts, operation)),
-        result_slot(data_slot(SlotClass::kResults, operation)),
+        part_id(data_id(MessageClass::kParts, operation)),
+        result_id(data_id(MessageClass::kResults, operation)),
         step(kSegmentBytes / operation.element) {}
 
   std::byte* at(size_t element) { return data + element * op.element; }
@@ -132,11 +132,10 @@ struct GlooMember::Halving {
 
   // Sends `out` to the peer, and adds what it sends to `in`.
   bool trade(int peer, const Part& out, const Part& in) {
-    Line& l = m.line(c, peer);
+    Link& l = m.link(c, peer);
     const bool inlined = std::max(out.size, in.size) * op.element <= m.inline_bytes_;
     const auto expect = [&](size_t s) {
-      return m.post_recv(l.parts, peer, part_slot, scratch(s), segment(in, s).size * op.element,
-                         op);
+      return m.post_recv(l.parts, peer, part_id, scratch(s), segment(in, s).size * op.element, op);
     };
     if (!m.expect_opening(l, peer, op)) return false;
     if (!inlined && in.size > 0) {
@@ -150,7 +149,7 @@ struct GlooMember::Halving {
     }
     for (size_t s = 0; !inlined && s < segments(out); ++s) {
       const Part seg = segment(out, s);
-      if (!m.post_send(l.parts, peer, part_slot, at(seg.begin), seg.size * op.element, op)) {
+      if (!m.post_send(l.parts, peer, part_id, at(seg.begin), seg.size * op.element, op)) {
         return false;
       }
     }
@@ -171,65 +170,61 @@ struct GlooMember::Halving {
 
   // The sum of a range, straight into its place. What was there has been sent.
   bool expect_result(int peer, const Part& range) {
-    return range.size == 0 || m.post_recv(m.line(c, peer).results, peer, result_slot,
-                                          at(range.begin), range.size * op.element, op);
+    return range.size == 0 || m.post_recv(m.link(c, peer).results, peer, result_id, at(range.begin),
+                                          range.size * op.element, op);
   }
   bool await_result(int peer, const Part& range) {
-    return range.size == 0 || m.await_recv(m.line(c, peer).results, peer, op);
+    return range.size == 0 || m.await_recv(m.link(c, peer).results, peer, op);
   }
   bool send_result(int peer, const Part& range) {
-    return range.size == 0 || m.post_send(m.line(c, peer).results, peer, result_slot,
-                                          at(range.begin), range.size * op.element, op);
+    return range.size == 0 || m.post_send(m.link(c, peer).results, peer, result_id, at(range.begin),
+                                          range.size * op.element, op);
   }
   bool sent_result(int peer, const Part& range) {
-    return range.size == 0 || m.await_send(m.line(c, peer).results, peer, op);
+    return range.size == 0 || m.await_send(m.link(c, peer).results, peer, op);
   }
 
   bool run() {
-    const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(team.size())));
-    const int extra = team.size() - power;
+    const HalvingPlaces places(team.size());
     const Part whole{0, op.count};
-    const bool paired = team.me < 2 * extra;
+    const bool paired = places.paired(team.me);
     const int neighbour = team.rank(team.me ^ 1);
     if (paired && team.me % 2 == 1) {
       return trade(neighbour, whole, {}) && expect_result(neighbour, whole) &&
              await_result(neighbour, whole);
     }
     if (paired && !trade(neighbour, {}, whole)) return false;
-    if (!halve_and_double(power, extra)) return false;
+    if (!halve_and_double(places)) return false;
     return !paired || (send_result(neighbour, whole) && sent_result(neighbour, whole));
   }
 
-  bool halve_and_double(int power, int extra) {
-    // Places among those that are left.
-    const int me = team.me < 2 * extra ? team.me / 2 : team.me - extra;
-    const auto rank_of = [&](int place) {
-      return team.rank(place < extra ? 2 * place : place + extra);
-    };
-    struct Step {
+  bool halve_and_double(const HalvingPlaces& places) {
+    const int me = places.place(team.me);
+    const auto rank_of = [&](int place) { return team.rank(places.member(place)); };
+    struct Round {
       int peer;
       Part kept, given;
     };
-    std::vector<Step> steps;
+    std::vector<Round> rounds;
     Part range{0, op.count};
-    for (int bit = 1; bit < power; bit <<= 1) {
+    for (int bit = 1; bit < places.power; bit <<= 1) {
       const Part lower{range.begin, range.size / 2};
       const Part upper{range.begin + lower.size, range.size - lower.size};
       const bool low = (me & bit) == 0;
-      const Step now{rank_of(me ^ bit), low ? lower : upper, low ? upper : lower};
+      const Round now{rank_of(me ^ bit), low ? lower : upper, low ? upper : lower};
       if (!trade(now.peer, now.given, now.kept) || !expect_result(now.peer, now.given)) {
         return false;
       }
-      steps.push_back(now);
+      rounds.push_back(now);
       range = now.kept;
     }
-    for (size_t i = steps.size(); i-- > 0;) {
-      if (!send_result(steps[i].peer, steps[i].kept) ||
-          !await_result(steps[i].peer, steps[i].given)) {
+    for (size_t i = rounds.size(); i-- > 0;) {
+      if (!send_result(rounds[i].peer, rounds[i].kept) ||
+          !await_result(rounds[i].peer, rounds[i].given)) {
         return false;
       }
     }
-    for (const Step& s : steps) {
+    for (const Round& s : rounds) {
       if (!sent_result(s.peer, s.kept)) return false;
     }
     return true;
@@ -240,8 +235,8 @@ struct GlooMember::Halving {
   const Operation& op;
   std::byte* const data;
   Channel& c;
-  const uint64_t part_slot;
-  const uint64_t result_slot;
+  const uint64_t part_id;
+  const uint64_t result_id;
   const size_t step;  // elements of a segment
 };
 

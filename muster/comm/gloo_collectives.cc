@@ -1,10 +1,11 @@
 // The algorithms of the Gloo backend.
 //
-// Every member is connected to every other, so most of them are direct: what a member needs from
-// another comes in one message, not around a ring. That is the least latency and, with parts of
-// 1/size of the data, also the least bytes (those of a ring, 2 (size-1)/size of the data each way);
-// and whoever is missing is known by name. Broadcasts go by a tree. Reductions: gloo_allreduce.cc
-// and gloo_exchange.cc. In a group of several hosts, reductions of tag 0 go from the members of
+// In a group in which all pairs are connected (topology.h) most of them are direct: what a member
+// needs from another comes in one message, not around a ring. That is the least latency and, with
+// parts of 1/size of the data, also the least bytes (those of a ring, 2 (size-1)/size of the data
+// each way); and whoever is missing is known by name. In a larger group they take log2(size) rounds
+// with one other member each. Broadcasts go by a tree. Reductions: gloo_allreduce.cc and
+// gloo_parts.cc. In a group of several hosts, reductions of tag 0 go from the members of
 // each host to its leader and between the leaders: allreduce_by_hosts().
 #include <algorithm>
 #include <bit>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "muster/comm/gloo_member.h"
-#include "muster/comm/gloo_slots.h"
+#include "muster/comm/gloo_message_ids.h"
 
 namespace muster::comm {
 
@@ -56,14 +57,14 @@ void GlooMember::waits_for(int peer, const Operation& op) {
   places_[op.tag].waits_for.store(peer, std::memory_order_relaxed);
 }
 
-bool GlooMember::post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
+bool GlooMember::post_send(Endpoint& end, int peer, uint64_t id, const void* data, size_t bytes,
                            const Operation& op) {
-  return end.send(peer, slot, data, bytes) || broken(peer, op, end.error());
+  return end.send(peer, id, data, bytes) || broken(peer, op, end.error());
 }
 
-bool GlooMember::post_recv(Endpoint& end, int peer, uint64_t slot, void* data, size_t bytes,
+bool GlooMember::post_recv(Endpoint& end, int peer, uint64_t id, void* data, size_t bytes,
                            const Operation& op) {
-  return end.recv(peer, slot, data, bytes) || broken(peer, op, end.error());
+  return end.recv(peer, id, data, bytes) || broken(peer, op, end.error());
 }
 
 bool GlooMember::ended(Endpoint::Outcome outcome, const Endpoint& end, int peer,
@@ -84,24 +85,24 @@ bool GlooMember::await_recv(Endpoint& end, int peer, const Operation& op) {
   return ended(end.wait_recv(op.deadline), end, peer, op);
 }
 
-bool GlooMember::expect_opening(Line& line, int peer, const Operation& op) {
-  return post_recv(line.opening, peer, opening_slot(SlotClass::kOpening, op.tag), line.in.data(),
-                   line.in.size(), op);
+bool GlooMember::expect_opening(Link& link, int peer, const Operation& op) {
+  return post_recv(link.opening, peer, opening_id(MessageClass::kOpening, op.tag), link.in.data(),
+                   link.in.size(), op);
 }
 
-bool GlooMember::send_opening(Line& line, int peer, const void* data, size_t bytes,
+bool GlooMember::send_opening(Link& link, int peer, const void* data, size_t bytes,
                               const Operation& op) {
   const Call opening = call_of(op);
-  std::memcpy(line.out.data(), &opening, sizeof(opening));
-  if (bytes > 0) std::memcpy(line.out_data(), data, bytes);
-  return post_send(line.opening, peer, opening_slot(SlotClass::kOpening, op.tag), line.out.data(),
+  std::memcpy(link.out.data(), &opening, sizeof(opening));
+  if (bytes > 0) std::memcpy(link.out_data(), data, bytes);
+  return post_send(link.opening, peer, opening_id(MessageClass::kOpening, op.tag), link.out.data(),
                    sizeof(opening) + bytes, op);
 }
 
-bool GlooMember::await_opening(Line& line, int peer, const Operation& op) {
-  if (!await_recv(line.opening, peer, op)) return false;
+bool GlooMember::await_opening(Link& link, int peer, const Operation& op) {
+  if (!await_recv(link.opening, peer, op)) return false;
   Call theirs;
-  std::memcpy(&theirs, line.in.data(), sizeof(theirs));
+  std::memcpy(&theirs, link.in.data(), sizeof(theirs));
   return same_call(theirs, op) || disagree(peer, op, theirs);
 }
 
@@ -163,42 +164,92 @@ bool GlooMember::allreduce_by_hosts(const Operation& op, std::byte* data) {
 bool GlooMember::run_reduce_scatter(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
-  return meet(op) && exchange_parts(all_, op, data, false);
+  if (!meet(op)) return false;
+  if (size() <= kAllPairs) return exchange_parts(all_, op, data, false);
+  return allreduce_halving(all_, op, data);  // more than is needed, but without further connections
 }
 
 bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
   const Presence presence(*this, op);
   if (shared(op)) return run_shared(op, data);
   if (!meet(op)) return false;
+  if (size() > kAllPairs) return allgather_doubling(op, data);
   Channel& c = channel(op.tag);
-  const uint64_t slot = data_slot(SlotClass::kResults, op);
-  const auto line = [&](int r) -> Line& { return this->line(c, r); };
+  const uint64_t id = data_id(MessageClass::kResults, op);
+  const auto link = [&](int r) -> Link& { return this->link(c, r); };
   const auto peer = [&](int step) { return (rank() + step) % size(); };
   const auto bytes_of = [&](int r) { return part_of(op.count, r, size()).size * op.element; };
   const auto at = [&](int r) { return data + part_of(op.count, r, size()).begin * op.element; };
   const bool inlined = bytes_of(0) <= inline_bytes_;
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
-    if (!expect_opening(line(p), p, op)) return false;
-    if (!inlined && !post_recv(line(p).results, p, slot, at(p), bytes_of(p), op)) return false;
+    if (!expect_opening(link(p), p, op)) return false;
+    if (!inlined && !post_recv(link(p).results, p, id, at(p), bytes_of(p), op)) return false;
   }
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
-    if (!send_opening(line(p), p, at(rank()), inlined ? bytes_of(rank()) : 0, op)) return false;
-    if (!inlined && !post_send(line(p).results, p, slot, at(rank()), bytes_of(rank()), op)) {
+    if (!send_opening(link(p), p, at(rank()), inlined ? bytes_of(rank()) : 0, op)) return false;
+    if (!inlined && !post_send(link(p).results, p, id, at(rank()), bytes_of(rank()), op)) {
       return false;
     }
   }
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
-    if (!await_opening(line(p), p, op)) return false;
-    if (inlined && bytes_of(p) > 0) std::memcpy(at(p), line(p).in_data(), bytes_of(p));
+    if (!await_opening(link(p), p, op)) return false;
+    if (inlined && bytes_of(p) > 0) std::memcpy(at(p), link(p).in_data(), bytes_of(p));
   }
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
-    if (!await_send(line(p).opening, p, op)) return false;
+    if (!await_send(link(p).opening, p, op)) return false;
     if (inlined) continue;
-    if (!await_recv(line(p).results, p, op) || !await_send(line(p).results, p, op)) return false;
+    if (!await_recv(link(p).results, p, op) || !await_send(link(p).results, p, op)) return false;
+  }
+  return true;
+}
+
+// In round k each member passes the parts it has, its own and those of the 2^k - 1 members before
+// it, to the one 2^k ahead: after log2(size) rounds all have all parts.
+bool GlooMember::allgather_doubling(const Operation& op, std::byte* data) {
+  Channel& c = channel(op.tag);
+  const uint64_t id = data_id(MessageClass::kResults, op);
+  // The parts of `count` members up to `last`, counted round: one or two pieces of the data.
+  const auto pieces = [&](int last, int count) {
+    const int first = last - count + 1;
+    std::vector<std::span<std::byte>> result;
+    const auto add = [&](int from, int to) {
+      const Part begin = part_of(op.count, from, size());
+      const Part end = part_of(op.count, to, size());
+      const size_t elements = end.begin + end.size - begin.begin;
+      if (elements > 0) {
+        result.emplace_back(data + begin.begin * op.element, elements * op.element);
+      }
+    };
+    if (first < 0) add(first + size(), size() - 1);
+    add(std::max(first, 0), last);
+    return result;
+  };
+  for (int k = 1; k < size(); k <<= 1) {
+    const int count = std::min(k, size() - k);
+    const int to = (rank() + k) % size();
+    const int from = (rank() - k + size()) % size();
+    const auto in = pieces(from, count);
+    const auto out = pieces(rank(), count);
+    if (!expect_opening(link(c, from), from, op)) return false;
+    for (const auto& piece : in) {
+      if (!post_recv(link(c, from).results, from, id, piece.data(), piece.size(), op)) return false;
+    }
+    if (!send_opening(link(c, to), to, nullptr, 0, op)) return false;
+    if (!await_opening(link(c, from), from, op)) return false;
+    for (const auto& piece : out) {
+      if (!post_send(link(c, to).results, to, id, piece.data(), piece.size(), op)) return false;
+    }
+    if (!await_send(link(c, to).opening, to, op)) return false;
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!await_recv(link(c, from).results, from, op)) return false;
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (!await_send(link(c, to).results, to, op)) return false;
+    }
   }
   return true;
 }
@@ -210,8 +261,8 @@ bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
   if (shared(op)) return run_shared(op, data);
   if (!meet(op)) return false;
   Channel& c = channel(op.tag);
-  const auto line = [&](int r) -> Line& { return this->line(c, r); };
-  const uint64_t slot = data_slot(SlotClass::kParts, op);
+  const auto link = [&](int r) -> Link& { return this->link(c, r); };
+  const uint64_t id = data_id(MessageClass::kParts, op);
   const int place = (rank() - op.peer + size()) % size();  // the root's is 0
   const int lowest = place == 0 ? size() : place & -place;
   std::vector<int> children;
@@ -227,28 +278,28 @@ bool GlooMember::run_broadcast(const Operation& op, std::byte* data) {
   const auto length = [&](size_t s) { return std::min(kSegmentBytes, op.bytes() - begin(s)); };
 
   if (place != 0) {
-    if (!expect_opening(line(parent), parent, op)) return false;
+    if (!expect_opening(link(parent), parent, op)) return false;
     for (size_t s = 0; s < segments; ++s) {
-      if (!post_recv(line(parent).parts, parent, slot, data + begin(s), length(s), op)) {
+      if (!post_recv(link(parent).parts, parent, id, data + begin(s), length(s), op)) {
         return false;
       }
     }
-    if (!await_opening(line(parent), parent, op)) return false;
-    if (inlined > 0) std::memcpy(data, line(parent).in_data(), inlined);
+    if (!await_opening(link(parent), parent, op)) return false;
+    if (inlined > 0) std::memcpy(data, link(parent).in_data(), inlined);
   }
   for (const int child : children) {
-    if (!send_opening(line(child), child, data, inlined, op)) return false;
+    if (!send_opening(link(child), child, data, inlined, op)) return false;
   }
   for (size_t s = 0; s < segments; ++s) {
-    if (place != 0 && !await_recv(line(parent).parts, parent, op)) return false;
+    if (place != 0 && !await_recv(link(parent).parts, parent, op)) return false;
     for (const int child : children) {
-      if (!post_send(line(child).parts, child, slot, data + begin(s), length(s), op)) return false;
+      if (!post_send(link(child).parts, child, id, data + begin(s), length(s), op)) return false;
     }
   }
   for (const int child : children) {
-    if (!await_send(line(child).opening, child, op)) return false;
+    if (!await_send(link(child).opening, child, op)) return false;
     for (size_t s = 0; s < segments; ++s) {
-      if (!await_send(line(child).parts, child, op)) return false;
+      if (!await_send(link(child).parts, child, op)) return false;
     }
   }
   return true;
@@ -270,9 +321,9 @@ bool GlooMember::barrier_of(const Team& team, const Operation& op) {
   for (int k = 1; k < team.size(); k <<= 1) {
     const int to = team.rank(team.me + k);
     const int from = team.rank(team.me - k);
-    if (!expect_opening(line(c, from), from, op) ||
-        !send_opening(line(c, to), to, nullptr, 0, op) || !await_opening(line(c, from), from, op) ||
-        !await_send(line(c, to).opening, to, op)) {
+    if (!expect_opening(link(c, from), from, op) ||
+        !send_opening(link(c, to), to, nullptr, 0, op) || !await_opening(link(c, from), from, op) ||
+        !await_send(link(c, to).opening, to, op)) {
       return false;
     }
   }
@@ -283,41 +334,41 @@ bool GlooMember::barrier_of(const Team& team, const Operation& op) {
 // for each call, as there may be many at once.
 bool GlooMember::run_send(const Operation& op, const std::byte* data) {
   const TransferPresence presence(*this, op);
-  Line line(*wire_, inline_bytes_);
+  Link link(*wire_, inline_bytes_);
   const size_t inlined = std::min(op.bytes(), inline_bytes_);
   const size_t rest = op.bytes() - inlined;
   const Call letter = call_of(op);
-  std::memcpy(line.out.data(), &letter, sizeof(letter));
-  if (inlined > 0) std::memcpy(line.out_data(), data, inlined);
-  const uint64_t body = data_slot(SlotClass::kBody, op);
-  if (!post_send(line.opening, op.peer, opening_slot(SlotClass::kLetter, op.tag), line.out.data(),
+  std::memcpy(link.out.data(), &letter, sizeof(letter));
+  if (inlined > 0) std::memcpy(link.out_data(), data, inlined);
+  const uint64_t body = data_id(MessageClass::kBody, op);
+  if (!post_send(link.opening, op.peer, opening_id(MessageClass::kLetter, op.tag), link.out.data(),
                  sizeof(letter) + inlined, op)) {
     return false;
   }
-  if (rest > 0 && !post_send(line.parts, op.peer, body, data + inlined, rest, op)) return false;
-  return await_send(line.opening, op.peer, op) &&
-         (rest == 0 || await_send(line.parts, op.peer, op));
+  if (rest > 0 && !post_send(link.parts, op.peer, body, data + inlined, rest, op)) return false;
+  return await_send(link.opening, op.peer, op) &&
+         (rest == 0 || await_send(link.parts, op.peer, op));
 }
 
 bool GlooMember::run_recv(const Operation& op, std::byte* data) {
   const TransferPresence presence(*this, op);
-  Line line(*wire_, inline_bytes_);
+  Link link(*wire_, inline_bytes_);
   const size_t inlined = std::min(op.bytes(), inline_bytes_);
   const size_t rest = op.bytes() - inlined;
-  const uint64_t body = data_slot(SlotClass::kBody, op);
-  if (!post_recv(line.opening, op.peer, opening_slot(SlotClass::kLetter, op.tag), line.in.data(),
-                 line.in.size(), op)) {
+  const uint64_t body = data_id(MessageClass::kBody, op);
+  if (!post_recv(link.opening, op.peer, opening_id(MessageClass::kLetter, op.tag), link.in.data(),
+                 link.in.size(), op)) {
     return false;
   }
-  if (rest > 0 && !post_recv(line.parts, op.peer, body, data + inlined, rest, op)) return false;
-  if (!await_recv(line.opening, op.peer, op)) return false;
+  if (rest > 0 && !post_recv(link.parts, op.peer, body, data + inlined, rest, op)) return false;
+  if (!await_recv(link.opening, op.peer, op)) return false;
   Call letter;
-  std::memcpy(&letter, line.in.data(), sizeof(letter));
+  std::memcpy(&letter, link.in.data(), sizeof(letter));
   if (letter.magic != Call::kMagic || letter.count != op.count) {
     return disagree(op.peer, op, letter);
   }
-  if (inlined > 0) std::memcpy(data, line.in_data(), inlined);
-  return rest == 0 || await_recv(line.parts, op.peer, op);
+  if (inlined > 0) std::memcpy(data, link.in_data(), inlined);
+  return rest == 0 || await_recv(link.parts, op.peer, op);
 }
 
 }  // namespace muster::comm

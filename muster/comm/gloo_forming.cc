@@ -92,6 +92,7 @@ Status GlooMember::form(const GlooGroupOptions& options) {
     hosts.push_back(blob.substr(std::min(end + 1, blob.size())));
   }
   find_hosts(hosts);
+  MUSTER_RETURN_IF_ERROR(listen_for_peers());
   if (options.shared_memory && host_members_.size() > 1) {
     plane_ = SharedPlane::create(rank(), host_members_);
     plane_made_.store(plane_ != nullptr, std::memory_order_release);
@@ -99,8 +100,8 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   std::vector<std::string> greetings(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
-    greetings[static_cast<size_t>(r)] =
-        (plane_ != nullptr ? plane_->address() : "") + '\n' + wire_->address_for(r);
+    greetings[static_cast<size_t>(r)] = (plane_ != nullptr ? plane_->address() : "") + '\n' +
+                                        (can_send(rank(), r) ? wire_->address_for(r) : "");
   }
   connecting_since_ = std::chrono::steady_clock::now();
   // The exchange may have waited for a member for long; connecting has its time all the same.
@@ -155,8 +156,8 @@ int GlooMember::unconnected() const {
   const auto missing = watch_->missing();
   if (!missing.unreached.empty()) return missing.unreached.front();
   if (!missing.silent.empty()) return missing.silent.front();
-  for (int r = 0; r < size(); ++r) {
-    if (r != rank() && !wired_[static_cast<size_t>(r)]) return r;
+  for (const int r : topology_.peers(rank())) {
+    if (!wired_[static_cast<size_t>(r)]) return r;
   }
   return kNobody;
 }
@@ -189,17 +190,17 @@ bool GlooMember::connect_watch(Moment deadline) {
 // all pairs that are not connected yet, both members of the lowest are at it, so that the threads
 // of all members cannot wait for each other in a circle.
 bool GlooMember::connect_wire(Moment deadline) {
+  const std::vector<int>& peers = topology_.peers(rank());
   std::mutex mutex;
-  int next = 0;
+  size_t next = 0;
   std::optional<std::pair<int, std::string>> error;  // the first: rank, and what Gloo says
   const auto connect = [&] {
     while (true) {
       int peer = 0;
       {
         const std::lock_guard lock(mutex);
-        if (next == rank()) ++next;
-        if (next >= size() || error) return;
-        peer = next++;
+        if (next >= peers.size() || error) return;
+        peer = peers[next++];
       }
       try {
         const std::string greeting = watch_->greeting(peer);
@@ -213,7 +214,7 @@ bool GlooMember::connect_wire(Moment deadline) {
   };
   watch_->set_alarm(deadline);
   {
-    const int wanted = std::min(kMostThreads, (size() - 1) / kPeersPerThread);
+    const int wanted = std::min(kMostThreads, static_cast<int>(peers.size()) / kPeersPerThread);
     std::vector<Thread> helpers;
     for (int i = 1; i < wanted; ++i) helpers.emplace_back("muster-connect", connect);
     connect();
@@ -251,6 +252,21 @@ void GlooMember::find_hosts(const std::vector<std::string>& ids) {
     if (leads) leaders_.ranks.push_back(r);
     if (id == ids[static_cast<size_t>(rank())]) host_members_.push_back(r);
   }
+  topology_ = Topology(size(), leaders_.ranks);
+}
+
+Status GlooMember::listen_for_peers() {
+  const auto& peers = topology_.peers(rank());
+  try {
+    wire_->listen(peers);
+  } catch (const std::exception& e) {
+    const auto what = fmt::format(
+        "Gloo cannot listen for {} peers of a group (too many open files? see `ulimit -n`): {}",
+        peers.size(), e.what());
+    fail({.kind = FailureKind::kInternal, .origin = rank(), .message = what});
+    return Error(ErrorKind::kMachine, "{}", what);
+  }
+  return {};
 }
 
 // Shared memory is used if every member can use that of all others on its host: one that cannot

@@ -51,7 +51,7 @@ std::optional<T> from_bytes(std::string_view bytes) {
 
 }  // namespace
 
-GlooMember::Line::Line(GlooWire& wire, size_t inline_bytes)
+GlooMember::Link::Link(GlooWire& wire, size_t inline_bytes)
     : opening(wire),
       parts(wire),
       results(wire),
@@ -72,15 +72,8 @@ GlooMember::~GlooMember() { retire(); }
 Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& options) {
   const int size = static_cast<int>(options.names.size());
   MUSTER_TRY(auto watch, PeerWatch::listen(options.device->address(), options.rank, size));
-  try {
-    auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
-    return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
-  } catch (const std::exception& e) {
-    return Error(ErrorKind::kMachine,
-                 "Gloo cannot listen for the {} peers of a group (too many open files? see "
-                 "`ulimit -n`): {}",
-                 size - 1, e.what());
-  }
+  auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
+  return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
 }
 
 void GlooMember::shut(const GroupFailure* failure) {
@@ -107,19 +100,19 @@ std::string_view GlooMember::transport() const {
 
 GlooMember::Channel& GlooMember::channel(uint32_t tag) {
   const std::lock_guard lock(channels_mutex_);
-  auto& slot = channels_[tag];
-  if (slot == nullptr) {
-    slot = std::make_unique<Channel>();
-    slot->lines.resize(static_cast<size_t>(size()));
+  auto& channel = channels_[tag];
+  if (channel == nullptr) {
+    channel = std::make_unique<Channel>();
+    channel->links.resize(static_cast<size_t>(size()));
   }
-  return *slot;
+  return *channel;
 }
 
 // Only the thread that holds the tag calls this.
-GlooMember::Line& GlooMember::line(Channel& channel, int rank) {
-  auto& slot = channel.lines[static_cast<size_t>(rank)];
-  if (slot == nullptr) slot = std::make_unique<Line>(*wire_, inline_bytes_);
-  return *slot;
+GlooMember::Link& GlooMember::link(Channel& channel, int rank) {
+  auto& made = channel.links[static_cast<size_t>(rank)];
+  if (made == nullptr) made = std::make_unique<Link>(*wire_, inline_bytes_);
+  return *made;
 }
 
 int GlooMember::waits_for_anything() const {

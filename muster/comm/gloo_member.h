@@ -19,6 +19,7 @@
 #include "muster/comm/group.h"
 #include "muster/comm/peer_watch.h"
 #include "muster/comm/shared_plane.h"
+#include "muster/comm/topology.h"
 
 namespace muster::comm {
 
@@ -28,6 +29,7 @@ class GlooMember final : public Group {
   ~GlooMember() override;
 
   std::string_view transport() const override;
+  bool can_send(int from, int to) const override { return topology_.connected(from, to); }
 
   // Meets the others and connects. If it fails, so has the group: see failure().
   Status form(const GlooGroupOptions& options);
@@ -38,8 +40,8 @@ class GlooMember final : public Group {
   // What goes between two members in the collectives of one tag. Every collective begins with an
   // opening: what I am doing, and as much of the data as fits; the receiver compares before it
   // believes anything. Three endpoints, because waits are counted and the kinds overlap.
-  struct Line {
-    Line(GlooWire& wire, size_t inline_bytes);
+  struct Link {
+    Link(GlooWire& wire, size_t inline_bytes);
     Endpoint opening;
     Endpoint parts;                  // what others are to add up
     Endpoint results;                // what has been added up
@@ -49,7 +51,7 @@ class GlooMember final : public Group {
   };
   // All that the collectives of one tag need; made when the tag is first used, kept for good.
   struct Channel {
-    std::vector<std::unique_ptr<Line>> lines;  // by rank; made when first used
+    std::vector<std::unique_ptr<Link>> links;  // by rank; made when first used
     std::vector<std::byte> scratch;            // parts of others, until they are added
   };
 
@@ -84,6 +86,7 @@ class GlooMember final : public Group {
   // Forming: gloo_forming.cc.
   Error forming_error() const;
   PeerWatch::Handlers handlers();
+  Status listen_for_peers();
   bool connect_watch(Moment deadline);
   bool connect_wire(Moment deadline);
   int unconnected() const;
@@ -94,7 +97,7 @@ class GlooMember final : public Group {
   // Failing: gloo_member.cc.
   void shut(const GroupFailure* failure) override;
   Channel& channel(uint32_t tag);
-  Line& line(Channel& channel, int rank);
+  Link& link(Channel& channel, int rank);
   std::string answer(std::string_view question) const;
   // What this member waits for, in whatever it is doing.
   int waits_for_anything() const;
@@ -113,17 +116,17 @@ class GlooMember final : public Group {
   bool disagree(int peer, const Operation& op, const Call& theirs);
 
   // Posting and waiting, with blame: gloo_collectives.cc.
-  bool post_send(Endpoint& end, int peer, uint64_t slot, const void* data, size_t bytes,
+  bool post_send(Endpoint& end, int peer, uint64_t id, const void* data, size_t bytes,
                  const Operation& op);
-  bool post_recv(Endpoint& end, int peer, uint64_t slot, void* data, size_t bytes,
+  bool post_recv(Endpoint& end, int peer, uint64_t id, void* data, size_t bytes,
                  const Operation& op);
   bool ended(Endpoint::Outcome outcome, const Endpoint& end, int peer, const Operation& op);
   bool await_send(Endpoint& end, int peer, const Operation& op);
   bool await_recv(Endpoint& end, int peer, const Operation& op);
   void waits_for(int peer, const Operation& op);
-  bool expect_opening(Line& line, int peer, const Operation& op);
-  bool send_opening(Line& line, int peer, const void* data, size_t bytes, const Operation& op);
-  bool await_opening(Line& line, int peer, const Operation& op);
+  bool expect_opening(Link& link, int peer, const Operation& op);
+  bool send_opening(Link& link, int peer, const void* data, size_t bytes, const Operation& op);
+  bool await_opening(Link& link, int peer, const Operation& op);
 
   bool shared(const Operation& op) const { return use_ == Use::kSharedMemory && op.tag == 0; }
   std::atomic<int>& waiting_place(const Operation& op) { return places_[op.tag].waits_for; }
@@ -136,6 +139,7 @@ class GlooMember final : public Group {
   bool run_allgather(const Operation& op, std::byte* data) override;
   bool run_broadcast(const Operation& op, std::byte* data) override;
   bool run_barrier(const Operation& op) override;
+  bool allgather_doubling(const Operation& op, std::byte* data);
   bool run_send(const Operation& op, const std::byte* data) override;
   bool run_recv(const Operation& op, std::byte* data) override;
   bool meet(const Operation& op);
@@ -146,7 +150,7 @@ class GlooMember final : public Group {
   bool allreduce_tree(const Team& team, const Operation& op, std::byte* data);
   bool allreduce_halving(const Team& team, const Operation& op, std::byte* data);
   struct Halving;
-  struct Exchange;
+  struct PartsReduction;
   bool exchange_parts(const Team& team, const Operation& op, std::byte* data, bool distribute);
 
   const size_t inline_bytes_;  // the same on all members, as it depends on the size only
@@ -155,6 +159,7 @@ class GlooMember final : public Group {
   // Decided while forming.
   Team all_;
   Team leaders_;                         // the lowest rank of each host
+  Topology topology_;                    // of the data connections
   std::vector<int> host_members_;        // of this member's host
   std::unique_ptr<SharedPlane> plane_;   // between them; null if this member is alone
   std::atomic<bool> plane_made_{false};  // plane_ may be used from other threads

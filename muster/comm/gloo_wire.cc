@@ -28,15 +28,14 @@ std::chrono::milliseconds time_left(Moment deadline) {
 }  // namespace
 
 GlooWire::GlooWire(std::shared_ptr<GlooDevice> device, int rank, int size)
-    : device_(std::move(device)),
-      rank_(rank),
-      size_(size),
-      context_(device_->create_context(rank, size)) {
+    : device_(std::move(device)), context_(device_->create_context(rank, size)) {
   context_->setTimeout(kNoLimit);
-  // All of them here: close() walks over them, from another thread.
-  for (int r = 0; r < size_; ++r) {
-    if (r != rank_) context_->createPair(r);
-  }
+}
+
+void GlooWire::listen(const std::vector<int>& peers) {
+  // All of them at once: close() walks over them, from another thread.
+  const std::lock_guard lock(mutex_);
+  for (const int peer : peers) context_->createPair(peer);
 }
 
 GlooWire::~GlooWire() {
@@ -88,9 +87,9 @@ GlooWire::Endpoint::~Endpoint() {
   wire_.endpoints_.erase(place_);
 }
 
-bool GlooWire::Endpoint::send(int peer, uint64_t slot, const void* data, size_t bytes) {
+bool GlooWire::Endpoint::send(int peer, uint64_t id, const void* data, size_t bytes) {
   try {
-    buffer_->send(peer, slot, reinterpret_cast<size_t>(data), bytes);
+    buffer_->send(peer, id, reinterpret_cast<size_t>(data), bytes);
     return true;
   } catch (const std::exception& e) {
     error_ = e.what();
@@ -98,9 +97,9 @@ bool GlooWire::Endpoint::send(int peer, uint64_t slot, const void* data, size_t 
   }
 }
 
-bool GlooWire::Endpoint::recv(int peer, uint64_t slot, void* data, size_t bytes) {
+bool GlooWire::Endpoint::recv(int peer, uint64_t id, void* data, size_t bytes) {
   try {
-    buffer_->recv(peer, slot, reinterpret_cast<size_t>(data), bytes);
+    buffer_->recv(peer, id, reinterpret_cast<size_t>(data), bytes);
     return true;
   } catch (const std::exception& e) {
     error_ = e.what();

@@ -3,11 +3,10 @@
 //
 // Gloo (of 2022, as Debian 12 has it) in short. A context has a pair, one connection, for each
 // peer. A message goes from an "unbound buffer" of the sender to one of the receiver that names the
-// same slot; messages of one slot and pair arrive in order. A receive tells the sender that it is
-// ready; the data travels only then, so nothing is ever buffered on the way. Traps:
+// same id (Gloo: slot); messages of one id and pair arrive in order. A receive tells the sender
+// that it is ready; the data travels only then, so nothing is ever buffered on the way. Traps:
 // - A message longer than its receive ends the process (an exception on Gloo's own thread). So
-// slots
-//   are made from all that both sides must agree on; what disagrees does not meet.
+//   ids are made from all that both sides must agree on; what disagrees does not meet.
 // - When a connection breaks, operations that wait to begin are told, those in the middle of a
 //   message are not. When a wait times out, all connections of the context close.
 // - A buffer that is destroyed while one of its messages is on the way leaves the pair stuck. So
@@ -34,13 +33,15 @@ namespace muster::comm {
 
 class GlooWire {
  public:
-  // Begins to listen for each peer. Throws Gloo's exceptions.
   GlooWire(std::shared_ptr<GlooDevice> device, int rank, int size);
   ~GlooWire();
   GlooWire(const GlooWire&) = delete;
   GlooWire& operator=(const GlooWire&) = delete;
 
-  // Where `peer` finds us: opaque bytes.
+  // Begins to listen for these peers; the others cannot be connected to. Once. Throws Gloo's
+  // exceptions.
+  void listen(const std::vector<int>& peers);
+  // Where `peer`, one of those, finds us: opaque bytes.
   std::string address_for(int peer) const;
   // Connects to `peer`, which does the same. Blocks until done or close(). Throws.
   void connect(int peer, const std::string& address);
@@ -68,8 +69,8 @@ class GlooWire {
       kBroken   // by a peer; see error()
     };
     // Both return at once. False: broken; see error().
-    bool send(int peer, uint64_t slot, const void* data, size_t bytes);
-    bool recv(int peer, uint64_t slot, void* data, size_t bytes);
+    bool send(int peer, uint64_t id, const void* data, size_t bytes);
+    bool recv(int peer, uint64_t id, void* data, size_t bytes);
     Outcome wait_send(Moment deadline);
     Outcome wait_recv(Moment deadline);
     // Gloo's words.
@@ -88,8 +89,6 @@ class GlooWire {
 
  private:
   const std::shared_ptr<GlooDevice> device_;
-  const int rank_;
-  const int size_;
   std::shared_ptr<gloo::transport::Context> context_;
 
   std::mutex mutex_;

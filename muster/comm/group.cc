@@ -165,6 +165,7 @@ Status Group::barrier(const OpOptions& options) {
 Status Group::transfer(Operation op, const OpOptions& options, std::byte* data) {
   MUSTER_CHECK(op.peer >= 0 && op.peer < size() && op.peer != rank_,
                "send and recv need another member");
+  MUSTER_CHECK(can_send(rank_, op.peer), "send and recv need a connected member");
   op.tag = options.tag;
   if (failed()) return error_of(op);
   op.deadline = std::chrono::steady_clock::now() + std::min(options.timeout, kLongest);

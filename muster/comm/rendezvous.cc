@@ -108,8 +108,8 @@ Result<std::vector<std::string>> FileRendezvous::exchange(int rank, int size,
   while (true) {
     std::vector<int> absent;
     for (int r = 0; r < size; ++r) {
-      auto& slot = blobs[static_cast<size_t>(r)];
-      if (slot) continue;
+      auto& theirs = blobs[static_cast<size_t>(r)];
+      if (theirs) continue;
       std::ifstream file(path(r), std::ios::binary);
       size_t their_size = 0;
       if (!(file >> their_size)) {
@@ -118,7 +118,7 @@ Result<std::vector<std::string>> FileRendezvous::exchange(int rank, int size,
       }
       if (their_size != static_cast<size_t>(size)) return other_size(r, their_size, size);
       file.get();  // the line's end
-      slot.emplace(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+      theirs.emplace(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     }
     if (absent.empty()) break;
     if (stop.stop_requested()) return stopped();

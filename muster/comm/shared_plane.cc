@@ -8,7 +8,7 @@ namespace muster::comm {
 namespace {
 
 // Blocks that a member may be ahead of the slowest.
-constexpr uint32_t kSlots = 4;
+constexpr uint32_t kAhead = 4;
 // Up to this much is shown whole to everybody, who adds up for himself: one wait instead of two.
 constexpr size_t kWhole = 16 << 10;
 // Added and shown in pieces that stay in the first-level cache between the two.
@@ -29,14 +29,14 @@ void pause() {
 
 }  // namespace
 
-// Of one member's part in one block: what stays in the second-level cache with all slots of it.
+// Of one member's part in one block: what stays in the second-level cache with all that are in use.
 size_t SharedPlane::unit_bytes(int size) {
   return std::max<size_t>(kWhole, (512 << 10) / static_cast<size_t>(size) / 64 * 64);
 }
 
-// Each slot: the parts for all members, then the result.
+// Each block: the parts for all members, then the result.
 size_t SharedPlane::data_bytes(int size) {
-  return kSlots * unit_bytes(size) * (static_cast<size_t>(size) + 1);
+  return kAhead * unit_bytes(size) * (static_cast<size_t>(size) + 1);
 }
 
 SharedPlane::SharedPlane(int place, std::vector<int> members, std::unique_ptr<SharedSegment> own)
@@ -61,9 +61,9 @@ std::string SharedPlane::address() const {
 
 bool SharedPlane::open(int rank, std::string_view address) {
   const auto place = std::ranges::find(members_, rank) - members_.begin();
-  auto& slot = segments_[static_cast<size_t>(place)];
-  slot = SharedSegment::open(address, data_bytes(size_));
-  return slot != nullptr;
+  auto& segment = segments_[static_cast<size_t>(place)];
+  segment = SharedSegment::open(address, data_bytes(size_));
+  return segment != nullptr;
 }
 
 void SharedPlane::close() {
@@ -109,7 +109,7 @@ class SharedPlane::Run {
   // Everybody shows everything, or nothing, as in a barrier.
   End whole(size_t bytes) {
     if (!room_to_stage(0)) return end_;
-    if (bytes > 0) std::memcpy(own_slot(0), data_, bytes);
+    if (bytes > 0) std::memcpy(own_block(0), data_, bytes);
     publish(own().header().staged, 1);
     if (!all(&SharedSegment::Header::staged, 1) || !compare()) return end_;
     if (bytes > 0 && results_here_) add_whole();
@@ -136,14 +136,14 @@ class SharedPlane::Run {
   SharedSegment& own() { return p_.segment(p_.rank_); }
   int peer(int k) const { return (p_.rank_ + k) % p_.size_; }
 
-  size_t slot_bytes() const { return unit_bytes(p_.size_) * (static_cast<size_t>(p_.size_) + 1); }
-  std::byte* slot(int rank, uint32_t block) {
-    return p_.segment(rank).data() + (first_ + block) % kSlots * slot_bytes();
+  size_t block_bytes() const { return unit_bytes(p_.size_) * (static_cast<size_t>(p_.size_) + 1); }
+  std::byte* block_of(int rank, uint32_t block) {
+    return p_.segment(rank).data() + (first_ + block) % kAhead * block_bytes();
   }
-  std::byte* own_slot(uint32_t block) { return slot(p_.rank_, block); }
+  std::byte* own_block(uint32_t block) { return block_of(p_.rank_, block); }
   // Where `rank` shows its part for `reader`, and its result.
   std::byte* staged(int rank, uint32_t block, int reader) {
-    return slot(rank, block) + static_cast<size_t>(reader) * unit_bytes(p_.size_);
+    return block_of(rank, block) + static_cast<size_t>(reader) * unit_bytes(p_.size_);
   }
   std::byte* result(int rank, uint32_t block) { return staged(rank, block, p_.size_); }
   // What a member adds up, or brings; in cells.
@@ -201,9 +201,9 @@ class SharedPlane::Run {
     end_.peer = p_.members_[static_cast<size_t>(end.peer)];
     return false;
   }
-  // The slot of a block may be used once nobody needs what was there before.
+  // The memory of a block may be used once nobody needs what was there before.
   bool room_to_stage(uint32_t block) {
-    return all(&SharedSegment::Header::reduced, block + 1 - kSlots);
+    return all(&SharedSegment::Header::reduced, block + 1 - kAhead);
   }
 
   bool compare() {
@@ -216,7 +216,7 @@ class SharedPlane::Run {
 
   // In the order of ranks, so that all get the same bits also of floats.
   void add_whole() {
-    const auto term = [&](int rank) { return slot(rank, 0); };
+    const auto term = [&](int rank) { return block_of(rank, 0); };
     std::memcpy(data_, term(0), op_.bytes());
     for (int r = 1; r < p_.size_; ++r) reduce_into(op_.reduction, data_, term(r), op_.count);
   }
@@ -235,7 +235,7 @@ class SharedPlane::Run {
   bool reduce(uint32_t block) {
     if (!all(&SharedSegment::Header::staged, block + 1)) return false;
     if (block == 0 && !compare()) return false;
-    if (!all(&SharedSegment::Header::copied, block + 1 - kSlots)) return false;
+    if (!all(&SharedSegment::Header::copied, block + 1 - kAhead)) return false;
     const Part mine = share(p_.rank_, block);
     const size_t piece = kPiece / cell_;
     for (size_t i = 0; i < mine.size; i += piece) {

@@ -8,7 +8,7 @@
 //   copied    everyone takes the results of the others
 // (gathering and broadcasting have nothing to add up: the result is what one brings).
 // Each member counts what it has done; the others wait for its counters. Stages of neighbouring
-// blocks overlap, and a member may run ahead by kSlots blocks, so that none has to wait for another
+// blocks overlap, and a member may run ahead by kAhead blocks, so that none has to wait for another
 // to be scheduled more often than needed. A member writes only to its own segment and its own data.
 //
 // Members are as in a Group of one tag: one call at a time, the same calls in the same order. No

@@ -267,7 +267,8 @@ void add_workers(Section<WorkersOptions> s) {
       .at_least(0)
       .at_most(65536);
   s.add("lease", &WorkersOptions::lease,
-        "A worker that was not heard of for so long is out: its machine died, its cable is cut.")
+        "A worker from which no heartbeat arrived for this long is removed: its machine or its "
+        "link is down.")
       .as(Form::kDuration)
       .at_least(0.01)
       .at_most(86400);
@@ -276,9 +277,10 @@ void add_workers(Section<WorkersOptions> s) {
       .as(Form::kDuration)
       .at_least(0.001)
       .at_most(86400);
-  s.add("hang_timeout", &WorkersOptions::hang_timeout,
-        "A worker that is there, but whose own work stands still for so long while others wait for "
-        "it, is out. 0: never.")
+  s.add(
+       "hang_timeout", &WorkersOptions::hang_timeout,
+       "A worker whose heartbeats arrive, but whose own work makes no progress for this long while "
+       "others wait for it, is removed and killed. 0: never.")
       .as(Form::kDuration)
       .at_most(86400);
   s.add("restarts", &WorkersOptions::restarts,

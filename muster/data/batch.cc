@@ -7,8 +7,12 @@ namespace muster::data {
 void Batch::reserve(const Schema& schema, uint64_t samples_wanted) {
   const size_t input_bytes = samples_wanted * schema.input_bytes();
   const size_t target_bytes = samples_wanted * schema.target_bytes();
-  if (inputs.size() < input_bytes) inputs = AlignedBuffer(input_bytes);
-  if (targets.size() < target_bytes) targets = AlignedBuffer(target_bytes);
+  if (inputs.size() < input_bytes) {
+    inputs = memory->allocate(input_bytes, BufferUse::kBatch);
+  }
+  if (targets.size() < target_bytes) {
+    targets = memory->allocate(target_bytes, BufferUse::kBatch);
+  }
   samples.reserve(samples_wanted);
 }
 
@@ -44,6 +48,7 @@ std::unique_ptr<Batch> BatchPool::acquire() {
     ++made_;
   }
   auto batch = std::make_unique<Batch>();
+  batch->memory = &memory_;
   batch->reserve(schema_, capacity_);
   return batch;
 }
@@ -58,7 +63,7 @@ uint64_t BatchPool::made() const {
   return made_;
 }
 
-Lease& Lease::operator=(Lease&& other) noexcept {
+BorrowedBatch& BorrowedBatch::operator=(BorrowedBatch&& other) noexcept {
   if (this != &other) {
     release();
     pool_ = std::move(other.pool_);
@@ -67,7 +72,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 
-void Lease::release() {
+void BorrowedBatch::release() {
   if (batch_) pool_->give_back(std::move(batch_));
 }
 

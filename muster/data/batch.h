@@ -5,45 +5,22 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "muster/base/memory.h"
 #include "muster/data/dataset.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
 
-// Memory on a cache line border (64 bytes, also what vector instructions like best). Not zeroed.
-class AlignedBuffer {
- public:
-  static constexpr size_t kAlignment = 64;
-
-  AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t size)
-      : bytes_(static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}))),
-        size_(size) {}
-
-  std::byte* data() { return bytes_.get(); }
-  const std::byte* data() const { return bytes_.get(); }
-  size_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* bytes) const {
-      ::operator delete(bytes, std::align_val_t{kAlignment});
-    }
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
-  size_t size_ = 0;
-};
-
 // `count` samples: inputs one after the other without gaps, likewise targets. The buffers may be
 // longer than that.
 struct Batch {
-  AlignedBuffer inputs;
-  AlignedBuffer targets;
+  Memory* memory = &host_memory();  // where its buffers are
+  Buffer inputs;
+  Buffer targets;
   uint64_t count = 0;
   std::vector<uint64_t> samples;  // which ones, by their number in the data set
   uint64_t step = 0;
@@ -62,7 +39,8 @@ void read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& b
 // concurrent use.
 class BatchPool {
  public:
-  BatchPool(Schema schema, uint64_t capacity) : schema_(std::move(schema)), capacity_(capacity) {}
+  BatchPool(Schema schema, uint64_t capacity, Memory& memory)
+      : schema_(std::move(schema)), capacity_(capacity), memory_(memory) {}
 
   // One with room for `capacity` samples: a used one if there is any, the last returned first,
   // because it is most likely still in cache.
@@ -74,20 +52,22 @@ class BatchPool {
  private:
   const Schema schema_;
   const uint64_t capacity_;
+  Memory& memory_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Batch>> free_;  // guarded by mutex_
   uint64_t made_ = 0;                         // guarded by mutex_
 };
 
-// A batch on loan. It goes back to its pool when the lease goes, which may outlive the loader.
-class Lease {
+// A batch on loan. It goes back to its pool when this object is destroyed, which may outlive the
+// loader.
+class BorrowedBatch {
  public:
-  Lease() = default;
-  Lease(std::shared_ptr<BatchPool> pool, std::unique_ptr<Batch> batch)
+  BorrowedBatch() = default;
+  BorrowedBatch(std::shared_ptr<BatchPool> pool, std::unique_ptr<Batch> batch)
       : pool_(std::move(pool)), batch_(std::move(batch)) {}
-  Lease(Lease&&) noexcept = default;
-  Lease& operator=(Lease&& other) noexcept;
-  ~Lease() { release(); }
+  BorrowedBatch(BorrowedBatch&&) noexcept = default;
+  BorrowedBatch& operator=(BorrowedBatch&& other) noexcept;
+  ~BorrowedBatch() { release(); }
 
   explicit operator bool() const { return batch_ != nullptr; }
   Batch& operator*() const { return *batch_; }

@@ -52,7 +52,8 @@ Loader::Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector
     : dataset_(dataset),
       plan_(plan),
       order_(plan_.seed, dataset.size()),
-      pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity())),
+      pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity(),
+                                        *plan_.memory)),
       reads_ahead_(plan_.threads > 0 && plan_.ahead > 0),
       batches_(plan_.batches) {
   reset(first_step, lanes);
@@ -74,8 +75,8 @@ Loader::~Loader() {
 void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
   ++generation_;
   for (Lane& lane : lanes_) {
-    for (Slot& slot : lane.slots) {
-      if (slot.batch) pool_->give_back(std::move(slot.batch));
+    for (ReadAhead& buffer : lane.buffers) {
+      if (buffer.batch) pool_->give_back(std::move(buffer.batch));
     }
   }
   lanes_.clear();
@@ -88,8 +89,8 @@ void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
                      index_of_[static_cast<size_t>(number)] < 0,
                  "lanes are different and of this job");
     index_of_[static_cast<size_t>(number)] = static_cast<int>(lanes_.size());
-    Lane lane{.lane = number, .needed = step, .next = step, .slots = {}};
-    lane.slots.resize(plan_.ahead);
+    Lane lane{.lane = number, .needed = step, .next = step, .buffers = {}};
+    lane.buffers.resize(plan_.ahead);
     unclaimed_ += claimable(lane);
     lanes_.push_back(std::move(lane));
   }
@@ -161,11 +162,11 @@ Loader::Claim Loader::claim() {
   const uint64_t step = std::max(lane.needed, lane.next);
   lane.next = step + 1;
   --unclaimed_;
-  // Whatever the slot holds is of a step that nobody will ask for as the next one any more.
-  Slot& slot = lane.slots[step % plan_.ahead];
-  if (slot.batch) pool_->give_back(std::move(slot.batch));
-  slot.state = State::kFilling;
-  slot.step = step;
+  // Whatever the buffer holds is of a step that nobody will ask for as the next one any more.
+  ReadAhead& buffer = lane.buffers[step % plan_.ahead];
+  if (buffer.batch) pool_->give_back(std::move(buffer.batch));
+  buffer.state = State::kFilling;
+  buffer.step = step;
   return {index, lane.lane, step, lane_slice(batches_, step, static_cast<uint64_t>(lane.lane)),
           generation_};
 }
@@ -173,10 +174,10 @@ Loader::Claim Loader::claim() {
 // With mutex_ held.
 void Loader::deliver(const Claim& claim, std::unique_ptr<Batch> batch) {
   if (claim.generation == generation_) {
-    Slot& slot = lanes_[claim.lane_index].slots[claim.step % plan_.ahead];
-    if (slot.state == State::kFilling && slot.step == claim.step) {
-      slot.state = State::kReady;
-      slot.batch = std::move(batch);
+    ReadAhead& buffer = lanes_[claim.lane_index].buffers[claim.step % plan_.ahead];
+    if (buffer.state == State::kFilling && buffer.step == claim.step) {
+      buffer.state = State::kReady;
+      buffer.batch = std::move(batch);
     }
   }
   if (batch) pool_->give_back(std::move(batch));  // overtaken: nobody wants it any more
@@ -190,22 +191,22 @@ std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& loc
   if (index < 0) return nullptr;
   const uint64_t generation = generation_;
   bool waited = false;
-  const auto slot_of = [&]() -> Slot& {
-    return lanes_[static_cast<size_t>(index)].slots[step % plan_.ahead];
+  const auto buffer_of = [&]() -> ReadAhead& {
+    return lanes_[static_cast<size_t>(index)].buffers[step % plan_.ahead];
   };
-  while (slot_of().state == State::kFilling && slot_of().step == step) {
+  while (buffer_of().state == State::kFilling && buffer_of().step == step) {
     waited = true;
     ready_.wait(lock);
     if (generation != generation_) return nullptr;
   }
   std::unique_ptr<Batch> batch;
-  Slot& slot = slot_of();
-  if (slot.state == State::kReady && slot.step == step) {
-    batch = std::move(slot.batch);
-    slot.state = State::kEmpty;
+  ReadAhead& buffer = buffer_of();
+  if (buffer.state == State::kReady && buffer.step == step) {
+    batch = std::move(buffer.batch);
+    buffer.state = State::kEmpty;
     ++(waited ? counters_.waited : counters_.ready);
   }
-  // Only now may the slot be claimed for a later step.
+  // Only now may the buffer be claimed for a later step.
   Lane& lane = lanes_[static_cast<size_t>(index)];
   unclaimed_ -= claimable(lane);
   lane.needed = std::max(lane.needed, step + 1);
@@ -213,7 +214,7 @@ std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& loc
   return batch;
 }
 
-Lease Loader::take(uint64_t step, int lane) {
+BorrowedBatch Loader::take(uint64_t step, int lane) {
   MUSTER_CHECK(lane >= 0 && static_cast<uint64_t>(lane) < plan_.batches.lanes,
                "the lane is one of the job's");
   std::unique_ptr<Batch> batch;
@@ -233,7 +234,7 @@ Lease Loader::take(uint64_t step, int lane) {
     batch = pool_->acquire();
     fill_slice(dataset_, order_, plan_, slice, step, lane, *batch);
   }
-  return Lease(pool_, std::move(batch));
+  return BorrowedBatch(pool_, std::move(batch));
 }
 
 Loader::Counters Loader::counters() const {

@@ -28,8 +28,9 @@ struct LoaderPlan {
   uint64_t seed = 1;
   BatchPlan batches;  // batch size, lanes of the whole job, end of the stream
   Augmenter augment;
-  int threads = 1;     // 0: whoever takes a batch fills it
-  uint64_t ahead = 2;  // steps; 0: as with no threads
+  int threads = 1;                  // 0: whoever takes a batch fills it
+  uint64_t ahead = 2;               // steps; 0: as with no threads
+  Memory* memory = &host_memory();  // where its batches are
 };
 
 // Computes one batch: the samples of this lane in this step, in their order, augmented. Pure; the
@@ -51,10 +52,10 @@ class Loader {
   // The batch of any lane of the job at any step, as often as one likes; one that was not read
   // ahead (a step redone, a lane of another worker) is filled by the caller. Empty (count 0) past
   // the end of the stream.
-  Lease take(uint64_t step, int lane);
+  BorrowedBatch take(uint64_t step, int lane);
 
   // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
-  // Leases stay valid.
+  // Borrowed batches stay valid.
   void restart(uint64_t step, const std::vector<int>& lanes);
   // The same with another end of the stream or another place in it, from batches.first_step on.
   // Batch size and number of lanes stay the same.
@@ -73,17 +74,17 @@ class Loader {
 
  private:
   enum class State { kEmpty, kFilling, kReady };
-  struct Slot {
+  struct ReadAhead {
     State state = State::kEmpty;
     uint64_t step = 0;
     std::unique_ptr<Batch> batch;
   };
-  // What is read ahead for one lane: steps [needed, needed + ahead), step s in slot s % ahead.
+  // What is read ahead for one lane: steps [needed, needed + ahead), step s in buffer s % ahead.
   struct Lane {
     int lane = 0;
     uint64_t needed = 0;  // the first step that was not taken yet
     uint64_t next = 0;    // the next step to read ahead
-    std::vector<Slot> slots;
+    std::vector<ReadAhead> buffers;
   };
   struct Claim {
     size_t lane_index = 0;
@@ -110,7 +111,7 @@ class Loader {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;   // for prefetch threads: there is something to claim, or the end
-  std::condition_variable ready_;  // for takers: a slot is no longer being filled
+  std::condition_variable ready_;  // for takers: a buffer is no longer being filled
   // Guarded by mutex_ from here on.
   BatchPlan batches_;
   std::vector<Lane> lanes_;

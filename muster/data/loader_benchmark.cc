@@ -52,17 +52,17 @@ void BM_Loader(benchmark::State& state) {
   int64_t samples = 0;
   for ([[maybe_unused]] const auto _ : state) {
     for (int lane = 0; lane < 8; ++lane) {
-      const Lease lease = loader.take(step, lane);
-      benchmark::DoNotOptimize(lease->inputs.data());
-      for (uint64_t i = 0; i < lease->count; ++i) {
+      const BorrowedBatch borrowed = loader.take(step, lane);
+      benchmark::DoNotOptimize(borrowed->inputs.data());
+      for (uint64_t i = 0; i < borrowed->count; ++i) {
         int64_t target = 0;
-        std::memcpy(&target, lease->targets.data() + 8 * i, sizeof(target));
-        if (target != static_cast<int64_t>(lease->samples[i] % 10)) {
+        std::memcpy(&target, borrowed->targets.data() + 8 * i, sizeof(target));
+        if (target != static_cast<int64_t>(borrowed->samples[i] % 10)) {
           state.SkipWithError("a batch does not hold the samples that it names");
           return;
         }
       }
-      samples += static_cast<int64_t>(lease->count);
+      samples += static_cast<int64_t>(borrowed->count);
     }
     ++step;
   }

@@ -92,8 +92,8 @@ TEST(LoaderTest, GivesTheSameBatchesHoweverTheyAreRead) {
       EXPECT_EQ(loader.steps(), 13U);
       for (uint64_t step = 0; step < loader.steps() + 2; ++step) {
         for (int lane = 0; lane < 3; ++lane) {
-          const Lease lease = loader.take(step, lane);
-          ASSERT_EQ(contents(*lease, dataset.schema()), expected(dataset, plan, step, lane));
+          const BorrowedBatch borrowed = loader.take(step, lane);
+          ASSERT_EQ(contents(*borrowed, dataset.schema()), expected(dataset, plan, step, lane));
         }
       }
       EXPECT_EQ(loader.take(13, 0)->count, 0U) << "past the end";
@@ -119,8 +119,8 @@ TEST(LoaderTest, ServesLaneThreadsAtOnce) {
         takers.emplace_back("taker", [&, t] {
           for (uint64_t step = 0; step < kSteps; ++step) {
             for (int lane = t; lane < kLanes; lane += 3) {
-              const Lease lease = loader.take(step, lane);
-              if (contents(*lease, dataset.schema()) != expected(dataset, plan, step, lane)) {
+              const BorrowedBatch borrowed = loader.take(step, lane);
+              if (contents(*borrowed, dataset.schema()) != expected(dataset, plan, step, lane)) {
                 ++wrong;
               }
             }
@@ -145,8 +145,8 @@ TEST(LoaderTest, ReadsAheadWhileNobodyAsks) {
     // The buffers show that it is done: however slow the machine, it gets there.
     while (step == 0 && loader.counters().buffers < 8) std::this_thread::yield();
     for (int lane = 0; lane < 4; ++lane) {
-      const Lease lease = loader.take(step, lane);
-      EXPECT_EQ(lease->count, 2U);
+      const BorrowedBatch borrowed = loader.take(step, lane);
+      EXPECT_EQ(borrowed->count, 2U);
     }
   }
   const auto counters = loader.counters();
@@ -164,10 +164,10 @@ TEST(LoaderTest, UsesBuffersAgain) {
     std::set<const void*> addresses;
     for (uint64_t step = 0; step < 1000; ++step) {
       for (int lane = 0; lane < 2; ++lane) {
-        const Lease lease = loader.take(step, lane);
-        addresses.insert(lease->inputs.data());
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(lease->inputs.data()) % 64, 0U);
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(lease->targets.data()) % 64, 0U);
+        const BorrowedBatch borrowed = loader.take(step, lane);
+        addresses.insert(borrowed->inputs.data());
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(borrowed->inputs.data()) % 64, 0U);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(borrowed->targets.data()) % 64, 0U);
       }
     }
     // Read ahead: 2 steps of 2 lanes; in the taker's hands: 1; in the prefetch thread's: 1.
@@ -185,9 +185,9 @@ TEST(LoaderTest, AStepCanBeRedone) {
   Loader loader(dataset, plan, all_lanes(2), 0);
   for (uint64_t step = 0; step < 30; ++step) {
     for (int again = 0; again < 3; ++again) {
-      const Lease first = loader.take(step, 0);
-      const Lease kept = loader.take(step, 0);  // also while the other is still out
-      const Lease other = loader.take(step, 1);
+      const BorrowedBatch first = loader.take(step, 0);
+      const BorrowedBatch kept = loader.take(step, 0);  // also while the other is still out
+      const BorrowedBatch other = loader.take(step, 1);
       EXPECT_NE(first->inputs.data(), kept->inputs.data());
       ASSERT_EQ(contents(*first, dataset.schema()), expected(dataset, plan, step, 0));
       ASSERT_EQ(contents(*kept, dataset.schema()), expected(dataset, plan, step, 0));
@@ -219,7 +219,7 @@ TEST(LoaderTest, RestartsFromAnyStepWithOtherLanes) {
   const LoaderPlan plan{
       .batches = {.batch = 8, .lanes = 4, .total = 8000}, .augment = {}, .threads = 2, .ahead = 3};
   Loader loader(dataset, plan, {0, 1}, 0);
-  const Lease held = loader.take(0, 1);
+  const BorrowedBatch held = loader.take(0, 1);
   for (const uint64_t start : {10U, 2U, 500U, 0U}) {
     const std::vector<int> lanes = start % 4 == 0 ? std::vector{2, 0, 3} : std::vector{1};
     loader.restart(start, lanes);
@@ -231,7 +231,7 @@ TEST(LoaderTest, RestartsFromAnyStepWithOtherLanes) {
     }
   }
   EXPECT_EQ(contents(*held, dataset.schema()), expected(dataset, plan, 0, 1))
-      << "a lease is not touched by a restart";
+      << "a borrowed batch is not touched by a restart";
 }
 
 TEST(LoaderTest, RestartsWhileOthersTake) {
@@ -244,8 +244,8 @@ TEST(LoaderTest, RestartsWhileOthersTake) {
   for (int lane = 0; lane < 4; ++lane) {
     takers.emplace_back("taker", [&, lane] {
       for (uint64_t step = 0; step < 400; ++step) {
-        const Lease lease = loader.take(step, lane);
-        if (contents(*lease, dataset.schema()) != expected(dataset, plan, step, lane)) ++wrong;
+        const BorrowedBatch borrowed = loader.take(step, lane);
+        if (contents(*borrowed, dataset.schema()) != expected(dataset, plan, step, lane)) ++wrong;
       }
     });
   }
@@ -259,15 +259,15 @@ TEST(LoaderTest, RestartsWhileOthersTake) {
 
 TEST(LoaderTest, ALeaseMayOutliveTheLoader) {
   const NumberedDataset dataset(20);
-  Lease lease;
+  BorrowedBatch borrowed;
   {
     const LoaderPlan plan{.batches = {.batch = 4, .lanes = 1, .total = 40}, .augment = {}};
     Loader loader(dataset, plan, {0}, 0);
-    lease = loader.take(2, 0);
+    borrowed = loader.take(2, 0);
   }
-  EXPECT_EQ(lease->count, 4U);
-  lease.release();
-  EXPECT_FALSE(lease);
+  EXPECT_EQ(borrowed->count, 4U);
+  borrowed.release();
+  EXPECT_FALSE(borrowed);
 }
 
 TEST(LoaderTest, MoreLanesThanSamplesInABatch) {

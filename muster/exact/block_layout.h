@@ -1,6 +1,6 @@
 // Which part of a flat buffer is which tensor, and which block.
 //
-// Weights, gradients, their fixed-point sums and every optimizer slot of a model are flat buffers
+// Weights, gradients, their fixed-point sums and every optimizer state of a model are flat buffers
 // of one shape, so that element i of each belongs together and one BlockLayout describes them all.
 // Tensors follow each other in order, each starting on a 64-byte line; the few elements in between
 // are padding: in no block, never read, never written.
@@ -13,7 +13,7 @@
 //
 // Tensors that never change (frozen ones) are in the flat buffer of the weights but have no blocks,
 // so nothing is summed, updated or decided for them. They stand behind all others: buffers of sums
-// and of optimizer slots end where the blocks end.
+// and of optimizer state end where the blocks end.
 //
 // Immutable after construction: safe for concurrent use.
 #pragma once

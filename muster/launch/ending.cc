@@ -55,24 +55,24 @@ std::string ending_text(const Ending& ending) {
               : fmt::format("left with exit code {}", ending.exit_code);
 }
 
-std::optional<Obituary> obituary(const Ending& ending, const std::string& who,
-                                 const std::string& advice) {
+std::optional<ExitMessage> exit_message(const Ending& ending, const std::string& who,
+                                        const std::string& advice) {
   const std::string tail = advice.empty() ? "" : "; " + advice;
   if (ending.signal == 0) {
     if (!cannot_start(ending)) return std::nullopt;
-    return Obituary{ErrorKind::kMachine,
-                    fmt::format("{} could not start: a library it needs is missing (above is "
-                                "which; `muster doctor` looks further){}",
-                                who, tail),
-                    static_cast<int>(ErrorKind::kMachine)};
+    return ExitMessage{ErrorKind::kMachine,
+                       fmt::format("{} could not start: a library it needs is missing (above is "
+                                   "which; `muster doctor` looks further){}",
+                                   who, tail),
+                       static_cast<int>(ErrorKind::kMachine)};
   }
   const std::string name = signal_name(ending.signal);
   const bool asked = ending.signal == SIGINT || ending.signal == SIGTERM || ending.signal == SIGHUP;
   const std::string sentence =
       asked ? fmt::format("stopped by {} before {} could save", name, who)
             : fmt::format("{} was ended by {}: {}", who, name, meaning(ending.signal));
-  return Obituary{asked ? ErrorKind::kInterrupted : ErrorKind::kInternal, sentence + tail,
-                  128 + ending.signal};
+  return ExitMessage{asked ? ErrorKind::kInterrupted : ErrorKind::kInternal, sentence + tail,
+                     128 + ending.signal};
 }
 
 }  // namespace muster::launch

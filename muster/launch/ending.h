@@ -29,14 +29,14 @@ std::string signal_name(int number);
 std::string ending_text(const Ending& ending);
 
 // For a worker that did not leave by itself: the sentence, and the exit code to leave with.
-struct Obituary {
+struct ExitMessage {
   ErrorKind kind = ErrorKind::kInternal;
   std::string sentence;
   int exit_code = 0;
 };
 // Nothing if it exited with a code of its own, which then is ours. `who` begins the sentence,
 // `advice` ends it.
-std::optional<Obituary> obituary(const Ending& ending, const std::string& who,
-                                 const std::string& advice);
+std::optional<ExitMessage> exit_message(const Ending& ending, const std::string& who,
+                                        const std::string& advice);
 
 }  // namespace muster::launch

@@ -22,34 +22,37 @@ TEST(Ending, InWords) {
 
 Ending ended_by(int signal) { return {0, signal}; }
 
-TEST(Obituary, AnExitCodeSpeaksForItself) {
+TEST(ExitMessage, AnExitCodeSpeaksForItself) {
   Ending end;
   for (const int code : {0, 1, 3, 8, 130, 143}) {
     end.exit_code = code;
-    EXPECT_FALSE(obituary(end, "the worker", "advice").has_value()) << code;
+    EXPECT_FALSE(exit_message(end, "the worker", "advice").has_value()) << code;
   }
 }
 
-TEST(Obituary, SaysWhatASignalMayMean) {
-  EXPECT_THAT(obituary(ended_by(SIGKILL), "the worker", "")->sentence, HasSubstr("memory ran out"));
-  EXPECT_THAT(obituary(ended_by(SIGSEGV), "the worker", "")->sentence, HasSubstr("bug"));
-  EXPECT_THAT(obituary(ended_by(SIGILL), "the worker", "")->sentence, HasSubstr("muster doctor"));
-  EXPECT_EQ(obituary(ended_by(SIGKILL), "the worker", "")->exit_code, 137)
+TEST(ExitMessage, SaysWhatASignalMayMean) {
+  EXPECT_THAT(exit_message(ended_by(SIGKILL), "the worker", "")->sentence,
+              HasSubstr("memory ran out"));
+  EXPECT_THAT(exit_message(ended_by(SIGSEGV), "the worker", "")->sentence, HasSubstr("bug"));
+  EXPECT_THAT(exit_message(ended_by(SIGILL), "the worker", "")->sentence,
+              HasSubstr("muster doctor"));
+  EXPECT_EQ(exit_message(ended_by(SIGKILL), "the worker", "")->exit_code, 137)
       << "as shells and docs/exit-codes.md say";
-  EXPECT_THAT(obituary(ended_by(SIGKILL), "the worker", "resume it")->sentence,
+  EXPECT_THAT(exit_message(ended_by(SIGKILL), "the worker", "resume it")->sentence,
               testing::EndsWith("; resume it"));
 }
 
-TEST(Obituary, ASignalOfOnesOwnIsNoBug) {
-  EXPECT_EQ(obituary(ended_by(SIGINT), "the worker", "")->exit_code, 130);
-  EXPECT_EQ(obituary(ended_by(SIGTERM), "the worker", "")->exit_code, 143);
-  EXPECT_THAT(obituary(ended_by(SIGTERM), "the worker", "")->sentence, HasSubstr("SIGTERM before"));
+TEST(ExitMessage, ASignalOfOnesOwnIsNoBug) {
+  EXPECT_EQ(exit_message(ended_by(SIGINT), "the worker", "")->exit_code, 130);
+  EXPECT_EQ(exit_message(ended_by(SIGTERM), "the worker", "")->exit_code, 143);
+  EXPECT_THAT(exit_message(ended_by(SIGTERM), "the worker", "")->sentence,
+              HasSubstr("SIGTERM before"));
 }
 
-TEST(Obituary, LibrariesThatAreMissing) {
+TEST(ExitMessage, LibrariesThatAreMissing) {
   Ending end;
   end.exit_code = 127;
-  EXPECT_EQ(obituary(end, "the worker", "")->exit_code, static_cast<int>(ErrorKind::kMachine));
+  EXPECT_EQ(exit_message(end, "the worker", "")->exit_code, static_cast<int>(ErrorKind::kMachine));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 13> kKinds = {{
     {"kill", FaultKind::kKill},
     {"pair", FaultKind::kPair},
     {"most", FaultKind::kMost},
-    {"stop", FaultKind::kStop},
+    {"suspend", FaultKind::kSuspend},
     {"hang", FaultKind::kHang},
     {"leave", FaultKind::kLeave},
     {"join", FaultKind::kJoin},
@@ -31,6 +31,7 @@ constexpr std::string_view kAim = "kill@";
 constexpr int kMostOfOne = 100000;
 
 std::optional<Fault> find_fault(std::string_view name) {
+  if (name == "stop") name = "suspend";  // its name until the first release
   for (const auto& [word, kind] : kKinds) {
     if (word == name) return Fault{kind, FaultPoint::kNone, 0, 0};
   }

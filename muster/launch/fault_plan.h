@@ -5,7 +5,7 @@
 //   kill@before-commit:5    one kills itself at that point (base/fault_point.h has the list)
 //   pair:3                  SIGKILL to two at once
 //   most:2                  SIGKILL to all but one at once
-//   stop:5                  SIGSTOP for longer than its lease, then SIGCONT
+//   suspend:5               SIGSTOP for longer than its lease, then SIGCONT
 //   hang:2                  the threads that compute stand still, its heartbeats continue
 //   leave:5                 SIGTERM: it goes at a step boundary
 //   join:5                  another worker comes
@@ -32,7 +32,7 @@ enum class FaultKind : uint8_t {
   kAimed,
   kPair,
   kMost,
-  kStop,
+  kSuspend,
   kHang,
   kLeave,
   kJoin,
@@ -52,7 +52,7 @@ struct Fault {
   std::string name() const;              // "kill", "kill@forming", ...
 };
 
-// "kill:20,stop:5". An error says what is wrong and what there is.
+// "kill:20,suspend:5". An error says what is wrong and what there is.
 Result<std::vector<Fault>> parse_faults(std::string_view words);
 
 bool has_kind(const std::vector<Fault>& faults, FaultKind kind);

@@ -15,11 +15,11 @@ TEST(FaultPlan, IsReadFromWords) {
   ASSERT_TRUE(faults.ok()) << faults.error().message();
   std::vector<std::string> names;
   for (const auto& fault : *faults) names.push_back(fault.name());
-  EXPECT_EQ(names, (std::vector<std::string>{"kill", "kill", "stop", "kill@checkpoint"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"kill", "kill", "suspend", "kill@checkpoint"}));
 }
 
 TEST(FaultPlan, EveryKindHasAWord) {
-  const std::string words = "kill,pair,most,stop,hang,leave,join,cut,slow-disk,pause,restart";
+  const std::string words = "kill,pair,most,suspend,hang,leave,join,cut,slow-disk,pause,restart";
   const auto faults = parse_faults(words);
   ASSERT_TRUE(faults.ok()) << faults.error().message();
   std::string names;

@@ -21,11 +21,11 @@ constexpr int kLastWords = 20;
 struct Slot {
   std::string id;
   SlotHistory history;
-  std::unique_ptr<Process> process;  // null: none runs
-  Moment spawned;                    // when that process was started
-  std::optional<Verdict> due;        // a restart that waits for its time,
-  Moment due_at;                     // this one
-  std::optional<Failure> failure;    // the first since it last worked for a while
+  std::unique_ptr<Process> process;      // null: none runs
+  Moment spawned;                        // when that process was started
+  std::optional<Verdict> due;            // a restart that waits for its time,
+  Moment due_at;                         // this one
+  std::optional<WorkerFailure> failure;  // the first since it last worked for a while
   bool given_up = false;
 };
 
@@ -231,7 +231,7 @@ class Supervisor::Loop {
     Verdict verdict = after_end(now, slot.history, ending, options_.restarts);
     const bool failed = verdict.then == Then::kAgain || verdict.then == Then::kGiveUp ||
                         verdict.then == Then::kEndJob;
-    Failure failure{slot.id, now, ending, verdict.reason, std::move(last_words)};
+    WorkerFailure failure{slot.id, now, ending, verdict.reason, std::move(last_words)};
     if (stopping_) {
       failure.reason = ending_text(ending);
       say(fmt::format("worker {} {}", slot.id, failure.reason));

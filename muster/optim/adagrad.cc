@@ -8,7 +8,7 @@ namespace muster::optim {
 namespace {
 
 struct AdagradRule {
-  static constexpr int kSlots = 1;
+  static constexpr int kStates = 1;
   float lr, decay, eps;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g, float& sum) const {
     g += decay * w;
@@ -21,7 +21,7 @@ class Adagrad final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::vector<std::string> slot_names() const override { return {"sum"}; }
+  std::vector<std::string> state_names() const override { return {"sum"}; }
 
  protected:
   void update_weights(const BlockView& block, const TensorInfo& info, const StepScalars& step,

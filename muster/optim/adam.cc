@@ -8,7 +8,7 @@ namespace muster::optim {
 namespace {
 
 struct AdamRule {
-  static constexpr int kSlots = 2;
+  static constexpr int kStates = 2;
   AdamMoments moments;
   float rate;   // lr over the correction of the mean
   float decay;  // Adam's
@@ -26,7 +26,7 @@ class Adam final : public Optimizer {
   Adam(const config::OptimizerOptions& options, bool decoupled)
       : Optimizer(options), decoupled_(decoupled) {}
 
-  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
  protected:
   void update_weights(const BlockView& block, const TensorInfo& info, const StepScalars& step,

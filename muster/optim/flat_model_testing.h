@@ -19,13 +19,13 @@
 namespace muster::optim {
 
 struct FlatModel {
-  FlatModel(std::vector<TensorInfo> tensors, std::span<const size_t> sizes, size_t slot_count,
+  FlatModel(std::vector<TensorInfo> tensors, std::span<const size_t> sizes, size_t state_count,
             uint64_t seed)
       : infos(std::move(tensors)),
         layout(sizes),
         weights(layout.elements()),
         gradient(layout.elements()),
-        slots(slot_count, std::vector<float>(layout.elements())) {
+        states(state_count, std::vector<float>(layout.elements())) {
     RandomStream random(seed, Purpose::kUser);
     for (float& w : weights) w = random.normal();
   }
@@ -41,7 +41,7 @@ struct FlatModel {
                    exact::part(std::span<float>(weights), block),
                    exact::part(std::span<const float>(gradient), block),
                    {}};
-    for (size_t s = 0; s < slots.size(); ++s) view.slots[s] = &slots[s][block.begin];
+    for (size_t s = 0; s < states.size(); ++s) view.states[s] = &states[s][block.begin];
     return view;
   }
 
@@ -90,7 +90,7 @@ struct FlatModel {
   const exact::BlockLayout layout;
   std::vector<float> weights;
   std::vector<float> gradient;
-  std::vector<std::vector<float>> slots;
+  std::vector<std::vector<float>> states;
 };
 
 }  // namespace muster::optim

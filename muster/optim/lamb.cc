@@ -5,7 +5,7 @@
 // The quotient is 1 where |w| or |u| is 0, and in tensors that do not decay (Optimizer::decays).
 //
 // |u| must be known before the first element can change, so u is computed twice: in measure() and
-// again in update(), by the same expressions. Keeping it would cost a slot of memory and, as a pass
+// again in update(), by the same expressions. Keeping it would cost a buffer and, as a pass
 // waits for memory, more time than computing it.
 #include <cmath>
 
@@ -26,7 +26,7 @@ struct LambDirection {
 };
 
 struct LambRule {
-  static constexpr int kSlots = 2;
+  static constexpr int kStates = 2;
   LambDirection direction;
   float rate;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g, float& mean, float& square) const {
@@ -52,7 +52,7 @@ class Lamb final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   bool needs_norms() const override { return true; }
 
  protected:
@@ -61,7 +61,7 @@ class Lamb final : public Optimizer {
     const Clip clip(options().clip.value, step.clip_factor);
     const double update =
         run_for(isa, DirectionSquares{}, direction(info, step), clip, block.weights.size(),
-                block.weights.data(), block.gradient.data(), block.slots[0], block.slots[1]);
+                block.weights.data(), block.gradient.data(), block.states[0], block.states[1]);
     return {sum_of_squares(block.weights, 0, isa), update};
   }
 

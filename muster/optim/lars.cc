@@ -14,7 +14,7 @@ namespace muster::optim {
 namespace {
 
 struct LarsRule {
-  static constexpr int kSlots = 1;
+  static constexpr int kStates = 1;
   float rate, decay, momentum;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g, float& buffer) const {
     buffer = momentum * buffer + rate * (g + decay * w);
@@ -26,7 +26,7 @@ class Lars final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::vector<std::string> slot_names() const override { return {"momentum_buffer"}; }
+  std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }
   bool needs_norms() const override { return true; }
 
  protected:

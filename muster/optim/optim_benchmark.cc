@@ -1,9 +1,9 @@
 // What an update costs, against memcpy moving as many bytes.
 //
-// A step of an optimizer with k slots reads weights, gradients and slots and writes weights and
-// slots: 4 * (3 + 2k) bytes per element (lars and lamb read weights and gradients, lamb its slots
-// too, once more to measure). memcpy of that many bytes, counting both what it reads and what it
-// writes, is timed in turn with it; medians:
+// A step of an optimizer with k state buffers reads weights, gradients and state and writes weights
+// and state: 4 * (3 + 2k) bytes per element (lars and lamb read weights and gradients, lamb its
+// state too, once more to measure). memcpy of that many bytes, counting both what it reads and what
+// it writes, is timed in turn with it; medians:
 //   ns/element   of a whole step           of_memcpy   time of the memcpy over that of the step
 // Buffers of 16 MiB each, which no second cache holds. The result is verified against the same
 // steps on the baseline instruction set.
@@ -54,14 +54,14 @@ void run_step(benchmark::State& state, const std::string& kind, double momentum)
   if (!made.ok()) return state.SkipWithError(made.error().message().c_str());
   const Optimizer& optimizer = **made;
 
-  const size_t slots = optimizer.slot_names().size();
+  const size_t states = optimizer.state_names().size();
   const std::vector<size_t> sizes = {kElements};
-  FlatModel model({{"weight", 2}}, sizes, slots, 1);
+  FlatModel model({{"weight", 2}}, sizes, states, 1);
   model.draw_gradient(1, 0);
   FlatModel check = model;
 
-  size_t floats = 3 + 2 * slots;
-  if (optimizer.needs_norms()) floats += kind == "lamb" ? 2 + slots : 2;
+  size_t floats = 3 + 2 * states;
+  if (optimizer.needs_norms()) floats += kind == "lamb" ? 2 + states : 2;
   std::vector<char> from(floats * sizeof(float) * kElements / 2, 1);
   std::vector<char> to(from.size());
 

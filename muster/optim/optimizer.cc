@@ -22,7 +22,7 @@ constexpr Kind kKinds[] = {{"adagrad", make_adagrad}, {"adam", make_adam},
                            {"sgd", make_sgd}};
 
 struct RunningMean {
-  static constexpr int kSlots = 0;
+  static constexpr int kStates = 0;
   float keep, take;
   MUSTER_ALWAYS_INLINE void operator()(float& mean, float batch) const {
     mean = keep * mean + take * batch;

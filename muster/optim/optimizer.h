@@ -1,6 +1,6 @@
 // Optimizers on flat buffers.
 //
-// An Optimizer is a formula and its options, nothing more: weights, gradients and slots (momentum
+// An Optimizer is a formula and its options, nothing more: weights, gradients and state (momentum
 // and the like) live in flat buffers of the caller (muster/exact/block_layout.h), which makes them
 // easy to checkpoint, to send to a worker that joins, and later to split over workers. It is given
 // one block at a time and updates it in one fused pass, element by element:
@@ -11,7 +11,7 @@
 //   1. If clip.norm is on: norm.h's sum_of_squares over the blocks of all weights, added in block
 //      order; clip_factor of its square root goes into StepScalars.
 //   2. If needs_norms(): measure() every block, add up Norms over each tensor, in block order.
-//   3. update() every block. Slots must be zero before step 0.
+//   3. update() every block. State must be zero before step 0.
 //
 // Formulas and names are those of torch.optim; lars and lamb follow their papers, as said in their
 // files. Where torch works in double, so do we; what changes an element is float.
@@ -51,7 +51,7 @@ struct BlockView {
   size_t tensor = 0;
   std::span<float> weights;
   std::span<const float> gradient;  // as long as weights
-  float* slots[4] = {};  // in the order of slot_names(), each pointing to this block's part
+  float* states[4] = {};  // in the order of state_names(), each pointing to this block's part
 };
 
 struct StepScalars {
@@ -78,7 +78,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // As torch.optim calls them: "momentum_buffer", "exp_avg", ... At most four.
-  virtual std::vector<std::string> slot_names() const = 0;
+  virtual std::vector<std::string> state_names() const = 0;
   // Whether update() needs what measure() returns.
   virtual bool needs_norms() const { return false; }
 

@@ -63,7 +63,7 @@ FlatModel make_model(const Optimizer& optimizer) {
                     {"linear", 2},
                     {"frozen", 2, Role::kFrozen},
                     {"running_mean", 1, Role::kStatistic, 0.25}},
-                   sizes, optimizer.slot_names().size(), 11);
+                   sizes, optimizer.state_names().size(), 11);
 }
 
 std::unique_ptr<Optimizer> make(const OptimizerOptions& options) {
@@ -191,7 +191,7 @@ TEST_P(EveryKind, SameBitsInAnyOrderOnAnyThreadsAndInstructionSet) {
         model.step(*optimizer, {step, o.lr, 0.7}, order, threads, isa);
       }
       ASSERT_EQ(model.weights, expected.weights) << isa_name(isa) << " " << threads << " threads";
-      ASSERT_EQ(model.slots, expected.slots) << isa_name(isa) << " " << threads << " threads";
+      ASSERT_EQ(model.states, expected.states) << isa_name(isa) << " " << threads << " threads";
     }
   }
 }
@@ -210,7 +210,7 @@ TEST_P(EveryKind, LeavesPaddingAndFrozenTensorsAlone) {
   for (size_t i = 0; i < before.size(); ++i) {
     if (may_change[i]) continue;
     EXPECT_EQ(model.weights[i], before[i]) << i;
-    for (const auto& slot : model.slots) EXPECT_EQ(slot[i], 0) << i;
+    for (const auto& state : model.states) EXPECT_EQ(state[i], 0) << i;
   }
 }
 
@@ -219,7 +219,7 @@ TEST_P(EveryKind, MeasureChangesNothing) {
   FlatModel model = make_model(*optimizer);
   model.draw_gradient(8, 0);
   const auto weights = model.weights;
-  const auto slots = model.slots;
+  const auto states = model.states;
   for (const exact::Block& block : model.layout.blocks()) {
     const Norms norms = optimizer->measure(model.view(block), model.infos[block.tensor], {0, 1, 1});
     const bool measured =
@@ -228,7 +228,7 @@ TEST_P(EveryKind, MeasureChangesNothing) {
     EXPECT_EQ(norms.update > 0, measured);
   }
   EXPECT_EQ(model.weights, weights);
-  EXPECT_EQ(model.slots, slots);
+  EXPECT_EQ(model.states, states);
 }
 
 // A tensor of zeros has no direction to scale by; it must still be able to leave zero.
@@ -250,12 +250,12 @@ TEST(Optimizer, LayerwiseRatesStartFromZeroWeights) {
   }
 }
 
-TEST(Optimizer, SlotsAreNamedAsTorchNamesThem) {
+TEST(Optimizer, StateIsNamedAsTorchNamesIt) {
   const auto names = [](const std::string& kind, double momentum) {
     OptimizerOptions options;
     options.kind = kind;
     options.momentum = momentum;
-    return make(options)->slot_names();
+    return make(options)->state_names();
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(names("sgd", 0), Names{});
@@ -295,7 +295,7 @@ TEST(Optimizer, KindsAreAllThere) {
   for (const std::string& kind : optimizer_kinds()) {
     OptimizerOptions options;
     options.kind = kind;
-    EXPECT_LE(make(options)->slot_names().size(), 4u);
+    EXPECT_LE(make(options)->state_names().size(), 4u);
   }
 }
 

@@ -106,7 +106,7 @@ FlatModel make_model(const Optimizer& optimizer) {
   for (size_t t = 0; t < kSizes.size(); ++t) {
     infos.push_back({fmt::format("w{}", t), static_cast<int>(kShapes[t].size())});
   }
-  return FlatModel(infos, kSizes, optimizer.slot_names().size(), 21);
+  return FlatModel(infos, kSizes, optimizer.state_names().size(), 21);
 }
 
 torch::Tensor tensor_of(const FlatModel& model, const std::vector<float>& flat, size_t t) {

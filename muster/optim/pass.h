@@ -27,17 +27,18 @@ struct Clip {
   float factor;
 };
 
-// One pass over a block. Rule::kSlots, from 0 to 2, is how many slots its call operator takes:
-//   void operator()(float& w, float g, float& slot0, float& slot1) const
+// One pass over a block. Rule::kStates, from 0 to 2, is how many state buffers its call operator
+// takes:
+//   void operator()(float& w, float g, float& state0, float& state1) const
 template <typename Rule>
 struct Pass {
   MUSTER_ALWAYS_INLINE void operator()(Rule rule, Clip clip, size_t n, float* __restrict w,
                                        const float* __restrict g, float* __restrict a,
                                        float* __restrict b) const {
     for (size_t i = 0; i < n; ++i) {
-      if constexpr (Rule::kSlots == 0) rule(w[i], clip(g[i]));
-      if constexpr (Rule::kSlots == 1) rule(w[i], clip(g[i]), a[i]);
-      if constexpr (Rule::kSlots == 2) rule(w[i], clip(g[i]), a[i], b[i]);
+      if constexpr (Rule::kStates == 0) rule(w[i], clip(g[i]));
+      if constexpr (Rule::kStates == 1) rule(w[i], clip(g[i]), a[i]);
+      if constexpr (Rule::kStates == 2) rule(w[i], clip(g[i]), a[i], b[i]);
     }
   }
 };
@@ -45,7 +46,7 @@ struct Pass {
 template <typename Rule>
 void run_pass(Isa isa, const Rule& rule, const Clip& clip, const BlockView& block) {
   run_for(isa, Pass<Rule>{}, rule, clip, block.weights.size(), block.weights.data(),
-          block.gradient.data(), block.slots[0], block.slots[1]);
+          block.gradient.data(), block.states[0], block.states[1]);
 }
 
 // The sum of value(i)^2 for i in [0, n). Sixteen sums side by side, so that it vectorises without

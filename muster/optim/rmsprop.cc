@@ -6,7 +6,7 @@ namespace muster::optim {
 namespace {
 
 struct RmspropRule {
-  static constexpr int kSlots = 1;
+  static constexpr int kStates = 1;
   float lr, decay, eps, keep, take;
   MUSTER_ALWAYS_INLINE float direction(float w, float g, float& square) const {
     g += decay * w;
@@ -19,7 +19,7 @@ struct RmspropRule {
 };
 
 struct RmspropMomentumRule {
-  static constexpr int kSlots = 2;
+  static constexpr int kStates = 2;
   RmspropRule plain;
   float momentum;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g, float& square, float& buffer) const {
@@ -32,7 +32,7 @@ class Rmsprop final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::vector<std::string> slot_names() const override {
+  std::vector<std::string> state_names() const override {
     if (options().momentum == 0) return {"square_avg"};
     return {"square_avg", "momentum_buffer"};
   }

@@ -7,14 +7,14 @@ namespace muster::optim {
 namespace {
 
 struct PlainRule {
-  static constexpr int kSlots = 0;
+  static constexpr int kStates = 0;
   float lr, decay;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g) const { w -= lr * (g + decay * w); }
 };
 
 template <bool kNesterov>
 struct MomentumRule {
-  static constexpr int kSlots = 1;
+  static constexpr int kStates = 1;
   float lr, decay, momentum, take;
   MUSTER_ALWAYS_INLINE void operator()(float& w, float g, float& buffer) const {
     g += decay * w;
@@ -27,7 +27,7 @@ class Sgd final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::vector<std::string> slot_names() const override {
+  std::vector<std::string> state_names() const override {
     if (options().momentum == 0) return {};
     return {"momentum_buffer"};
   }

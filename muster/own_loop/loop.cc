@@ -17,7 +17,7 @@
 #include "muster/base/random.h"
 #include "muster/base/thread.h"
 #include "muster/own_loop/adopted.h"
-#include "muster/train/fingerprint.h"
+#include "muster/train/numerics/fingerprint.h"
 #include "muster/train/worker.h"
 
 namespace muster {

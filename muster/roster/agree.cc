@@ -28,21 +28,21 @@ bool Agreement::any(Action action) const {
 namespace {
 
 // The newest position that anybody has in memory; nothing if nobody has a state.
-std::optional<Position> newest_state(std::span<const Report> reports) {
+std::optional<Position> newest_state(std::span<const StateReport> reports) {
   std::optional<Position> newest;
-  for (const Report& report : reports) {
+  for (const StateReport& report : reports) {
     if (report.has_state && (!newest || report.position > *newest)) newest = report.position;
   }
   return newest;
 }
 
-uint64_t newest_checkpoint(std::span<const Report> reports) {
-  return std::ranges::max(reports, {}, &Report::restorable).restorable;
+uint64_t newest_checkpoint(std::span<const StateReport> reports) {
+  return std::ranges::max(reports, {}, &StateReport::restorable).restorable;
 }
 
 // Those with the newest checkpoint load it, and give it to the others. `left`: the newest state
 // that is given up for it, if there is one.
-Agreement restore(std::span<const Report> reports, std::optional<Position> left) {
+Agreement restore(std::span<const StateReport> reports, std::optional<Position> left) {
   Agreement result;
   const uint64_t newest = newest_checkpoint(reports);
   result.position = {.step = newest, .attempt = 0};
@@ -65,15 +65,15 @@ Agreement restore(std::span<const Report> reports, std::optional<Position> left)
 
 // A worker that has not heard of the last rollback may have a state that is void: it is treated
 // like one that begins.
-std::vector<Report> without_void(std::span<const Report> reports, const Rollback& last) {
-  std::vector<Report> result(reports.begin(), reports.end());
-  for (Report& report : result) {
-    if (report.rollback != last) report = Report{};
+std::vector<StateReport> without_void(std::span<const StateReport> reports, const Rollback& last) {
+  std::vector<StateReport> result(reports.begin(), reports.end());
+  for (StateReport& report : result) {
+    if (report.rollback != last) report = StateReport{};
   }
   return result;
 }
 
-Agreement agree_on(std::span<const Report> reports) {
+Agreement agree_on(std::span<const StateReport> reports) {
   const auto newest = newest_state(reports);
   if (!newest || newest->step < newest_checkpoint(reports)) return restore(reports, newest);
 
@@ -83,7 +83,7 @@ Agreement agree_on(std::span<const Report> reports) {
   // positions have equal histories.
   Position before;
   for (size_t rank = 0; rank < reports.size() && result.message_from < 0; ++rank) {
-    const Report& report = reports[rank];
+    const StateReport& report = reports[rank];
     if (report.has_state && report.position == result.position && report.has_message) {
       result.message_from = static_cast<int>(rank);
       before = report.message_of;
@@ -92,7 +92,7 @@ Agreement agree_on(std::span<const Report> reports) {
   int rolls = 0;
   int receives = 0;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    const Report& report = reports[rank];
+    const StateReport& report = reports[rank];
     Action action = Action::kReceive;
     if (report.has_state && report.position == result.position) {
       action = Action::kGoOn;
@@ -115,9 +115,9 @@ Agreement agree_on(std::span<const Report> reports) {
 
 }  // namespace
 
-Agreement agree(std::span<const Report> given) {
+Agreement agree(std::span<const StateReport> given) {
   MUSTER_CHECK(!given.empty(), "an agreement needs a member");
-  const Rollback rollback = std::ranges::max(given, {}, &Report::rollback).rollback;
+  const Rollback rollback = std::ranges::max(given, {}, &StateReport::rollback).rollback;
   Agreement result = agree_on(without_void(given, rollback));
   result.rollback = rollback;
   return result;

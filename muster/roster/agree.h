@@ -54,7 +54,7 @@ struct Agreement {
   bool any(Action action) const;
 };
 
-Agreement agree(std::span<const Report> reports);
+Agreement agree(std::span<const StateReport> reports);
 
 struct Stripe {
   int source = 0;  // rank

@@ -11,8 +11,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // After `step` commits; the last one it saw itself.
-Report at(uint64_t step) {
-  Report report;
+StateReport at(uint64_t step) {
+  StateReport report;
   report.has_state = true;
   report.position = {step, 0};
   if (step > 0) {
@@ -22,14 +22,14 @@ Report at(uint64_t step) {
   return report;
 }
 // At `step`, and inside the commit of the next one.
-Report in_commit(uint64_t step) {
-  Report report = at(step);
+StateReport in_commit(uint64_t step) {
+  StateReport report = at(step);
   report.holds_sums = true;
   return report;
 }
-Report joiner() { return {}; }
+StateReport joiner() { return {}; }
 
-Agreement agreed(std::vector<Report> reports) { return agree(reports); }
+Agreement agreed(std::vector<StateReport> reports) { return agree(reports); }
 
 TEST(Agree, NobodySawTheCommitSoAllDoTheStepAgain) {
   // One had the sums, another did not get that far: it makes no difference.
@@ -67,7 +67,7 @@ TEST(Agree, OneThatWasAwayForLongIsAJoiner) {
 
 TEST(Agree, WhoGotTheStateByTransferHasNoMessageToGive) {
   // All who saw the commit of step 8 died, except one that had just taken over their state.
-  Report taken = at(8);
+  StateReport taken = at(8);
   taken.has_message = false;
   const Agreement result = agreed({in_commit(7), taken});
   EXPECT_THAT(result.actions, ElementsAre(Action::kReceive, Action::kGoOn));
@@ -75,14 +75,14 @@ TEST(Agree, WhoGotTheStateByTransferHasNoMessageToGive) {
 
 TEST(Agree, ACommitThatSaidOnceMoreIsRolledForwardToo) {
   // Rank 1 saw the commit that found an overflow: it is at the second attempt of the same step.
-  Report again = at(7);
+  StateReport again = at(7);
   again.position = {7, 1};
   again.message_of = {7, 0};
   Agreement result = agreed({in_commit(7), again});
   EXPECT_EQ(result.position, (Position{7, 1}));
   EXPECT_THAT(result.actions, ElementsAre(Action::kRollForward, Action::kGoOn));
   // Sums of the first attempt are of no use for the message of the second.
-  Report done = at(8);
+  StateReport done = at(8);
   done.message_of = {7, 1};
   result = agreed({in_commit(7), done});
   EXPECT_THAT(result.actions, ElementsAre(Action::kReceive, Action::kGoOn));
@@ -102,9 +102,9 @@ TEST(Agree, WithoutAnyStateAllBeginAtTheBeginning) {
 }
 
 TEST(Agree, WithoutAnyStateTheNewestCheckpointCounts) {
-  Report old = joiner();
+  StateReport old = joiner();
   old.restorable = 500;
-  Report newest = joiner();
+  StateReport newest = joiner();
   newest.restorable = 1000;
   const Agreement result = agreed({old, newest, joiner()});
   EXPECT_EQ(result.position, (Position{1000, 0}));
@@ -113,14 +113,14 @@ TEST(Agree, WithoutAnyStateTheNewestCheckpointCounts) {
 }
 
 TEST(Agree, AStateInMemoryIsBetterThanACheckpoint) {
-  Report other = joiner();
+  StateReport other = joiner();
   other.restorable = 500;
   EXPECT_EQ(agreed({at(501), other}).position, (Position{501, 0}));
 }
 
 TEST(Agree, ANewerCheckpointIsBetterThanAStaleState) {
   // Rank 0 was cut off at step 2. Others came to step 33, saved step 32, and are gone.
-  Report stale = in_commit(2);
+  StateReport stale = in_commit(2);
   stale.restorable = 32;
   Agreement result = agreed({stale});
   EXPECT_EQ(result.position, (Position{32, 0}));
@@ -136,7 +136,7 @@ TEST(Agree, ANewerCheckpointIsBetterThanAStaleState) {
 }
 
 TEST(Agree, ACheckpointOfTheSameStepIsNotLoaded) {
-  Report here = at(32);
+  StateReport here = at(32);
   here.restorable = 32;
   EXPECT_THAT(agreed({here}).actions, ElementsAre(Action::kGoOn));
   // It knows that the step after it must be done with other scales: that is newer.
@@ -148,18 +148,18 @@ TEST(Agree, ACheckpointOfTheSameStepIsNotLoaded) {
 
 TEST(Agree, ADeadWorkersCheckpointOfTheStepUnderWayCounts) {
   // Rank 0 died after it had seen, applied and saved a commit that nobody else saw.
-  Report inside = in_commit(31);
+  StateReport inside = in_commit(31);
   inside.restorable = 32;
-  Report retrying = inside;
+  StateReport retrying = inside;
   retrying.position = {31, 1};
   EXPECT_THAT(agreed({inside, retrying}).actions, ElementsAre(Action::kRestore, Action::kRestore));
 }
 
 TEST(Agree, WhatARollbackMadeVoidIsNotUsed) {
-  Report knows;  // it noticed: gave up its state, and what was saved later does not count
+  StateReport knows;  // it noticed: gave up its state, and what was saved later does not count
   knows.rollback = {.number = 70, .step = 20};
   knows.restorable = 16;
-  Report old = at(31);  // was suspended meanwhile
+  StateReport old = at(31);  // was suspended meanwhile
   old.restorable = 30;
   const auto agreement = agreed({old, knows, knows});
   EXPECT_THAT(agreement.actions, ElementsAre(Action::kReceive, Action::kRestore, Action::kRestore));
@@ -167,11 +167,11 @@ TEST(Agree, WhatARollbackMadeVoidIsNotUsed) {
   EXPECT_EQ(agreement.rollback, knows.rollback);
 
   // Later the others are behind it, and still right.
-  Report later = at(18);
+  StateReport later = at(18);
   later.rollback = knows.rollback;
   EXPECT_THAT(agreed({old, later}).actions, ElementsAre(Action::kReceive, Action::kGoOn));
   // A newer rollback makes void what was computed since the older one.
-  Report newer;
+  StateReport newer;
   newer.rollback = {.number = 90, .step = 4};
   newer.restorable = 3;
   EXPECT_THAT(agreed({later, newer}).actions, ElementsAre(Action::kReceive, Action::kRestore));
@@ -181,29 +181,29 @@ TEST(Agree, WhatARollbackMadeVoidIsNotUsed) {
 // each rank's action can be carried out with what it and the sources have, and nothing that anybody
 // has is lost.
 TEST(Agree, EveryActionCanBeCarriedOut) {
-  const auto saved = [](Report report, uint64_t step) {
+  const auto saved = [](StateReport report, uint64_t step) {
     report.restorable = step;
     return report;
   };
-  const std::vector<Report> kinds = {joiner(),           at(6),          at(7),
-                                     in_commit(7),       at(8),          in_commit(8),
-                                     saved(joiner(), 7), saved(at(6), 8)};
+  const std::vector<StateReport> kinds = {joiner(),           at(6),          at(7),
+                                          in_commit(7),       at(8),          in_commit(8),
+                                          saved(joiner(), 7), saved(at(6), 8)};
   std::vector<size_t> pick(4, 0);
   int checked = 0;
   while (true) {
-    std::vector<Report> reports;
+    std::vector<StateReport> reports;
     for (const size_t kind : pick) reports.push_back(kinds[kind]);
     const Agreement result = agreed(reports);
     ASSERT_EQ(result.actions.size(), reports.size());
     for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const Report& report = reports[rank];
+      const StateReport& report = reports[rank];
       switch (result.actions[rank]) {
         case Action::kGoOn:
           ASSERT_TRUE(report.has_state && report.position == result.position);
           break;
         case Action::kRollForward: {
           ASSERT_TRUE(report.has_state && report.holds_sums);
-          const Report& from = reports.at(static_cast<size_t>(result.message_from));
+          const StateReport& from = reports.at(static_cast<size_t>(result.message_from));
           ASSERT_TRUE(from.has_message && from.message_of == report.position);
           break;
         }

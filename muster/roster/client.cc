@@ -73,22 +73,26 @@ class Client::Connection final : public wire::Stream::Listener {
     }
   }
 
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
-                                            const std::stop_token& stop) {
+  Result<std::vector<std::string>> exchange(RosterNumber roster, const std::string& group,
+                                            std::string blob, const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     addresses_ = {};
     // The order to abort may have come before this call.
     if (aborted_ != roster) {
-      follower_.offer(clock_.now(), roster, std::move(blob));
+      follower_.offer(clock_.now(), roster, group, std::move(blob));
       carry_out();
-      changed_.wait(lock, stop, [&] { return addresses_.roster == roster || aborted_ == roster; });
+      changed_.wait(lock, stop, [&] { return has(roster, group) || aborted_ == roster; });
     }
-    if (addresses_.roster == roster) return *addresses_.blobs;
+    if (has(roster, group)) return *addresses_.blobs;
     if (aborted_ == roster) return Error(ErrorKind::kIo, "{}", abort_reason_);
     return Error(ErrorKind::kInterrupted, "the exchange of addresses was stopped");
   }
 
  private:
+  bool has(RosterNumber roster, const std::string& group) const {
+    return addresses_.roster == roster && addresses_.group == group;
+  }
+
   // ---- The client's thread.
 
   void run() {
@@ -113,7 +117,7 @@ class Client::Connection final : public wire::Stream::Listener {
         if (tag == nullptr) {
           alarm_set_ = false;
         } else {
-          static_cast<wire::Stream::Step*>(tag)->done(ok);
+          static_cast<wire::Stream::Completion*>(tag)->done(ok);
         }
       }
       std::erase_if(past_, [](const auto& stream) { return stream->idle(); });
@@ -250,9 +254,9 @@ Result<std::unique_ptr<Client>> Client::start(ClientOptions options, const Clock
 
 Instruction Client::next(Duration timeout) { return connection_->next(timeout); }
 
-Result<std::vector<std::string>> Client::exchange(RosterNumber roster, std::string blob,
-                                                  const std::stop_token& stop) {
-  return connection_->exchange(roster, std::move(blob), stop);
+Result<std::vector<std::string>> Client::exchange(RosterNumber roster, const std::string& group,
+                                                  std::string blob, const std::stop_token& stop) {
+  return connection_->exchange(roster, group, std::move(blob), stop);
 }
 
 void Client::formed(RosterNumber roster) {

@@ -43,12 +43,12 @@ class Client {
   // Waits until there is something to do, at most `timeout` (then kWait). See Follower::next().
   Instruction next(Duration timeout);
 
-  // Gives `blob` and gets that of every member, by rank: comm's Rendezvous for the group of
-  // `roster`, which next() said to form. There is no time limit: the coordinator knows which member
-  // is missing, and replaces the roster if it hangs. Fails when that happens, when this worker is
-  // removed, or when a stop is requested.
-  Result<std::vector<std::string>> exchange(RosterNumber roster, std::string blob,
-                                            const std::stop_token& stop = {});
+  // Gives `blob` and gets that of every member of the group, by rank: comm's Rendezvous for one
+  // group of `roster`, which next() said to form. There is no time limit: the coordinator knows
+  // which member is missing, and replaces the roster if it hangs. Fails when that happens, when
+  // this worker is removed, or when a stop is requested.
+  Result<std::vector<std::string>> exchange(RosterNumber roster, const std::string& group,
+                                            std::string blob, const std::stop_token& stop = {});
   void formed(RosterNumber roster);
   void failed(RosterNumber roster, const std::string& suspect, const std::string& trouble,
               const std::string& faulty = "");

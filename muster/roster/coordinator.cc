@@ -101,7 +101,7 @@ class Coordinator::Server final : public wire::CallHandler {
  private:
   static constexpr int kMostAtOnce = 256;  // events between two decisions
 
-  struct Woken final : wire::Step {
+  struct Woken final : wire::Completion {
     void done(bool) override { set = false; }
     bool set = false;  // an alarm that is set must not be set again
   };
@@ -132,7 +132,7 @@ class Coordinator::Server final : public wire::CallHandler {
       // All that is there is taken before anything is decided: a heartbeat that has arrived counts.
       registrar_.defer_decisions();
       for (int i = 0; next == grpc::CompletionQueue::GOT_EVENT; ++i) {
-        static_cast<wire::Step*>(tag)->done(ok);
+        static_cast<wire::Completion*>(tag)->done(ok);
         if (i == kMostAtOnce) break;
         next = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::time_point{});
       }
@@ -231,6 +231,7 @@ class Coordinator::Server final : public wire::CallHandler {
         break;
       case v1::FromWorker::kAddresses:
         registrar_.offer_addresses(time, session, message.addresses().roster(),
+                                   message.addresses().group(),
                                    std::move(*message.mutable_addresses()->mutable_blob()));
         break;
       case v1::FromWorker::MESSAGE_NOT_SET:
@@ -318,7 +319,7 @@ class Coordinator::Server final : public wire::CallHandler {
     bool ok = false;
     while (queue_->Next(&tag, &ok)) {
       const std::lock_guard lock(mutex_);
-      static_cast<wire::Step*>(tag)->done(ok);
+      static_cast<wire::Completion*>(tag)->done(ok);
     }
   }
 

@@ -20,6 +20,7 @@ using testing::SizeIs;
 // unless something is wrong.
 constexpr auto kPatience = 30s;
 
+const std::string kAll(kTrainers);  // the group of all members here
 const JobFingerprint kSame = {"kernels", "model", "train", "test"};
 
 ClientOptions client_options(const std::string& address, const std::string& id,
@@ -159,11 +160,11 @@ TEST_F(CoordinatorTest, AddressesOfAllReachAll) {
   const std::string big(6 << 20, 'x');  // more than gRPC takes by default
   const int rank = roster->rank_of(clients[0]->key());
   std::thread other([&] {
-    const auto all = clients[1]->exchange(roster->number, "second");
+    const auto all = clients[1]->exchange(roster->number, kAll, "second");
     ASSERT_TRUE(all.ok()) << all.error().message();
     EXPECT_EQ((*all)[static_cast<size_t>(rank)].size(), big.size());
   });
-  const auto all = clients[0]->exchange(roster->number, big);
+  const auto all = clients[0]->exchange(roster->number, kAll, big);
   other.join();
   ASSERT_TRUE(all.ok()) << all.error().message();
   EXPECT_EQ((*all)[static_cast<size_t>(1 - rank)], "second");
@@ -181,10 +182,10 @@ TEST_F(CoordinatorTest, AnExchangeEndsWhenItsRosterIsSuperseded) {
     dies.reset();
   });
   const auto begin = std::chrono::steady_clock::now();
-  const auto all = waits->exchange(roster->number, "x");
+  const auto all = waits->exchange(roster->number, kAll, "x");
   killer.join();
   ASSERT_FALSE(all.ok());
-  EXPECT_THAT(all.error().message(), HasSubstr("worker b is out"));
+  EXPECT_THAT(all.error().message(), HasSubstr("worker b was removed"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience / 2);
 }
 
@@ -200,7 +201,7 @@ TEST_F(CoordinatorTest, AnExchangeEndsWhenItIsStopped) {
     std::this_thread::sleep_for(20ms);
     source.request_stop();
   });
-  const auto stopped = one->exchange(roster->number, "x", source.get_token());
+  const auto stopped = one->exchange(roster->number, kAll, "x", source.get_token());
   stopper.join();
   ASSERT_FALSE(stopped.ok());
   EXPECT_THAT(stopped.error().message(), HasSubstr("was stopped"));
@@ -313,7 +314,7 @@ TEST_F(CoordinatorTest, ASpareWaitsUntilItIsNeeded) {
   const RosterPtr roster = form(*spare);
   ASSERT_TRUE(roster);
   EXPECT_TRUE(roster->has(spare->key()));
-  EXPECT_THAT(roster->reason, HasSubstr("worker a is out"));
+  EXPECT_THAT(roster->reason, HasSubstr("worker a was removed"));
 }
 
 TEST_F(CoordinatorTest, WhoWaitsIsToldThatTheJobIsFinished) {
@@ -343,7 +344,7 @@ TEST_F(CoordinatorTest, AJobThatIsStoppedTellsItsWorkers) {
   ASSERT_TRUE(roster);
   ASSERT_TRUE(coordinator_->end("interrupted from the keyboard", kPatience));
   coordinator_.reset();
-  const auto all = other->exchange(roster->number, "x");
+  const auto all = other->exchange(roster->number, kAll, "x");
   ASSERT_FALSE(all.ok());
   EXPECT_EQ(all.error().message(), "the job was stopped: interrupted from the keyboard");
   other->failed(roster->number, "", all.error().message());
@@ -411,7 +412,7 @@ TEST_F(CoordinatorTest, StatusFromAfar) {
   EXPECT_EQ(report->workers[2].standing, "spare");
   std::string events;
   for (const EventLine& event : report->events) events += event.text + "\n";
-  EXPECT_THAT(events, HasSubstr("worker a is out: its connection broke"));
+  EXPECT_THAT(events, HasSubstr("worker a was removed: its connection broke"));
   EXPECT_THAT(events, HasSubstr("worker c joins"));
   coordinator_.reset();
   const auto nobody = fetch_status(options_.address, 2s);

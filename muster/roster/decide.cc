@@ -104,8 +104,9 @@ class Deciding {
       }
       const size_t count = ++accusers[beat.broken];
       if (accuser != &worker && 2 * count <= roster->members.size()) continue;
-      return fmt::format("{}; it may join again in {}", beat.trouble,
-                         human_seconds(seconds(bar_time(state_, worker.key().id, options_))));
+      return fmt::format(
+          "{}; it may rejoin in {}", beat.trouble,
+          human_seconds(seconds(quarantine_time(state_, worker.key().id, options_))));
     }
     return std::nullopt;
   }
@@ -152,7 +153,7 @@ class Deciding {
       if (found->beat.known > roster.number) {
         // It came late from a coordinator that is no more, and some may have acted on it.
         lost_ = true;
-        void_through_ = std::max(void_through_, found->beat.known);
+        invalid_through_ = std::max(invalid_through_, found->beat.known);
         say(fmt::format("worker {} has roster {} of another coordinator", member.key.id,
                         sequence_of(found->beat.known)));
       }
@@ -180,8 +181,8 @@ class Deciding {
 
   void say_lost(const WorkerKey& key) {
     const auto found = std::ranges::find(result_.out, key, &Removal::who);
-    say(fmt::format("worker {} is out: {}", key.id,
-                    found != result_.out.end() ? found->reason : "it did not show itself"));
+    say(fmt::format("worker {} was removed: {}", key.id,
+                    found != result_.out.end() ? found->reason : "it did not reconnect"));
   }
 
   // Every member waits for the others, and none makes progress: another group will tell which one
@@ -192,7 +193,7 @@ class Deciding {
     if (!verdict.since) return;
     result_.retry = true;
     result_.stalled = verdict.since;
-    void_through_ = std::max(void_through_, state_.current.number);
+    invalid_through_ = std::max(invalid_through_, state_.current.number);
     say(fmt::format("no member makes progress, for {}",
                     human_seconds(seconds(now_ - *verdict.since))));
   }
@@ -204,7 +205,7 @@ class Deciding {
     for (const WorkerState* member : staying_) {
       const WorkerState& found = *member;
       if (found.beat.broken == 0 || found.beat.broken > state_.highest) continue;
-      void_through_ = std::max(void_through_, found.beat.broken);
+      invalid_through_ = std::max(invalid_through_, found.beat.broken);
       if (found.beat.broken != state_.current.number || !found.broke) continue;
       if (!since || *found.broke < *since) {
         since = found.broke;
@@ -227,9 +228,9 @@ class Deciding {
     const Member* victim = one_to_put_out(result_.conflicts, stay_, options_.tries);
     if (!victim) return;
     const std::string reason = fmt::format(
-        "it could not work with others in {} rosters; it may ask again in {}", options_.tries,
-        human_seconds(seconds(bar_time(state_, victim->key.id, options_))));
-    say(fmt::format("worker {} is put out: {}", victim->key.id, reason));
+        "it could not work with others in {} rosters; it may rejoin in {}", options_.tries,
+        human_seconds(seconds(quarantine_time(state_, victim->key.id, options_))));
+    say(fmt::format("worker {} was removed: {}", victim->key.id, reason));
     result_.out.push_back(
         {.who = victim->key, .reason = reason, .cause = RemovalCause::kQuarantined});
     std::erase_if(stay_,
@@ -240,27 +241,41 @@ class Deciding {
     std::vector<const WorkerState*> candidates;
     for (const auto& [id, worker] : state_.workers) {
       const WorkerKey& key = worker.key();
-      // One that holds a roster was a member: it still is, or it is out and must ask in anew.
+      // One that holds a roster was a member: it still is, or it was removed and must rejoin.
       if (census_.is_member(worker) || worker.join.held.number != 0 || worker.beat.leaving ||
           gone(key) || std::ranges::find(leaving_, key) != leaving_.end() ||
           state_.current.is_leaving(key)) {
         continue;
       }
-      const auto bar = state_.bars.find(id);
-      if (bar != state_.bars.end() && !reached(bar->second.until)) continue;
+      const auto quarantine = state_.quarantines.find(id);
+      if (quarantine != state_.quarantines.end() && !reached(quarantine->second.until)) continue;
       candidates.push_back(&worker);
     }
     std::ranges::sort(candidates, {}, [](const WorkerState* worker) {
       return std::pair(worker->joined, worker->key().id);
     });
-    const auto most = static_cast<size_t>(options_.most_workers());
+    int32_t trainers = trainers_of(stay_);
     for (const WorkerState* candidate : candidates) {
-      if (stay_.size() + add_.size() >= most) break;
+      const RoleOptions* role = options_.role(candidate->join.role);
+      if (!role || (role->computes_lanes && trainers >= options_.most_workers())) continue;
+      trainers += role->computes_lanes ? 1 : 0;
       add_.push_back({.key = candidate->key(),
                       .host = candidate->join.host,
-                      .slots = candidate->join.slots,
-                      .lanes = {}});
+                      .lane_threads = candidate->join.lane_threads,
+                      .lanes = {},
+                      .role = role->name,
+                      .groups = role->groups});
     }
+  }
+
+  bool computes_lanes(const Member& member) const {
+    const RoleOptions* role = options_.role(member.role);
+    return role && role->computes_lanes;
+  }
+  // How many of them compute lanes.
+  int32_t trainers_of(const std::vector<Member>& members) const {
+    return static_cast<int32_t>(std::ranges::count_if(
+        members, [this](const Member& member) { return computes_lanes(member); }));
   }
 
   // The present roster was itself issued because of a loss.
@@ -270,8 +285,7 @@ class Deciding {
     if (state_.current.number != 0 || !state_.first_join) return false;
     // More than can be members need not be waited for.
     const int32_t expected = std::min(options_.expected, options_.most_workers());
-    return static_cast<int32_t>(add_.size()) < expected &&
-           !reached(*state_.first_join + options_.gather);
+    return trainers_of(add_) < expected && !reached(*state_.first_join + options_.gather);
   }
 
   Decision issue() {
@@ -289,9 +303,10 @@ class Deciding {
       return finish("gathering further losses");
     }
     if (gathering()) {
-      return finish(fmt::format("{} of {} workers are here", add_.size(), options_.expected));
+      return finish(
+          fmt::format("{} of {} workers have joined", trainers_of(add_), options_.expected));
     }
-    const auto size = static_cast<int32_t>(stay_.size() + add_.size());
+    const int32_t size = trainers_of(stay_) + trainers_of(add_);
     Roster next = begin_next();
     next.waiting = size < options_.min_workers;
     for (const Member& member : add_) say(fmt::format("worker {} joins", member.key.id));
@@ -301,11 +316,11 @@ class Deciding {
     next.members = stay_;
     next.members.insert(next.members.end(), add_.begin(), add_.end());
     if (next.waiting) {
-      say(fmt::format("waiting: {} of at least {} workers are here", size, options_.min_workers));
+      say(fmt::format("waiting: {} of at least {} workers have joined", size,
+                      options_.min_workers));
       for (Member& member : next.members) member.lanes.clear();
     } else {
-      const LanePlan plan = plan_lanes(speeds(next.members), lane_options());
-      for (size_t i = 0; i < next.members.size(); ++i) next.members[i].lanes = plan.lanes[i];
+      give_lanes(next.members);
     }
     put(std::move(next));
     return std::move(result_);
@@ -318,11 +333,10 @@ class Deciding {
     if (!reached(state_.rebalanced + options_.rebalance_every)) return false;
     result_.rebalanced = true;
     look_again(now_ + options_.rebalance_every);
-    const LanePlan plan = plan_lanes(speeds(roster.members), lane_options());
-    if (plan.moves == 0) return false;
     Roster next = begin_next();
     next.members = roster.members;
-    for (size_t i = 0; i < next.members.size(); ++i) next.members[i].lanes = plan.lanes[i];
+    const LanePlan plan = give_lanes(next.members);
+    if (plan.moves == 0) return false;
     say(fmt::format("lanes follow speed: {} of {} move, a step takes {:.3g} s instead of {:.3g} s",
                     plan.moves, options_.lanes, plan.step_seconds, plan.before_seconds));
     put(std::move(next));
@@ -333,7 +347,7 @@ class Deciding {
     Roster next;
     next.number = number_after(state_.highest, options_.term);
     next.job = options_.job;
-    next.void_through = std::max(state_.current.void_through, void_through_);
+    next.invalid_through = std::max(state_.current.invalid_through, invalid_through_);
     next.leaving = leaving_;
     return next;
   }
@@ -345,26 +359,30 @@ class Deciding {
     result_.roster = std::move(next);
   }
 
-  std::vector<LaneWorker> speeds(const std::vector<Member>& members) const {
-    std::vector<LaneWorker> result;
-    for (const Member& member : members) {
+  // Shares the lanes among those that compute them, by their speed.
+  LanePlan give_lanes(std::vector<Member>& members) const {
+    std::vector<LaneWorker> workers;
+    std::vector<Member*> trainers;
+    for (Member& member : members) {
+      if (!computes_lanes(member)) continue;
       const WorkerState* found = state_.find(member.key);
-      result.push_back({.lanes = member.lanes,
-                        .lane_seconds = found ? found->lane_seconds : 0,
-                        .slots = member.slots});
+      trainers.push_back(&member);
+      workers.push_back({.lanes = member.lanes,
+                         .lane_seconds = found ? found->lane_seconds : 0,
+                         .lane_threads = member.lane_threads});
     }
-    return result;
-  }
-  LaneOptions lane_options() const {
-    return {.lanes = options_.lanes, .gain = options_.rebalance_gain};
+    LanePlan plan = plan_lanes(workers, {.lanes = options_.lanes, .gain = options_.rebalance_gain});
+    for (size_t i = 0; i < trainers.size(); ++i) trainers[i]->lanes = plan.lanes[i];
+    return plan;
   }
 
  public:
-  static Duration bar_time(const State& state, const std::string& id, const Options& options) {
-    const auto found = state.bars.find(id);
-    const int32_t times = found == state.bars.end() ? 0 : found->second.times;
-    return std::min<Duration>(options.bar * (int64_t{1} << std::min(times, 20)),
-                              options.longest_bar);
+  static Duration quarantine_time(const State& state, const std::string& id,
+                                  const Options& options) {
+    const auto found = state.quarantines.find(id);
+    const int32_t times = found == state.quarantines.end() ? 0 : found->second.times;
+    return std::min<Duration>(options.quarantine * (int64_t{1} << std::min(times, 20)),
+                              options.longest_quarantine);
   }
 
  private:
@@ -378,7 +396,7 @@ class Deciding {
   bool settled_ = false;                      // every member is in the group of the present roster
   bool lost_ = false;                         // the present roster cannot go on
   bool leaves_ = false;                       // a member asked to go
-  RosterNumber void_through_ = 0;
+  RosterNumber invalid_through_ = 0;
   std::vector<Member> stay_;
   std::vector<const WorkerState*> staying_;  // the same
   std::vector<Member> add_;
@@ -404,10 +422,10 @@ void carry_out(Moment now, const Decision& decision, State& state, const Options
     const auto found = state.workers.find(removal.who.id);
     if (found == state.workers.end() || found->second.key() != removal.who) continue;
     if (removal.cause == RemovalCause::kQuarantined || removal.cause == RemovalCause::kFaulty) {
-      const Duration time = Deciding::bar_time(state, removal.who.id, options);
-      Bar& bar = state.bars[removal.who.id];
-      bar.until = now + time;
-      ++bar.times;
+      const Duration time = Deciding::quarantine_time(state, removal.who.id, options);
+      Quarantine& quarantine = state.quarantines[removal.who.id];
+      quarantine.until = now + time;
+      ++quarantine.times;
     }
     std::erase_if(state.conflicts, [&](const Conflict& conflict) {
       return conflict.a == removal.who.id || conflict.b == removal.who.id;

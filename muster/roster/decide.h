@@ -1,16 +1,16 @@
-// Who is in: the coordinator's decision, as a pure function of (now, state, options).
+// The coordinator's decision on membership, as a pure function of (now, state, options).
 //
 // decide() is called after every message and when the time it asked for has come. It returns what
 // to do and why, and changes nothing. Registrar (registrar.h) keeps the state and carries decisions
 // out; the tests below it and the simulation call the same code.
 //
 // Promises:
-// - A worker that is gone (its connection broke, its launcher saw it exit, its lease lapsed) is out
-//   with the decision that first sees it. Members that stay then get a roster without it at once.
+// - The first decision after a worker is lost (connection closed, exit reported by its launcher,
+//   lease expired) removes it. The members that stay then get a roster without it at once.
 // - Joins, leaves and moves of lanes wait until all members are in the group of the present roster,
 //   so that planned changes cannot pile up on each other.
-// - A group that failed although everybody lives is tried again under a new number; after
-//   Options::tries one of those who cannot work together is put out, and barred for a while.
+// - A group that failed although all its members are alive is tried again under a new number; after
+//   Options::tries, one of the members that cannot communicate is removed and quarantined.
 // - A member that hangs is removed; when it counts as hung is said in hang_rules.h.
 // - Members that stay keep their order, and so mostly their ranks.
 #pragma once
@@ -28,7 +28,7 @@
 
 namespace muster::roster {
 
-// A worker as the coordinator knows it: one that showed itself and was not put out since.
+// A worker as the coordinator knows it: it has joined and was not removed since.
 struct WorkerState {
   JoinRequest join;
   Moment joined;
@@ -40,14 +40,14 @@ struct WorkerState {
   // one to the other it is known to have stood still.
   Moment progressed;
   Moment still_until;
-  RosterNumber offered = 0;     // the newest roster for which it gave its addresses
+  RosterNumber offered = 0;     // the newest roster for all groups of which it gave its addresses
   std::optional<Moment> broke;  // when it first said that its group of beat.broken failed
   double lane_seconds = 0;      // smoothed
 
   const WorkerKey& key() const { return join.key; }
 };
 
-struct Bar {
+struct Quarantine {
   Moment until;
   int32_t times = 0;
 };
@@ -68,8 +68,8 @@ struct State {
   // Since when members wait for others to form the group, without a commit since. Further rosters
   // do not change it: a member that hangs is removed by this clock, however often its peers retry.
   std::optional<Moment> awaited;
-  std::optional<Moment> exchanged;  // when all members of `current` had given their addresses
-  std::map<std::string, Bar> bars;
+  std::optional<Moment> exchanged;  // when all groups of `current` had exchanged their addresses
+  std::map<std::string, Quarantine> quarantines;
   Moment rebalanced;              // when lanes were last looked at for speed
   std::optional<Moment> resumed;  // when this coordinator last continued after a suspension
 

@@ -25,7 +25,7 @@ TEST_F(DecideTest, AFailureWithoutADeathIsTriedAgainUnderANewNumber) {
   ASSERT_TRUE(decision.roster);
   EXPECT_TRUE(decision.retry);
   EXPECT_THAT(in(), ElementsAre("0", "1", "2"));
-  EXPECT_EQ(state_.current.void_through, before) << "the others shall leave that group as well";
+  EXPECT_EQ(state_.current.invalid_through, before) << "the others shall leave that group as well";
   EXPECT_EQ(decision.reason, "the group failed at worker 0: cannot connect to 1");
 }
 
@@ -51,14 +51,14 @@ TEST_F(DecideTest, TwoThatCannotWorkTogetherPartAfterThreeTries) {
   }
   EXPECT_THAT(in(), ElementsAre("0", "2")) << "of two that blame each other the higher id goes";
   EXPECT_THAT(state_.current.reason,
-              HasSubstr("worker 1 is put out: it could not work with others"));
+              HasSubstr("worker 1 was removed: it could not work with others"));
   form();
   // It asks in again at once, and has to wait.
   join("1");
   Decision decision = decided();
   EXPECT_FALSE(decision.roster);
   ASSERT_TRUE(decision.look_again);
-  pass(options_.bar);
+  pass(options_.quarantine);
   beat();
   ASSERT_TRUE(decided().roster);
   EXPECT_THAT(in(), ElementsAre("0", "2", "1"));
@@ -91,7 +91,7 @@ TEST_F(DecideTest, OneReportOfASuspectIsEnough) {
 }
 
 TEST_F(DecideTest, TheBarGrowsWithEachTime) {
-  state_.bars["1"] = {.until = now_, .times = 2};
+  state_.quarantines["1"] = {.until = now_, .times = 2};
   running(2);
   for (int round = 1; round <= 3; ++round) {
     fail("0", "1");
@@ -99,7 +99,7 @@ TEST_F(DecideTest, TheBarGrowsWithEachTime) {
     beat();
     decided();
   }
-  EXPECT_EQ(state_.bars["1"].until, now_ + options_.bar * 4);
+  EXPECT_EQ(state_.quarantines["1"].until, now_ + options_.quarantine * 4);
 }
 
 TEST_F(DecideTest, TroubleNobodyCanNameDoesNotBecomeAStorm) {
@@ -121,7 +121,7 @@ TEST_F(DecideTest, OneThatHangsWhileOthersWaitForItIsOut) {
   pass(1s);
   beat();
   EXPECT_THAT(decided().reason,
-              HasSubstr("worker 1 is out: it hangs: no progress for 10s after step 0"));
+              HasSubstr("worker 1 was removed: it hangs: no progress for 10s after step 0"));
 }
 
 TEST_F(DecideTest, OneThatAnAuditFoundFaultyIsRemovedAndQuarantined) {
@@ -139,7 +139,7 @@ TEST_F(DecideTest, OneThatAnAuditFoundFaultyIsRemovedAndQuarantined) {
   ASSERT_EQ(decision.out.size(), 1U);
   EXPECT_EQ(decision.out[0].who, faulty);
   EXPECT_EQ(decision.out[0].cause, RemovalCause::kFaulty);
-  EXPECT_THAT(decision.out[0].reason, HasSubstr("its state differs; it may join again in 10s"));
+  EXPECT_THAT(decision.out[0].reason, HasSubstr("its state differs; it may rejoin in 10s"));
   EXPECT_THAT(in(), ElementsAre("0", "1"));
 
   // Started again, it waits. That others still say what they saw is no accusation of this one.
@@ -199,7 +199,7 @@ TEST_F(DecideTest, WhenAllWaitForEachOtherAnotherGroupTellsWhichOneHangs) {
   const RosterNumber stuck = state_.current.number;
   EXPECT_THAT(decided().reason, HasSubstr("no member makes progress, for 5.0s"));
   EXPECT_THAT(in(), ElementsAre("0", "1", "2"));
-  EXPECT_EQ(state_.current.void_through, stuck);
+  EXPECT_EQ(state_.current.invalid_through, stuck);
   // Two come to the new group, the third does not.
   for (const char* id : {"0", "2"}) {
     at(id).beat.group = 0;
@@ -308,7 +308,7 @@ TEST_F(DecideTest, TheOnlyMemberIsGivenThreeTimesAsLong) {
   }
   pass(1s);
   beat();
-  EXPECT_THAT(decided().reason, HasSubstr("worker 0 is out: it hangs"));
+  EXPECT_THAT(decided().reason, HasSubstr("worker 0 was removed: it hangs"));
 }
 
 TEST_F(DecideTest, FurtherLossesWhileAGroupIsFormedAreGathered) {
@@ -381,7 +381,7 @@ TEST_F(DecideTest, WhoDoesNotShowItselfToANewCoordinatorIsOut) {
   beat();
   const Decision decision = decided();
   ASSERT_TRUE(decision.roster);
-  EXPECT_EQ(decision.reason, "worker 1 is out: it did not show itself");
+  EXPECT_EQ(decision.reason, "worker 1 was removed: it did not reconnect");
   EXPECT_EQ(term_of(decision.roster->number), 5);
 }
 
@@ -403,7 +403,7 @@ TEST_F(DecideTest, ARosterOfAnotherCoordinatorThatComesLateIsOverruled) {
   const Decision decision = decided();
   ASSERT_TRUE(decision.roster);
   EXPECT_GT(decision.roster->number, foreign);
-  EXPECT_EQ(decision.roster->void_through, foreign);
+  EXPECT_EQ(decision.roster->invalid_through, foreign);
   EXPECT_THAT(in(), ElementsAre("0", "1"));
 }
 
@@ -429,7 +429,7 @@ TEST_F(DecideTest, OneThatWaitsInTheOldGroupForAPeerThatMakesProgressDoesNotHang
   }
   pass(1s);
   beat();
-  EXPECT_THAT(decided().reason, HasSubstr("worker 0 is out: it hangs"));
+  EXPECT_THAT(decided().reason, HasSubstr("worker 0 was removed: it hangs"));
 }
 
 TEST_F(DecideTest, OneThatHangsBeforeItGivesItsAddressesIsOut) {
@@ -444,7 +444,7 @@ TEST_F(DecideTest, OneThatHangsBeforeItGivesItsAddressesIsOut) {
   }
   pass(1s);
   beat();
-  EXPECT_THAT(decided().reason, HasSubstr("worker 0 is out: it hangs"));
+  EXPECT_THAT(decided().reason, HasSubstr("worker 0 was removed: it hangs"));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST_F(DecideTest, TheFirstRosterWaitsForAllThatWereStarted) {
   join("1");
   Decision decision = decided();
   EXPECT_FALSE(decision.roster);
-  EXPECT_EQ(decision.reason, "2 of 3 workers are here");
+  EXPECT_EQ(decision.reason, "2 of 3 workers have joined");
   ASSERT_TRUE(decision.look_again);
   join("2");
   ASSERT_TRUE(decided().roster);
@@ -54,7 +54,7 @@ TEST_F(DecideTest, BelowTheMinimumTheJobWaitsAndSaysSo) {
   Decision decision = decided();
   ASSERT_TRUE(decision.roster);
   EXPECT_TRUE(decision.roster->waiting);
-  EXPECT_THAT(decision.reason, HasSubstr("waiting: 1 of at least 2 workers are here"));
+  EXPECT_THAT(decision.reason, HasSubstr("waiting: 1 of at least 2 workers have joined"));
   EXPECT_EQ(lanes_given(), 0);
   EXPECT_FALSE(decided().roster) << "once is enough";
   join("1");
@@ -71,7 +71,7 @@ TEST_F(DecideTest, ABrokenConnectionIsADeath) {
   const Decision decision = decided();
   ASSERT_TRUE(decision.roster);
   EXPECT_THAT(decision.out, SizeIs(1));
-  EXPECT_EQ(decision.reason, "worker 1 is out: its connection broke");
+  EXPECT_EQ(decision.reason, "worker 1 was removed: its connection broke");
   EXPECT_THAT(in(), ElementsAre("0", "2"));
   EXPECT_EQ(lanes_given(), 8);
   EXPECT_EQ(sequence_of(state_.current.number), sequence_of(before) + 1);
@@ -80,7 +80,7 @@ TEST_F(DecideTest, ABrokenConnectionIsADeath) {
 TEST_F(DecideTest, WhatTheLauncherSawIsTheReason) {
   running(2);
   at("0").exited = "it was killed by signal 9";
-  EXPECT_EQ(decided().reason, "worker 0 is out: it was killed by signal 9");
+  EXPECT_EQ(decided().reason, "worker 0 was removed: it was killed by signal 9");
 }
 
 TEST_F(DecideTest, AHungHostIsOutWhenItsLeaseIsOver) {
@@ -92,7 +92,8 @@ TEST_F(DecideTest, AHungHostIsOutWhenItsLeaseIsOver) {
   EXPECT_FALSE(decision.roster);
   EXPECT_EQ(decision.look_again, now_ + 1ms);
   pass(1ms);
-  EXPECT_THAT(decided().reason, HasSubstr("worker 1 is out: nothing was heard from it for 2.0s"));
+  EXPECT_THAT(decided().reason,
+              HasSubstr("worker 1 was removed: nothing was heard from it for 2.0s"));
   EXPECT_THAT(in(), ElementsAre("0"));
 }
 
@@ -210,7 +211,7 @@ TEST_F(DecideTest, LanesFollowSpeedWhenItIsWorthIt) {
               HasSubstr("lanes follow speed: 4 of 26 move, a step takes 0.8 s instead of 2.4 s"));
   EXPECT_THAT(state_.current.members[3].lanes, SizeIs(2));
   EXPECT_EQ(lanes_given(), 26);
-  EXPECT_EQ(state_.current.void_through, 0) << "nobody aborts for this";
+  EXPECT_EQ(state_.current.invalid_through, 0) << "nobody aborts for this";
 }
 
 TEST_F(DecideTest, AJobThatHasEndedChangesNoMore) {

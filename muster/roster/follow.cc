@@ -6,7 +6,7 @@ namespace muster::roster {
 
 std::optional<std::string> why_abort(const Roster& group, const Roster& newest) {
   if (newest.number <= group.number) return std::nullopt;
-  if (group.number <= newest.void_through) {
+  if (group.number <= newest.invalid_through) {
     return fmt::format("roster {} is void: {}", sequence_of(group.number), newest.reason);
   }
   // Rosters keep the order of their members, so the next one is most often where the last one
@@ -19,7 +19,7 @@ std::optional<std::string> why_abort(const Roster& group, const Roster& newest) 
     }
     if (newest.has(member.key)) continue;
     if (std::ranges::find(newest.leaving, member.key) != newest.leaving.end()) continue;
-    return fmt::format("worker {} is out: {}", member.key.id, newest.reason);
+    return fmt::format("worker {} was removed: {}", member.key.id, newest.reason);
   }
   return std::nullopt;
 }

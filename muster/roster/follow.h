@@ -39,7 +39,7 @@ enum class Next : uint8_t {
   kForm,  // exchange addresses for the newest roster and form its group
   kWait,  // nothing to do before another roster comes
   kGo,    // it asked to leave, and the newest roster is without it
-  kOut,   // it is not in the newest roster and did not ask: it must ask in again
+  kOut,   // it is not in the newest roster and did not ask to leave: it must rejoin
 };
 // `past`: the number of the last roster whose group it has left or could not form, or 0. A group is
 // never formed twice.

@@ -19,7 +19,7 @@ const WorkerKey kA{"a", 1}, kB{"b", 2}, kC{"c", 3};
 TEST(Follow, ALostMemberBreaksTheGroupAtOnce) {
   const auto reason = why_abort(roster(1, {kA, kB, kC}), roster(2, {kA, kC}));
   ASSERT_TRUE(reason);
-  EXPECT_THAT(*reason, testing::HasSubstr("worker b is out: because"));
+  EXPECT_THAT(*reason, testing::HasSubstr("worker b was removed: because"));
 }
 
 TEST(Follow, AJoinerDoesNot) {
@@ -45,7 +45,7 @@ TEST(Follow, AJoinerThatDiedBeforeTheSwitchBreaksOnlyTheGroupItIsIn) {
 
 TEST(Follow, AVoidGroupIsLeftEvenIfAllAreStillIn) {
   Roster next = roster(2, {kA, kB});
-  next.void_through = 1;
+  next.invalid_through = 1;
   EXPECT_TRUE(why_abort(roster(1, {kA, kB}), next));
 }
 

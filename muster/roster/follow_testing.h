@@ -25,7 +25,7 @@ inline Instruction follow_rosters(Client& client, std::atomic<RosterNumber>& abo
     if (next.kind == Kind::kWait || next.kind == Kind::kRejoined) continue;
     if (next.kind != Kind::kForm) return next;
     const RosterNumber number = next.roster->number;
-    const auto all = client.exchange(number, client.key().id);
+    const auto all = client.exchange(number, std::string(kTrainers), client.key().id);
     if (!all.ok()) {
       client.failed(number, "", all.error().message());
       continue;

@@ -120,7 +120,7 @@ void Follower::take(Moment now, const Welcome& message) {
   backoff_ = options_.least_backoff;
   if (message.heartbeat > Duration{0}) interval_ = message.heartbeat;
   send_heartbeat(now);
-  send_offer();
+  send_offers();
 }
 
 void Follower::take(Moment now, const Refused& message) {
@@ -182,12 +182,15 @@ void Follower::take(Moment now, const RosterDiff& message) {
 }
 
 void Follower::take(Moment /*now*/, const Addresses& message) {
-  if (phase_ != Phase::kForming || message.roster != group_->number || !blob_) return;
-  if (message.blobs && message.blobs->size() != group_->members.size()) {
+  const auto offer = offered_.find(message.group);
+  if (phase_ != Phase::kForming || message.roster != group_->number || offer == offered_.end()) {
+    return;
+  }
+  if (message.blobs && message.blobs->size() != group_->group(message.group).size()) {
     act(Abort{group_->number, "the coordinator sent the addresses of another group"});
   } else if (message.blobs) {
-    blob_.reset();
-    act(AddressesReady{message.roster, message.blobs});
+    offered_.erase(offer);
+    act(AddressesReady{message.roster, message.group, message.blobs});
   } else if (message.superseded) {
     order_abort(message.reason);
   } else {
@@ -228,9 +231,9 @@ void Follower::send_heartbeat(Moment now) {
   act(Send{beat_});
 }
 
-void Follower::send_offer() {
-  if (!welcome_ || !blob_ || phase_ != Phase::kForming) return;
-  act(Send{AddressOffer{group_->number, *blob_}});
+void Follower::send_offers() {
+  if (!welcome_ || phase_ != Phase::kForming) return;
+  for (const auto& [group, blob] : offered_) act(Send{AddressOffer{group_->number, group, blob}});
 }
 
 // ---- The worker's thread.
@@ -295,18 +298,18 @@ Instruction Follower::begin_forming(Moment now) {
   phase_ = Phase::kForming;
   group_ = newest_;
   abort_ordered_ = false;
-  blob_.reset();
+  offered_.clear();
   beat_.activity = Activity::kForming;
   progress(now);
   send_heartbeat(now);
   return {Instruction::Kind::kForm, group_, ""};
 }
 
-void Follower::offer(Moment now, RosterNumber roster, std::string blob) {
+void Follower::offer(Moment now, RosterNumber roster, const std::string& group, std::string blob) {
   if (phase_ != Phase::kForming || roster != group_->number) return;
-  blob_ = std::move(blob);
   progress(now);
-  send_offer();
+  const auto& own = offered_[group] = std::move(blob);
+  if (welcome_) act(Send{AddressOffer{roster, group, own}});
 }
 
 void Follower::formed(Moment now, RosterNumber roster) {
@@ -323,7 +326,7 @@ void Follower::close_group(Moment now) {
   past_ = std::max(past_, group_->number);
   if (phase_ == Phase::kInGroup) alone_since_ = std::max(alone_since_, now);
   phase_ = Phase::kNoGroup;
-  blob_.reset();
+  offered_.clear();
   beat_.group = 0;
   beat_.activity = Activity::kIdle;
   progress(now);

@@ -15,8 +15,9 @@
 // The life of a group, as the worker's thread sees it:
 //
 //   next() -> kForm(roster)    connect to the members of that roster:
-//     offer(blob)                own addresses; AddressesReady brings those of all members
-//     formed()                   connected; reconcile the state, then train
+//     offer(group, blob)         for each of its groups: own addresses; AddressesReady brings those
+//                                of all members of the group
+//     formed()                   connected in all of them; reconcile the state, then train
 //     committed() after each commit; true: everybody leaves the group after this step
 //   failed()                   forming or any collective failed: reported to the coordinator
 //   next()                     what now
@@ -27,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,9 +74,10 @@ struct Abort {
   RosterNumber roster = 0;
   std::string reason;
 };
-// The addresses of all members of the roster that is being formed, by rank.
+// The addresses of all members of one group of the roster that is being formed, by rank in it.
 struct AddressesReady {
   RosterNumber roster = 0;
+  std::string group;
   Blobs blobs;
 };
 // End this process: the coordinator has removed it, and its own thread hangs.
@@ -121,8 +124,8 @@ class Follower {
   // ---- The worker's thread.
 
   Instruction next(Moment now);
-  // Gives this worker's addresses for the group it was told to form.
-  void offer(Moment now, RosterNumber roster, std::string blob);
+  // Gives this worker's addresses for one group of the roster it was told to form.
+  void offer(Moment now, RosterNumber roster, const std::string& group, std::string blob);
   void formed(Moment now, RosterNumber roster);
   // The group of `roster` failed, or could not be formed. `suspect`: the id of the peer that this
   // worker could not connect to or that was silent; empty if there is none. `faulty`: the id of the
@@ -159,7 +162,7 @@ class Follower {
   void act(FollowerAction action) { actions_.push_back(std::move(action)); }
   void send_join();
   void send_heartbeat(Moment now);
-  void send_offer();
+  void send_offers();
   void take(Moment now, const Welcome& message);
   void take(Moment now, const Refused& message);
   void take(Moment now, const Removed& message);
@@ -213,7 +216,7 @@ class Follower {
   bool abort_ordered_ = false;
   std::string abort_reason_;
   RosterNumber past_ = 0;  // the newest roster whose group was left or could not be formed
-  std::optional<std::string> blob_;   // offered and not answered
+  std::map<std::string, std::string> offered_;  // by group: offered and not answered
   std::optional<Moment> roster_due_;  // a newer roster than past_ should have arrived by then
 
   Heartbeat beat_;

@@ -68,9 +68,9 @@ class FollowerTest : public testing::Test {
   void enter(const Roster& next) {
     receive(next);
     ASSERT_EQ(follower_.next(now_).kind, Kind::kForm);
-    follower_.offer(now_, next.number, "address");
+    follower_.offer(now_, next.number, std::string(kTrainers), "address");
     const auto blobs = std::make_shared<const std::vector<std::string>>(next.members.size(), "x");
-    follower_.received(now_, Addresses{next.number, blobs, "", false});
+    follower_.received(now_, Addresses{next.number, std::string(kTrainers), blobs, "", false});
     ASSERT_THAT(take<AddressesReady>(), SizeIs(1));
     follower_.formed(now_, next.number);
     ASSERT_EQ(follower_.heartbeat().group, next.number);
@@ -126,7 +126,7 @@ TEST_F(FollowerTest, ALostMemberAbortsTheGroup) {
   const auto aborts = take<Abort>();
   ASSERT_THAT(aborts, SizeIs(1));
   EXPECT_EQ(aborts[0].roster, 1);
-  EXPECT_THAT(aborts[0].reason, HasSubstr("worker b is out"));
+  EXPECT_THAT(aborts[0].reason, HasSubstr("worker b was removed"));
   // The coordinator knows why, so the failure is not reported.
   follower_.failed(now_, 1, "b", "the group was aborted");
   EXPECT_EQ(follower_.heartbeat().broken, 0);
@@ -204,7 +204,7 @@ TEST_F(FollowerTest, AnOfferIsSentAgainAfterAReconnection) {
   connect();
   receive(roster(1));
   ASSERT_EQ(follower_.next(now_).kind, Kind::kForm);
-  follower_.offer(now_, 1, "address");
+  follower_.offer(now_, 1, std::string(kTrainers), "address");
   EXPECT_THAT(sent<AddressOffer>(), SizeIs(1));
   follower_.disconnected(now_);
   pass(1s);
@@ -370,7 +370,7 @@ class FormingFollowerTest : public FollowerTest {
     connect();
     receive(roster(1));
     ASSERT_EQ(follower_.next(now_).kind, Kind::kForm);
-    follower_.offer(now_, 1, "address");
+    follower_.offer(now_, 1, std::string(kTrainers), "address");
   }
   Kind told_after_abort() {
     EXPECT_THAT(take<Abort>(), SizeIs(1));
@@ -402,7 +402,7 @@ TEST_F(FormingFollowerTest, EndsWhenThereIsNoCoordinatorForLong) {
 
 TEST_F(FormingFollowerTest, TakesOnlyTheAddressesOfAllMembers) {
   const auto few = std::make_shared<const std::vector<std::string>>(1, "x");
-  follower_.received(now_, Addresses{1, few, "", false});
+  follower_.received(now_, Addresses{1, std::string(kTrainers), few, "", false});
   EXPECT_THAT(take<AddressesReady>(), IsEmpty());
 }
 

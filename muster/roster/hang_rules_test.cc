@@ -62,7 +62,7 @@ TEST_F(DecideTest, OneThatWasNotHeardToHangForTheWholeTimeStays) {
   EXPECT_THAT(decision.out, IsEmpty()) << "it may have made progress in the last 200 ms";
   EXPECT_EQ(decision.look_again, now_ + options_.heartbeat / 4);
   beat();
-  EXPECT_THAT(decided().reason, HasSubstr("worker 0 is out: it hangs"));
+  EXPECT_THAT(decided().reason, HasSubstr("worker 0 was removed: it hangs"));
 }
 
 // Its connection broke and is back; what it is at, it has not said yet.
@@ -152,7 +152,7 @@ class SampledTest : public testing::Test {
     const Instruction next = worker.follower.next(now_);
     if (next.kind != Instruction::Kind::kForm) return;
     worker.forming = next.roster->number;
-    worker.follower.offer(now_, worker.forming, "address");
+    worker.follower.offer(now_, worker.forming, std::string(kTrainers), "address");
   }
   void carry_out(Worker& worker) {
     auto actions = worker.follower.take_actions();
@@ -181,7 +181,7 @@ class SampledTest : public testing::Test {
     } else if (const auto* beat = std::get_if<Heartbeat>(&message)) {
       registrar_->heartbeat(now_, worker.session, *beat);
     } else if (const auto* offer = std::get_if<AddressOffer>(&message)) {
-      registrar_->offer_addresses(now_, worker.session, offer->roster, offer->blob);
+      registrar_->offer_addresses(now_, worker.session, offer->roster, offer->group, offer->blob);
     }
   }
   // How long until `a` is no member any more; at most `longest`.

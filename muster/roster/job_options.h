@@ -8,7 +8,7 @@
 
 namespace muster::roster {
 
-// `name`: of the run; workers that ask in for another are refused. `expected`: how many were
+// `name`: of the run; workers that join for another are refused. `expected`: how many were
 // started. The term is left at its default: whoever starts a coordinator has a clock.
 Options options_of(const config::Job& job, std::string name, int32_t expected);
 

@@ -8,8 +8,8 @@
 
 namespace muster::roster {
 
-double lanes_seconds(size_t lanes, int32_t slots, double lane_seconds) {
-  const auto width = static_cast<size_t>(std::max(slots, 1));
+double lanes_seconds(size_t lanes, int32_t lane_threads, double lane_seconds) {
+  const auto width = static_cast<size_t>(std::max(lane_threads, 1));
   const size_t rounds = (lanes + width - 1) / width;
   return static_cast<double>(rounds) * lane_seconds;
 }
@@ -27,13 +27,13 @@ constexpr double kRounding = 1 + 1e-9;
 
 struct Cost {
   double lane_seconds = 1;
-  int32_t slots = 1;
-  double of(size_t lanes) const { return lanes_seconds(lanes, slots, lane_seconds); }
+  int32_t lane_threads = 1;
+  double of(size_t lanes) const { return lanes_seconds(lanes, lane_threads, lane_seconds); }
   // The most lanes that are done within `limit`.
   size_t room(double limit) const {
     const double rounds = limit * kRounding / lane_seconds;
     if (rounds >= 1e9) return std::numeric_limits<int32_t>::max();
-    return static_cast<size_t>(rounds) * static_cast<size_t>(std::max(slots, 1));
+    return static_cast<size_t>(rounds) * static_cast<size_t>(std::max(lane_threads, 1));
   }
 };
 
@@ -52,7 +52,7 @@ std::vector<Cost> costs_of(std::span<const LaneWorker> workers, bool& known) {
   }
   std::vector<Cost> costs;
   for (const LaneWorker& worker : workers) {
-    costs.push_back({worker.lane_seconds > 0 ? worker.lane_seconds : median, worker.slots});
+    costs.push_back({worker.lane_seconds > 0 ? worker.lane_seconds : median, worker.lane_threads});
   }
   return costs;
 }
@@ -79,7 +79,7 @@ void hand_out(std::span<const Cost> costs, size_t more, std::span<const size_t> 
   std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;
   const auto offer = [&](size_t i) {
     if (counts[i] >= most[i]) return;
-    const double filled = static_cast<double>(counts[i]) / std::max(costs[i].slots, 1);
+    const double filled = static_cast<double>(counts[i]) / std::max(costs[i].lane_threads, 1);
     offers.push({costs[i].of(counts[i] + 1), filled, i});
   };
   for (size_t i = 0; i < costs.size(); ++i) offer(i);

@@ -14,8 +14,8 @@ namespace {
 
 using testing::ElementsAre;
 
-LaneWorker worker(double lane_seconds, int32_t slots = 1, std::vector<int32_t> lanes = {}) {
-  return {.lanes = std::move(lanes), .lane_seconds = lane_seconds, .slots = slots};
+LaneWorker worker(double lane_seconds, int32_t lane_threads = 1, std::vector<int32_t> lanes = {}) {
+  return {.lanes = std::move(lanes), .lane_seconds = lane_seconds, .lane_threads = lane_threads};
 }
 
 std::vector<size_t> counts(const LanePlan& plan) {
@@ -123,11 +123,13 @@ TEST(Lanes, NoLanesOrNoWorkers) {
 double best_by_force(const std::vector<LaneWorker>& workers, size_t lanes) {
   std::function<double(size_t, size_t)> best = [&](size_t from, size_t left) -> double {
     const LaneWorker& worker = workers[from];
-    if (from + 1 == workers.size()) return lanes_seconds(left, worker.slots, worker.lane_seconds);
+    if (from + 1 == workers.size())
+      return lanes_seconds(left, worker.lane_threads, worker.lane_seconds);
     double result = 1e300;
     for (size_t own = 0; own <= left; ++own) {
-      result = std::min(result, std::max(lanes_seconds(own, worker.slots, worker.lane_seconds),
-                                         best(from + 1, left - own)));
+      result =
+          std::min(result, std::max(lanes_seconds(own, worker.lane_threads, worker.lane_seconds),
+                                    best(from + 1, left - own)));
     }
     return result;
   };
@@ -141,7 +143,7 @@ TEST(Lanes, PropertiesHoldForRandomWorkersAndChanges) {
     std::vector<LaneWorker> workers(1 + random.below(4));
     for (LaneWorker& worker : workers) {
       worker.lane_seconds = 0.1 + 0.1 * static_cast<double>(random.below(40));
-      worker.slots = static_cast<int32_t>(1 + random.below(3));
+      worker.lane_threads = static_cast<int32_t>(1 + random.below(3));
     }
     // Something to start from: a sensible plan, then other speeds, and one who went.
     workers = after(workers, plan_lanes(workers, {.lanes = lanes}));
@@ -176,7 +178,7 @@ TEST(Lanes, PropertiesHoldForRandomWorkersAndChanges) {
       int32_t needed = 0;
       for (const LaneWorker& worker : workers) {
         size_t room = worker.lanes.size();
-        while (lanes_seconds(room, worker.slots, worker.lane_seconds) > best + 1e-9) --room;
+        while (lanes_seconds(room, worker.lane_threads, worker.lane_seconds) > best + 1e-9) --room;
         needed += static_cast<int32_t>(worker.lanes.size() - room);
       }
       ASSERT_EQ(plan.moves, needed);

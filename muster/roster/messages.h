@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include "muster/roster/exchange.h"
+#include "muster/roster/address_exchange.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
@@ -32,7 +32,8 @@ struct Removed {
 // The answer to an AddressOffer.
 struct Addresses {
   RosterNumber roster = 0;
-  Blobs blobs;              // null: the exchange failed
+  std::string group;
+  Blobs blobs;              // by rank in that group; null: the exchange failed
   std::string reason;       // if it failed
   bool superseded = false;  // it failed because a newer roster is on its way to this worker
 };
@@ -43,9 +44,10 @@ using ToWorker = std::variant<Welcome, Refused, Removed, RosterDiff, Addresses, 
 
 // ---- From a worker to the coordinator.
 
-// Its addresses for the group of this roster.
+// Its addresses for one group of this roster.
 struct AddressOffer {
   RosterNumber roster = 0;
+  std::string group;
   std::string blob;
 };
 using FromWorker = std::variant<JoinRequest, Heartbeat, AddressOffer>;

@@ -38,8 +38,13 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
         fmt::format("this is the coordinator of job '{}', not of '{}'", options_.job, request.job),
         false};
   }
-  if (request.key.id.empty() || request.slots < 1) {
-    return Refused{"a worker needs an id and at least one slot", false};
+  if (request.key.id.empty() || request.lane_threads < 1) {
+    return Refused{"a worker needs an id and at least one lane thread", false};
+  }
+  if (!options_.role(request.role)) {
+    return Refused{fmt::format("job '{}' has no workers with the role '{}'", options_.job,
+                               shortened(request.role, kLongestName)),
+                   false};
   }
   const JobFingerprint& own = request.fingerprint;
   for (const std::string* text : {&request.key.id, &request.host, &own.kernels, &own.model,
@@ -62,14 +67,24 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
   return std::nullopt;
 }
 
+Registrar::GroupExchange::GroupExchange(std::vector<std::string> members)
+    : ids(std::move(members)), addresses(ids.size()) {
+  for (size_t rank = 0; rank < ids.size(); ++rank) ranks[ids[rank]] = static_cast<int>(rank);
+}
+
 // The present roster is another one: what is kept about it is made anew.
 void Registrar::take_up_current() {
   const Roster& roster = state_.current;
   differences_.clear();
-  exchange_.begin(roster);
+  exchanges_.clear();
   state_.exchanged.reset();
   ranks_.clear();
   in_group_ = 0;
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const Member& member : roster.members) {
+    for (const std::string& group : member.groups) groups[group].push_back(member.key.id);
+  }
+  for (auto& [group, ids] : groups) exchanges_.try_emplace(group, std::move(ids));
   for (size_t rank = 0; rank < roster.members.size(); ++rank) {
     const WorkerKey& key = roster.members[rank].key;
     ranks_[key.id] = static_cast<int>(rank);
@@ -117,8 +132,8 @@ void Registrar::join(Moment now, SessionId session, const JoinRequest& request) 
   const bool in = state_.current.has(key) || state_.current.is_leaving(key);
   if (request.held.number != 0 && !in && !state_.learning) {
     const std::string why =
-        fmt::format("roster {} is without it", sequence_of(state_.current.number));
-    record(now, fmt::format("worker {} comes back and is out: {}", key.id, why));
+        fmt::format("roster {} does not contain it", sequence_of(state_.current.number));
+    record(now, fmt::format("worker {} reconnects after it was removed: {}", key.id, why));
     sessions_.erase(session);
     send(session, Removed{why, RemovalCause::kDisconnected}, true);
     settle(now);
@@ -226,36 +241,55 @@ void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& b
 }
 
 void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,
-                                std::string blob) {
+                                const std::string& group, std::string blob) {
   WorkerState* worker = find(session);
   if (!worker) return;
-  const int rank = rank_of(worker->key());
-  if (roster != state_.current.number || rank < 0) {
-    send(session, superseded(roster));
+  const std::string& id = worker->key().id;
+  if (roster != state_.current.number || rank_of(worker->key()) < 0) {
+    send(session, superseded(roster, group));
     return;
   }
-  worker->offered = roster;
+  const auto found = exchanges_.find(group);
+  if (found == exchanges_.end() || !found->second.ranks.contains(id)) {
+    send(session, Addresses{roster, group, nullptr,
+                            fmt::format("worker {} is not in group '{}' of roster {}", id,
+                                        shortened(group, kLongestName), sequence_of(roster)),
+                            false});
+    return;
+  }
   worker->progressed = worker->still_until = now;
   const bool first = !state_.awaited;
   if (first) state_.awaited = now;
-  const bool was_complete = exchange_.complete();
-  const Exchange::Answer answer = exchange_.offer(rank, std::move(blob));
-  if (answer == Exchange::Answer::kTooLate) {
-    send(session, Addresses{roster, nullptr, "its addresses are not those the others have", false});
-  } else if (answer == Exchange::Answer::kComplete && was_complete) {
-    send(session, Addresses{roster, exchange_.blobs(), "", false});
-  } else if (answer == Exchange::Answer::kComplete) {
-    state_.exchanged = now;
+  AddressExchange& addresses = found->second.addresses;
+  const bool was_complete = addresses.complete();
+  const auto answer = addresses.offer(found->second.ranks.at(id), std::move(blob));
+  if (answer == AddressExchange::Answer::kTooLate) {
+    send(session,
+         Addresses{roster, group, nullptr, "its addresses are not those the others have", false});
+  } else if (answer == AddressExchange::Answer::kComplete && was_complete) {
+    send(session, Addresses{roster, group, addresses.blobs(), "", false});
+  } else if (answer == AddressExchange::Answer::kComplete) {
     const auto all =
-        std::make_shared<const ToWorker>(Addresses{roster, exchange_.blobs(), "", false});
-    for (const Member& member : state_.current.members) {
-      const auto found = session_of_.find(member.key.id);
-      if (found != session_of_.end()) send(found->second, all);
+        std::make_shared<const ToWorker>(Addresses{roster, group, addresses.blobs(), "", false});
+    for (const std::string& member : found->second.ids) {
+      const auto to = session_of_.find(member);
+      if (to != session_of_.end()) send(to->second, all);
     }
   }
+  if (offered_all(id)) worker->offered = roster;
+  const auto complete = [](const auto& one) { return one.second.addresses.complete(); };
+  if (!state_.exchanged && std::ranges::all_of(exchanges_, complete)) state_.exchanged = now;
   // From the first offer on, a member waits for the others: when to look for one that hangs follows
   // from it. For each further one there is nothing to decide.
   first ? settle(now) : release_leavers();
+}
+
+// Whether it has given its addresses for all of its groups.
+bool Registrar::offered_all(const std::string& id) const {
+  return std::ranges::all_of(exchanges_, [&](const auto& one) {
+    const auto rank = one.second.ranks.find(id);
+    return rank == one.second.ranks.end() || one.second.addresses.offered(rank->second);
+  });
 }
 
 void Registrar::disconnected(Moment now, SessionId session) {
@@ -316,14 +350,14 @@ void Registrar::settle(Moment now) {
 void Registrar::settle_at_once(Moment now) {
   for (int round = 0; round < 8; ++round) {
     const Decision decision = decide(now, state_, options_);
-    const Roster superseded = decision.roster ? state_.current : Roster{};
+    const RosterNumber before = state_.current.number;
     for (const Removal& removal : decision.out) remove(now, removal);
     carry_out(now, decision, state_, options_);
     standing_ = decision.reason;
     wake_ = decision.look_again;
     if (decision.learned) end_learning();
     if (decision.roster) {
-      fail_exchange(superseded);
+      fail_exchanges(before);
       issued_ = state_.current.number;
       announce(now);
     } else if (decision.learned) {
@@ -339,7 +373,7 @@ void Registrar::remove(Moment now, const Removal& removal) {
   if (found == state_.workers.end()) return;
   const bool by_plan = found->second.beat.activity == Activity::kLeft;
   record(now, fmt::format("worker {} {}", removal.who.id,
-                          by_plan ? std::string("has left") : "is out: " + removal.reason));
+                          by_plan ? std::string("has left") : "was removed: " + removal.reason));
   gone_.push_back({removal.who,
                    found->second.join.process,
                    removal.reason,
@@ -393,18 +427,20 @@ void Registrar::send_roster(SessionId id, Session& session) {
   session.sent = state_.current.number;
 }
 
-void Registrar::fail_exchange(const Roster& old) {
-  if (exchange_.complete()) return;
-  for (size_t rank = 0; rank < old.members.size(); ++rank) {
-    if (!exchange_.offered(static_cast<int>(rank))) continue;
-    const auto found = session_of_.find(old.members[rank].key.id);
-    if (found == session_of_.end()) continue;
-    send(found->second, superseded(old.number));
+// Members that wait for addresses of a roster that was replaced need not wait any longer.
+void Registrar::fail_exchanges(RosterNumber old) {
+  for (const auto& [group, exchange] : exchanges_) {
+    if (exchange.addresses.complete()) continue;
+    for (size_t rank = 0; rank < exchange.ids.size(); ++rank) {
+      if (!exchange.addresses.offered(static_cast<int>(rank))) continue;
+      const auto found = session_of_.find(exchange.ids[rank]);
+      if (found != session_of_.end()) send(found->second, superseded(old, group));
+    }
   }
 }
 
-Addresses Registrar::superseded(RosterNumber roster) const {
-  return {roster, nullptr,
+Addresses Registrar::superseded(RosterNumber roster, const std::string& group) const {
+  return {roster, shortened(group, kLongestName), nullptr,
           fmt::format("roster {} has replaced it: {}", sequence_of(state_.current.number),
                       state_.current.reason),
           true};
@@ -416,12 +452,12 @@ void Registrar::release_leavers() {
   const Roster& roster = state_.current;
   release_left();
   if (roster.leaving.empty()) return;
-  for (size_t rank = 0; rank < roster.members.size(); ++rank) {
-    const auto found = state_.workers.find(roster.members[rank].key.id);
+  for (const Member& member : roster.members) {
+    const auto found = state_.workers.find(member.key.id);
     if (found == state_.workers.end()) continue;
     const RosterNumber group = found->second.beat.group;
     const bool moved_on =
-        group == roster.number || exchange_.offered(static_cast<int>(rank)) ||
+        group == roster.number || found->second.offered == roster.number ||
         (roster.waiting && group == 0 && found->second.beat.known == roster.number);
     if (!moved_on) return;
   }

@@ -6,8 +6,8 @@
 // key that was removed, is answered with Removed and changes nothing.
 //
 // All state is soft. A Registrar that begins with Options::fresh = false listens for Options::grace
-// to the workers, which show the roster they hold; it takes over the newest of them as it is, so
-// that a restart of the coordinator disturbs nobody.
+// to the workers, which re-register with the roster they hold; it adopts the newest of them as it
+// is, so that a restart of the coordinator interrupts no worker.
 //
 // Not safe for concurrent use.
 #pragma once
@@ -23,8 +23,8 @@
 #include <variant>
 #include <vector>
 
+#include "muster/roster/address_exchange.h"
 #include "muster/roster/decide.h"
-#include "muster/roster/exchange.h"
 #include "muster/roster/messages.h"
 #include "muster/roster/types.h"
 
@@ -40,7 +40,7 @@ struct Outgoing {
   bool close = false;  // nothing will follow in this session
 };
 
-// A worker that was in and is no more.
+// A worker that was a member and is no longer.
 struct Gone {
   WorkerKey key;
   int64_t process = 0;
@@ -58,7 +58,8 @@ class Registrar {
   void connected(SessionId session);
   void join(Moment now, SessionId session, const JoinRequest& request);
   void heartbeat(Moment now, SessionId session, const Heartbeat& beat);
-  void offer_addresses(Moment now, SessionId session, RosterNumber roster, std::string blob);
+  void offer_addresses(Moment now, SessionId session, RosterNumber roster, const std::string& group,
+                       std::string blob);
   void disconnected(Moment now, SessionId session);
   // A launcher saw the process of this slot end. `process`: its pid; 0: whichever is in the slot.
   void exited(Moment now, const std::string& id, int64_t process, const std::string& how);
@@ -79,8 +80,8 @@ class Registrar {
 
   // What is to be sent, in order; empty afterwards.
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
-  // Who went or was put out since the last call: whoever started them may want to end them, or to
-  // start them again.
+  // The workers that left or were removed since the last call: their launcher may want to kill or
+  // to restart them.
   std::vector<Gone> take_gone() { return std::exchange(gone_, {}); }
   // When tick() is due; nothing: not before something happens.
   std::optional<Moment> wake() const { return wake_; }
@@ -106,6 +107,13 @@ class Registrar {
     bool released = false;
   };
 
+  struct GroupExchange {
+    explicit GroupExchange(std::vector<std::string> members);
+    std::vector<std::string> ids;                // of its members, by rank
+    std::unordered_map<std::string, int> ranks;  // by id
+    AddressExchange addresses;
+  };
+
   std::optional<Refused> why_refused(Moment now, const JoinRequest& request) const;
   bool alive(Moment now, const WorkerState& worker) const;
   void learn(Moment now, const JoinRequest& request);
@@ -120,7 +128,8 @@ class Registrar {
   void announce(Moment now);
   void tell_all();
   void send_roster(SessionId id, Session& session);
-  void fail_exchange(const Roster& old);
+  void fail_exchanges(RosterNumber old);
+  bool offered_all(const std::string& id) const;
   void take_up_current();
   int rank_of(const WorkerKey& key) const;
   void release_leavers();
@@ -129,7 +138,7 @@ class Registrar {
   void end_session(const WorkerKey& key, ToWorker last);
   bool plausible(RosterNumber number) const;
   void heard_of(RosterNumber number);
-  Addresses superseded(RosterNumber roster) const;
+  Addresses superseded(RosterNumber roster, const std::string& group) const;
   void send(SessionId session, ToWorker message, bool close = false);
   void send(SessionId session, std::shared_ptr<const ToWorker> message);
   void record(Moment now, std::string text);
@@ -144,7 +153,7 @@ class Registrar {
   std::unordered_map<std::string, int> ranks_;  // in the present roster, by worker id
   size_t in_group_ = 0;                         // members that are in its group
   std::set<std::string> left_;  // workers that have said kLeft, and may be known no more
-  Exchange exchange_;
+  std::map<std::string, GroupExchange> exchanges_;  // of the present roster, by group
   std::vector<Outgoing> outgoing_;
   std::vector<Gone> gone_;
   RosterNumber issued_ = 0;

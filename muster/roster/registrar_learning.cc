@@ -37,6 +37,11 @@ Status Registrar::check_held(const JoinRequest& request) const {
   if (held.job != options_.job) return wrong("it is of another job");
   if (!held.has(request.key) && !held.is_leaving(request.key))
     return wrong("the worker is not in it");
+  for (const Member& member : held.members) {
+    const RoleOptions* role = options_.role(member.role);
+    if (!role || role->groups != member.groups)
+      return wrong("its groups are not those of this job");
+  }
   return check_roster(held, options_.lanes);
 }
 

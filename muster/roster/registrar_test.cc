@@ -17,6 +17,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
+const std::string kAll(kTrainers);  // the group of all members here
 const JobFingerprint kAvx512 = {"avx512", "m", "t", "e"};
 
 // A worker as far as the registrar can see it.
@@ -93,7 +94,7 @@ class RegistrarTest : public testing::Test {
   void form() {
     for (auto& [id, worker] : workers_) {
       if (!current().has(worker.key)) continue;
-      registrar_->offer_addresses(now_, worker.session, current().number, "address of " + id);
+      registrar_->offer_addresses(now_, worker.session, current().number, kAll, "address of " + id);
     }
     deliver();
     for (auto& [id, worker] : workers_) {
@@ -259,7 +260,7 @@ TEST_F(RegistrarTest, AZombieIsToldThatItIsOut) {
   late.group = held.number;
   registrar_->heartbeat(now_, old, late);
   EXPECT_EQ(current().number, number);
-  // Shown again under its old key it is out; under a new one it may come.
+  // Its old key is not accepted any more; with a new one it may join.
   EXPECT_THAT(join("1", 2, held).heard<Removed>(), SizeIs(1));
   EXPECT_EQ(current().number, number);
   form();
@@ -298,10 +299,10 @@ TEST_F(RegistrarTest, AddressesComeWhenAllAreIn) {
   join("0", 1);
   form();
   join("1", 2);
-  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, current().number, kAll, "a");
   deliver();
   EXPECT_THAT(workers_["0"].heard<Addresses>(), SizeIs(1)) << "only that of the first roster";
-  registrar_->offer_addresses(now_, workers_["1"].session, current().number, "b");
+  registrar_->offer_addresses(now_, workers_["1"].session, current().number, kAll, "b");
   deliver();
   for (const char* id : {"0", "1"}) {
     const Addresses last = workers_[id].heard<Addresses>().back();
@@ -315,14 +316,14 @@ TEST_F(RegistrarTest, AddressesFailAtOnceWhenTheRosterIsNoMore) {
   form();
   join("1", 2);
   const RosterNumber number = current().number;
-  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, number, kAll, "a");
   drop("1");
   const Addresses last = workers_["0"].heard<Addresses>().back();
   EXPECT_EQ(last.roster, number);
   EXPECT_FALSE(last.blobs);
-  EXPECT_THAT(last.reason, HasSubstr("has replaced it: worker 1 is out"));
+  EXPECT_THAT(last.reason, HasSubstr("has replaced it: worker 1 was removed"));
   // And for one who asks too late.
-  registrar_->offer_addresses(now_, workers_["0"].session, number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, number, kAll, "a");
   deliver();
   EXPECT_FALSE(workers_["0"].heard<Addresses>().back().blobs);
 }
@@ -336,7 +337,7 @@ TEST_F(RegistrarTest, ALauncherIsBelievedIfItMeansThisProcess) {
   EXPECT_TRUE(current().has({"1", 2}));
   registrar_->exited(now_, "1", 2, "exited with code 1");
   EXPECT_FALSE(current().has({"1", 2}));
-  EXPECT_THAT(current().reason, HasSubstr("worker 1 is out: exited with code 1"));
+  EXPECT_THAT(current().reason, HasSubstr("worker 1 was removed: exited with code 1"));
 }
 
 TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
@@ -350,7 +351,7 @@ TEST_F(RegistrarTest, WhoLeavesIsReleasedWhenTheOthersHaveMovedOn) {
   EXPECT_FALSE(current().has({"1", 2}));
   EXPECT_THAT(workers_["1"].heard<Released>(), IsEmpty()) << "worker 0 is still in their group";
   EXPECT_EQ(workers_["1"].roster, current()) << "it must know, or it would wait for the commit";
-  registrar_->offer_addresses(now_, workers_["0"].session, current().number, "a");
+  registrar_->offer_addresses(now_, workers_["0"].session, current().number, kAll, "a");
   deliver();
   EXPECT_THAT(workers_["1"].heard<Released>(), SizeIs(1));
   beat.sequence = ++workers_["1"].beats;
@@ -649,7 +650,8 @@ TEST_F(RegistrarTest, ASpareTakesThePlaceOfAMemberThatIsLost) {
   drop("0");
   ASSERT_TRUE(current().has(spare.key)) << "in the same roster that is without the lost one";
   EXPECT_THAT(spare.heard<RosterDiff>(), SizeIs(1));
-  EXPECT_THAT(current().reason, HasSubstr("worker 0 is out: its connection broke; worker 2 joins"));
+  EXPECT_THAT(current().reason,
+              HasSubstr("worker 0 was removed: its connection broke; worker 2 joins"));
   EXPECT_THAT(current().members, SizeIs(2));
 }
 

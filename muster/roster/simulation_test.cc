@@ -39,7 +39,7 @@ TEST(Simulation, PromisesHoldInThousandsOfSchedules) {
   EXPECT_GT(total.rejoined, 100) << total.text();
   EXPECT_GT(total.adopted, 100) << total.text();
   EXPECT_GT(total.retries, 100) << total.text();
-  EXPECT_GT(total.barred, 10) << total.text();
+  EXPECT_GT(total.quarantined, 10) << total.text();
   EXPECT_GT(total.hung, 100) << total.text();
   EXPECT_GT(total.lapsed, 100) << total.text();
   EXPECT_GT(total.left, 100) << total.text();

@@ -18,8 +18,8 @@ std::string standing_of(Moment now, const WorkerState& worker, const Registrar& 
   const Options& options = registrar.options();
   if (worker.beat.leaving) return "leaving";
   if (member) return "member";
-  const auto bar = state.bars.find(worker.key().id);
-  if (bar != state.bars.end() && now < bar->second.until) return "barred";
+  const auto quarantine = state.quarantines.find(worker.key().id);
+  if (quarantine != state.quarantines.end() && now < quarantine->second.until) return "quarantined";
   const auto members = static_cast<int32_t>(state.current.members.size());
   return members >= options.most_workers() ? "spare" : "joining";
 }
@@ -58,7 +58,8 @@ StatusReport status_of(Moment now, const Registrar& registrar) {
     } else {
       status.member.key = worker.key();
       status.member.host = worker.join.host;
-      status.member.slots = worker.join.slots;
+      status.member.lane_threads = worker.join.lane_threads;
+      status.member.role = worker.join.role;
     }
     status.standing = standing_of(now, worker, registrar, member);
     status.beat = worker.beat;

@@ -11,7 +11,7 @@ namespace muster::roster {
 struct WorkerStatus {
   Member member;  // its lanes are those of the present roster; none if it is not in
   // "member", "leaving", "joining" (will be in at the next step boundary), "spare" (there are
-  // enough) or "barred" (could not work with another one; waits).
+  // enough) or "quarantined" (could not work with another one; waits).
   std::string standing;
   Heartbeat beat;
   double lane_seconds = 0;  // smoothed; 0: not measured

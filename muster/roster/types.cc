@@ -1,6 +1,7 @@
 #include "muster/roster/types.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 namespace muster::roster {
@@ -26,6 +27,14 @@ bool Roster::is_leaving(const WorkerKey& key) const {
   return std::ranges::find(leaving, key) != leaving.end();
 }
 
+std::vector<const Member*> Roster::group(std::string_view name) const {
+  std::vector<const Member*> result;
+  for (const Member& member : members) {
+    if (std::ranges::find(member.groups, name) != member.groups.end()) result.push_back(&member);
+  }
+  return result;
+}
+
 Status check_roster(const Roster& roster, int32_t lanes) {
   const auto wrong = [&](std::string_view what) {
     return Error(ErrorKind::kInternal, "roster {}: {}", sequence_of(roster.number), what);
@@ -35,7 +44,11 @@ Status check_roster(const Roster& roster, int32_t lanes) {
   size_t count = 0;
   for (const Member& member : roster.members) {
     if (member.key.id.empty() || ++ids[member.key.id] > 1) return wrong("an id is empty or double");
-    if (member.slots < 1) return wrong("a member computes no lane at a time");
+    if (member.lane_threads < 1) return wrong("a member computes no lane at a time");
+    const std::set<std::string_view> groups(member.groups.begin(), member.groups.end());
+    if (groups.empty() || groups.size() < member.groups.size()) {
+      return wrong("a member is in no group, or twice in one");
+    }
     for (const int32_t lane : member.lanes) {
       if (lane < 0 || lane >= lanes || given[static_cast<size_t>(lane)]) {
         return wrong("a lane is given out twice, or does not exist");
@@ -75,14 +88,17 @@ uint64_t Roster::checksum() const {
   all.add(number);
   all.add(job);
   all.add(waiting ? 1 : 0);
-  all.add(void_through);
+  all.add(invalid_through);
   all.add(members.size());
   for (const Member& member : members) {
     all.add(member.key);
     all.add(member.host);
-    all.add(static_cast<uint64_t>(member.slots));
+    all.add(static_cast<uint64_t>(member.lane_threads));
     all.add(member.lanes.size());
     for (const int32_t lane : member.lanes) all.add(static_cast<uint64_t>(lane));
+    all.add(member.role);
+    all.add(member.groups.size());
+    for (const std::string& group : member.groups) all.add(group);
   }
   all.add(leaving.size());
   for (const WorkerKey& key : leaving) all.add(key);
@@ -125,7 +141,7 @@ RosterDiff difference(const Roster& from, const Roster& to) {
                   .number = to.number,
                   .job = to.job,
                   .waiting = to.waiting,
-                  .void_through = to.void_through,
+                  .invalid_through = to.invalid_through,
                   .removed = {},
                   .changed = {},
                   .leaving = to.leaving,
@@ -154,7 +170,7 @@ Result<Roster> apply(const Roster& roster, const RosterDiff& diff) {
   next.number = diff.number;
   next.job = diff.job;
   next.waiting = diff.waiting;
-  next.void_through = diff.void_through;
+  next.invalid_through = diff.invalid_through;
   next.leaving = diff.leaving;
   next.reason = diff.reason;
   std::unordered_map<std::string_view, uint64_t> removed;
@@ -240,7 +256,7 @@ constexpr uint64_t kReportVersion = 2;
 
 }  // namespace
 
-std::string Report::encode() const {
+std::string StateReport::encode() const {
   std::string out;
   out.reserve(kBytes);
   const uint64_t flags = (has_state ? 1U : 0U) | (holds_sums ? 2U : 0U) | (has_message ? 4U : 0U);
@@ -255,7 +271,7 @@ std::string Report::encode() const {
   return out;
 }
 
-Result<Report> Report::decode(std::string_view bytes) {
+Result<StateReport> StateReport::decode(std::string_view bytes) {
   if (bytes.size() != kBytes) {
     return Error(ErrorKind::kInternal, "a peer's report has {} bytes, not {}", bytes.size(),
                  kBytes);
@@ -267,7 +283,7 @@ Result<Report> Report::decode(std::string_view bytes) {
                  "a peer's report is of version {}, not {}: all workers must run the same Muster",
                  head >> 32, kReportVersion);
   }
-  Report report;
+  StateReport report;
   report.has_state = (head & 1) != 0;
   report.holds_sums = (head & 2) != 0;
   report.has_message = (head & 4) != 0;
@@ -281,6 +297,11 @@ Result<Report> Report::decode(std::string_view bytes) {
   report.rollback.step = take(bytes);
   if (take(bytes) != hash) return Error(ErrorKind::kInternal, "a peer's report is damaged");
   return report;
+}
+
+const RoleOptions* Options::role(std::string_view name) const {
+  const auto found = std::ranges::find(roles, name, &RoleOptions::name);
+  return found == roles.end() ? nullptr : &*found;
 }
 
 Status Options::validate() const {
@@ -301,6 +322,9 @@ Status Options::validate() const {
     return wrong("hang_timeout must be 0 (never) or at least the time between two heartbeats");
   }
   if (tries < 1) return wrong("there must be at least one try");
+  if (std::ranges::none_of(roles, &RoleOptions::computes_lanes)) {
+    return wrong("a job needs a role that computes lanes");
+  }
   return {};
 }
 

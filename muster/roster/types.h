@@ -1,11 +1,11 @@
 // The words of the roster: plain values, used by the decisions, the coordinator, its client, the
 // worker and the simulation alike. Nothing here has a thread, a clock or a connection.
 //
-// A worker that takes part is known by (id, incarnation). The id is its slot, given by whoever
-// started it, and stays the same when that slot is started again. The incarnation is a random
-// number that the worker draws each time it asks in. Once a key is out it is out for good: a worker
-// that was only asleep (SIGSTOP, a cut cable) draws another and asks in again. So a message that
-// comes late can never be taken for one of a worker that is in.
+// A worker is known by its key (id, incarnation). The id is its launcher's slot, and stays the same
+// when that slot is started again. The incarnation is a random number that the worker draws each
+// time it joins. A key that was removed is never accepted again: a worker that was only suspended
+// (SIGSTOP, a cut cable) rejoins with a new incarnation. So a delayed message can never be mistaken
+// for one of a present member.
 #pragma once
 
 #include <algorithm>
@@ -42,25 +42,34 @@ struct WorkerKey {
   auto operator<=>(const WorkerKey&) const = default;
 };
 
+// A role says what a worker does in a job; a group is a set of members that communicate among
+// themselves. Which of them a job has, and which roles form which group, follows from its strategy
+// (Options::roles). Lockstep has one of each.
+inline constexpr std::string_view kTrainer = "trainer";    // role: computes lanes
+inline constexpr std::string_view kTrainers = "trainers";  // group: all trainers
+
 struct Member {
   WorkerKey key;
   std::string host;            // where its machine is reached: a name or an address, for people too
-  int32_t slots = 1;           // lanes it computes at the same time
+  int32_t lane_threads = 1;    // lanes it computes at the same time
   std::vector<int32_t> lanes;  // ascending; may be empty: it holds the state, ready to take over
+  std::string role{kTrainer};
+  std::vector<std::string> groups{std::string(kTrainers)};  // in the order in which it forms them
   bool operator==(const Member&) const = default;
 };
 
-// Who is in, and who computes what. The rank of a member in the group of this roster is its place.
+// A numbered membership view: which workers take part, which groups they form, and which lanes each
+// computes.
 struct Roster {
   RosterNumber number = 0;
   std::string job;
-  // Fewer than workers.min are there: nobody forms a group or trains; all keep their state and
-  // wait.
+  // There are fewer workers than workers.min: no group is formed and no step computed; all keep
+  // their state and wait.
   bool waiting = false;
-  // Groups of this number or an older one are void: whoever is in one leaves it at once.
-  RosterNumber void_through = 0;
+  // Groups of this number or an older one are invalid: a member of one leaves it at once.
+  RosterNumber invalid_through = 0;
   std::vector<Member> members;
-  // Members of an earlier roster that are alive and go at the next step boundary. Their presence in
+  // Members of an earlier roster that leave gracefully at the next step boundary. That they are in
   // the present group is no reason to abort it.
   std::vector<WorkerKey> leaving;
   std::string reason;  // why it was issued, for people
@@ -71,12 +80,15 @@ struct Roster {
   // The rank, or -1.
   int rank_of(const WorkerKey& key) const;
   bool is_leaving(const WorkerKey& key) const;
+  // The members of this group, in the order of `members`: the rank in a group is the place here.
+  // Valid as long as this roster.
+  std::vector<const Member*> group(std::string_view name) const;
   // Equal exactly when everything above is, as far as a hash can say.
   uint64_t checksum() const;
 };
 
-// An error unless its ids differ and each of the `lanes` lanes is given out once (none if it is
-// waiting).
+// An error unless its ids differ, each member is in at least one group and in none twice, and each
+// of the `lanes` lanes is given out once (none if it is waiting).
 Status check_roster(const Roster& roster, int32_t lanes);
 
 // Rosters are shared between threads and never changed.
@@ -91,7 +103,7 @@ struct RosterDiff {
   RosterNumber number = 0;
   std::string job;
   bool waiting = false;
-  RosterNumber void_through = 0;
+  RosterNumber invalid_through = 0;
   std::vector<WorkerKey> removed;
   std::vector<Member> changed;  // new, or the same key with other contents
   std::vector<WorkerKey> leaving;
@@ -147,21 +159,22 @@ struct Heartbeat {
   uint64_t step = 0;        // steps committed
   uint64_t progress = 0;    // goes up whenever its own work gets on; standing still means hung
   Duration still{0};        // for how long progress, activity and group have been as they are
-  double lane_seconds = 0;  // time for one lane of one step on one slot; 0: not measured yet
+  double lane_seconds = 0;  // time for one lane of one step on one thread; 0: not measured yet
   bool leaving = false;     // wants to go at a step boundary
   bool finished = false;    // the job is done and what it leaves behind is saved: no more rosters
   bool operator==(const Heartbeat&) const = default;
 };
 
-// How a worker asks in, and how it shows itself again when the coordinator was started anew.
+// How a worker joins, and how it re-registers with a coordinator that was restarted.
 struct JoinRequest {
   WorkerKey key;
   std::string job;
   std::string host;
-  int32_t slots = 1;
+  std::string role{kTrainer};
+  int32_t lane_threads = 1;
   int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
   JobFingerprint fingerprint;
-  // The roster it is in (a worker that shows itself again), or number 0 (one that asks in).
+  // The roster it is a member of (when it re-registers), or number 0 (when it joins).
   Roster held;
   // Highest number it has ever seen, in this incarnation or an earlier one.
   RosterNumber highest = 0;
@@ -181,7 +194,7 @@ enum class RemovalCause : uint8_t {
 std::string_view removal_cause_name(RemovalCause cause);
 
 // A member computed wrongly or its memory was damaged, and an audit noticed (train/audit.h). What
-// the job computed after `step`, in rosters up to `number`, may be wrong and is void: states in
+// the job computed after `step`, in rosters up to `number`, may be wrong and is invalid: states in
 // memory, checkpoints and metrics.
 struct Rollback {
   RosterNumber number = 0;  // of the roster whose members noticed; 0: there was none
@@ -195,8 +208,8 @@ struct Rollback {
 };
 
 // What each member tells the others right after the group of a roster is formed (allgather).
-struct Report {
-  // The last rollback it knows of. Its state and its checkpoints are not void because of it.
+struct StateReport {
+  // The last rollback it knows of, which leaves its state and its checkpoints valid.
   Rollback rollback;
   bool has_state = false;  // a joiner has none; neither has one whose transfer was cut short
   Position position;       // with has_state
@@ -209,11 +222,11 @@ struct Report {
   // for each report, as others write checkpoints too, and only one that is whole: if it is newer
   // than every state, all will go on from it.
   uint64_t restorable = 0;
-  bool operator==(const Report&) const = default;
+  bool operator==(const StateReport&) const = default;
 
   static constexpr size_t kBytes = 64;
   std::string encode() const;  // kBytes of it: an allgather wants equal sizes
-  static Result<Report> decode(std::string_view bytes);
+  static Result<StateReport> decode(std::string_view bytes);
 };
 
 // How long a worker takes at most to connect to all members of a roster once it has their
@@ -222,9 +235,18 @@ struct Report {
 // worker for one that hangs (hang_rules.cc).
 inline constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
+// What the workers of one role do in a job.
+struct RoleOptions {
+  std::string name{kTrainer};
+  std::vector<std::string> groups{std::string(kTrainers)};
+  bool computes_lanes = true;
+};
+
 // How the coordinator of one job decides. Defaults are those of the job file.
 struct Options {
   std::string job;
+  // A worker with another role is refused. Min, max and expected count those that compute lanes.
+  std::vector<RoleOptions> roles = std::vector<RoleOptions>(1);
   int32_t lanes = 8;
   int32_t min_workers = 1;
   int32_t max_workers = 0;  // 0: as many as there are lanes
@@ -244,9 +266,9 @@ struct Options {
   // After a member says that its group failed, and nobody is known to have died: how long to wait
   // for such news before the same members try again under another number.
   Duration confirm = std::chrono::milliseconds(50);
-  int32_t tries = 3;  // before one of two that cannot work together is put out
-  Duration bar = std::chrono::seconds(10);  // how long it then waits; doubles each time
-  Duration longest_bar = std::chrono::minutes(5);
+  int32_t tries = 3;  // before one of two that cannot communicate is removed and quarantined
+  Duration quarantine = std::chrono::seconds(10);  // how long it then waits; doubles each time
+  Duration longest_quarantine = std::chrono::minutes(5);
 
   Duration rebalance_every = std::chrono::seconds(5);
   double rebalance_gain = 0.05;  // lanes move only if a step gets faster by this part
@@ -269,8 +291,10 @@ struct Options {
   Duration longest_wait() const {
     return std::min<Duration>(lease / 8, std::chrono::milliseconds(250));
   }
-  // How many can be in: a worker without a lane would only hold the state.
+  // How many trainers can be members: one without a lane would only hold the state.
   int32_t most_workers() const { return max_workers > 0 ? std::min(max_workers, lanes) : lanes; }
+  // Null: the job has no such role.
+  const RoleOptions* role(std::string_view name) const;
   // One sentence if some of this cannot work together.
   Status validate() const;
 };

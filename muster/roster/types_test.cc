@@ -9,14 +9,15 @@ namespace muster::roster {
 namespace {
 
 Member member(const std::string& id, uint64_t incarnation, std::vector<int32_t> lanes) {
-  return {.key = {id, incarnation}, .host = "host-" + id, .slots = 2, .lanes = std::move(lanes)};
+  return {
+      .key = {id, incarnation}, .host = "host-" + id, .lane_threads = 2, .lanes = std::move(lanes)};
 }
 
 Roster three() {
   return {.number = number_after(0, 7),
           .job = "lenet",
           .waiting = false,
-          .void_through = 0,
+          .invalid_through = 0,
           .members = {member("0", 10, {0, 1}), member("1", 11, {2}), member("2", 12, {3})},
           .leaving = {},
           .reason = "the first"};
@@ -86,7 +87,7 @@ TEST(RosterDiff, RandomChangesComeOutAsTheyWentIn) {
     Roster next = now;
     next.number = number_after(now.number, 7);
     next.waiting = random.below(4) == 0;
-    next.void_through = random.below(3) == 0 ? now.number : now.void_through;
+    next.invalid_through = random.below(3) == 0 ? now.number : now.invalid_through;
     std::erase_if(next.members, [&](const Member&) { return random.below(3) == 0; });
     for (Member& some : next.members) {
       if (random.below(3) == 0) some.lanes.push_back(static_cast<int32_t>(random.below(100)));
@@ -109,7 +110,7 @@ TEST(Roster, ChecksumSeesEveryField) {
   others[0].number += 1;
   others[1].job = "other";
   others[2].waiting = true;
-  others[3].void_through = 3;
+  others[3].invalid_through = 3;
   others[4].members[1].lanes = {2, 3};
   others[5].members[0].key.incarnation += 1;
   others[6].leaving = {{"1", 11}};
@@ -119,30 +120,30 @@ TEST(Roster, ChecksumSeesEveryField) {
   }
 }
 
-TEST(Report, ComesBackAsItWasSent) {
-  const Report report{.rollback = {0xfedcba9876543210, 55},
-                      .has_state = true,
-                      .position = {123456789012, 3},
-                      .holds_sums = true,
-                      .has_message = true,
-                      .message_of = {123456789011, 2},
-                      .restorable = 77};
+TEST(StateReport, ComesBackAsItWasSent) {
+  const StateReport report{.rollback = {0xfedcba9876543210, 55},
+                           .has_state = true,
+                           .position = {123456789012, 3},
+                           .holds_sums = true,
+                           .has_message = true,
+                           .message_of = {123456789011, 2},
+                           .restorable = 77};
   const std::string bytes = report.encode();
-  ASSERT_EQ(bytes.size(), Report::kBytes);
-  EXPECT_EQ(Report::decode(bytes).value(), report);
+  ASSERT_EQ(bytes.size(), StateReport::kBytes);
+  EXPECT_EQ(StateReport::decode(bytes).value(), report);
 }
 
-TEST(Report, DamagedOnesAreRefused) {
-  Report report;
+TEST(StateReport, DamagedOnesAreRefused) {
+  StateReport report;
   report.has_state = true;
   report.position = {5, 0};
   const std::string good = report.encode();
-  EXPECT_FALSE(Report::decode(good.substr(1)).ok());
-  EXPECT_FALSE(Report::decode("").ok());
+  EXPECT_FALSE(StateReport::decode(good.substr(1)).ok());
+  EXPECT_FALSE(StateReport::decode("").ok());
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 1);
-    EXPECT_FALSE(Report::decode(bad).ok()) << i;
+    EXPECT_FALSE(StateReport::decode(bad).ok()) << i;
   }
 }
 

@@ -66,7 +66,7 @@ Duration Progress::interval() const {
   return terminal_ ? options_.redraw_every : options_.line_every;
 }
 
-void Progress::step(const StepReport& report) {
+void Progress::step(const StepLine& report) {
   if (silent()) return;
   const Moment now = clock_.now();
   if (!doing_.empty()) resume();
@@ -212,7 +212,7 @@ void Progress::print_line(std::string_view text) {
   line_drawn_ = false;
 }
 
-void Progress::eval(const EvalReport& report) {
+void Progress::eval(const EvalLine& report) {
   resume();
   if (silent()) return;
   if (options_.mode == ProgressMode::kJson) {

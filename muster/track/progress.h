@@ -41,7 +41,7 @@ struct ProgressOptions {
   Duration json_every = std::chrono::seconds(1);
 };
 
-struct StepReport {
+struct StepLine {
   int64_t step = 0;  // how many are done
   double pass = 0;   // how many are done: 1.25
   double loss = 0;
@@ -53,7 +53,7 @@ struct Metric {
   double value = 0;
 };
 
-struct EvalReport {
+struct EvalLine {
   int64_t step = 0;
   double pass = 0;
   std::span<const Metric> metrics;
@@ -69,12 +69,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void step(const StepReport& report);
+  void step(const StepLine& report);
   // Something other than training begins ("evaluating"): shown, and kept out of the speed, until
   // eval() or resume().
   void busy(std::string_view doing);
   void resume();
-  void eval(const EvalReport& report);
+  void eval(const EvalLine& report);
   // A line for the person, above the progress line. Scripts get {"event":"message",...}.
   void message(std::string_view text);
   // The end. With JSON the last line is `result` with "event": "result" in front; otherwise a line
@@ -106,7 +106,7 @@ class Progress {
   const bool terminal_;
   const Moment start_;
 
-  StepReport last_;
+  StepLine last_;
   bool any_step_ = false;
   bool line_drawn_ = false;  // the cursor is at the end of the progress line
   bool finished_ = false;

@@ -60,6 +60,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   std::optional<Error> error;  // guarded by mutex
   team.run([&](int member) {
     data::Batch buffer;
+    buffer.memory = plan.memory;
     for (size_t i = next++; i < own.begin + own.size; i = next++) {
       data::read_range(dataset, i * size, std::min(size, count - i * size), buffer);
       auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);

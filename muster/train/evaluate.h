@@ -12,9 +12,9 @@
 
 #include "muster/comm/group.h"
 #include "muster/data/dataset.h"
-#include "muster/train/lane_net.h"
-#include "muster/train/team.h"
-#include "muster/train/vitals.h"
+#include "muster/train/membership/vitals.h"
+#include "muster/train/step/lane_net.h"
+#include "muster/train/step/team.h"
 
 namespace muster::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "muster/train/due.h"
-#include "muster/train/job_fingerprint.h"
+#include "muster/train/numerics/job_fingerprint.h"
 
 namespace muster::train {
 namespace {

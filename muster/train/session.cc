@@ -9,8 +9,8 @@
 #include "muster/base/check.h"
 #include "muster/base/thread.h"
 #include "muster/optim/schedule.h"
-#include "muster/train/fingerprint.h"
-#include "muster/train/job_fingerprint.h"
+#include "muster/train/numerics/fingerprint.h"
+#include "muster/train/numerics/job_fingerprint.h"
 
 namespace muster::train {
 
@@ -46,6 +46,7 @@ Status Session::open_data() {
   plan_.seed = job_.seed;
   plan_.bf16 = job_.precision == "bf16";
   plan_.own = registries_.own_lanes;
+  plan_.memory = registries_.memory;
   if (plan_.own == nullptr) {
     MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
   } else {
@@ -58,6 +59,7 @@ Status Session::open_data() {
   }
 
   loading_.seed = job_.seed;
+  loading_.memory = plan_.memory;
   loading_.batches.batch = static_cast<uint64_t>(job_.batch);
   loading_.batches.lanes = static_cast<uint64_t>(job_.lanes);
   if (job_.passes > 0) {
@@ -88,15 +90,15 @@ Status Session::build_nets() {
   MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
   MUSTER_TRY(auto first, build_first_net(plan_));
 
-  arena_ = std::make_unique<Arena>(first.tensors, optimizer_->slot_names());
+  arena_ = std::make_unique<Arena>(first.tensors, optimizer_->state_names(), *plan_.memory);
   auditor_ = std::make_unique<Auditor>(job_, *arena_);
   const auto is_statistic = [](const TensorSpec& t) {
     return t.info.role == optim::Role::kStatistic;
   };
   const auto statistics = std::ranges::find_if(arena_->tensors(), is_statistic);
-  sum_ = std::make_unique<GradientSum>(arena_->layout(), static_cast<int>(job_.lanes),
-                                       static_cast<size_t>(job_.sync.bucket),
-                                       static_cast<size_t>(statistics - arena_->tensors().begin()));
+  sum_ = std::make_unique<GradientSum>(
+      arena_->layout(), static_cast<int>(job_.lanes), static_cast<size_t>(job_.sync.bucket),
+      static_cast<size_t>(statistics - arena_->tensors().begin()), *plan_.memory);
   if (job_.sync.rounding == "stochastic") sum_->round_stochastically(job_.seed);
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);

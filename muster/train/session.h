@@ -16,14 +16,14 @@
 #include "muster/data/loader.h"
 #include "muster/model/registry.h"
 #include "muster/optim/optimizer.h"
-#include "muster/train/arena.h"
 #include "muster/train/evaluate.h"
-#include "muster/train/gradient_sum.h"
-#include "muster/train/lane_net.h"
-#include "muster/train/lane_runner.h"
-#include "muster/train/strategy.h"
-#include "muster/train/team.h"
-#include "muster/train/vitals.h"
+#include "muster/train/membership/vitals.h"
+#include "muster/train/state/arena.h"
+#include "muster/train/step/gradient_sum.h"
+#include "muster/train/step/lane_net.h"
+#include "muster/train/step/lane_runner.h"
+#include "muster/train/step/strategy.h"
+#include "muster/train/step/team.h"
 
 namespace muster::train {
 
@@ -32,7 +32,8 @@ namespace muster::train {
 struct Registries {
   model::Registry models = model::Registry::builtin();
   data::Registry data = data::Registry::builtin();
-  OwnLanes* own_lanes = nullptr;  // if the program has a loop of its own
+  OwnLanes* own_lanes = nullptr;    // if the program has a loop of its own
+  Memory* memory = &host_memory();  // for training state, sums and batches
 };
 
 class Session {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <thread>
 
-#include "muster/train/job_fingerprint.h"
-#include "muster/train/weights_file.h"
+#include "muster/train/numerics/job_fingerprint.h"
+#include "muster/train/state/weights_file.h"
 
 namespace muster::train {
 
@@ -63,7 +63,7 @@ Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, 
   if (unreadable) return *std::move(unreadable);
   for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
     // The store may not know of the rollback yet.
-    if (as_stored(result.rollback).makes_void(it->step, it->roster)) continue;
+    if (as_stored(result.rollback).invalidates(it->step, it->roster)) continue;
     if (unreadable_.contains(it->step)) continue;
     result.step = static_cast<uint64_t>(it->step);
     break;

@@ -32,7 +32,7 @@
 #include "muster/base/log.h"
 #include "muster/base/thread.h"
 #include "muster/train/due.h"
-#include "muster/train/membership.h"
+#include "muster/train/membership/membership.h"
 #include "muster/train/recorder.h"
 #include "muster/train/session.h"
 

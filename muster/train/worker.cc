@@ -16,13 +16,13 @@
 #include "muster/config/table.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
-#include "muster/train/fingerprint.h"
-#include "muster/train/membership.h"
+#include "muster/train/membership/membership.h"
+#include "muster/train/numerics/fingerprint.h"
+#include "muster/train/numerics/probe.h"
 #include "muster/train/predict.h"
-#include "muster/train/probe.h"
 #include "muster/train/signals.h"
+#include "muster/train/state/weights_file.h"
 #include "muster/train/trainer.h"
-#include "muster/train/weights_file.h"
 
 namespace muster::train {
 namespace {

@@ -434,7 +434,7 @@ class Members(Several):
         process = self.start(2, "-s", "workers.min=2", "-s", "workers.gather=100ms")
         # The notice comes only after a second of waiting, so this reads a line that is sure to come.
         line = process.stderr.readline()
-        self.assertIn("waiting for workers: 1 of at least 2 are here", line)
+        self.assertIn("waiting for workers: 1 of at least 2 have joined", line)
         self.let("late")
         log = self.only_run() / "launch.log"
         wait_until(lambda: "worker 1 joins" in log.read_text(), log.read_text)

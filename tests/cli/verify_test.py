@@ -56,7 +56,7 @@ class Reporting(Verify):
         outcome = self.assert_ok(self.muster("verify", self.job, "--workers", 2, "--faults", "kill:1",
                                              "-s", "passes=50", "-q"))
         self.assertRegex(outcome.out, r" s  step +\d+  kill +worker (\d)\n"
-                                      r"(.*\n)* +[0-9.]+ s +going on +held up for \d+ ms by kill of \1\n")
+                                      r"(.*\n)* +[0-9.]+ s +recovered +stalled for \d+ ms by kill of \1\n")
 
 
 class Stopping(Verify):

@@ -41,7 +41,7 @@ import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
-WEIGHTS = {"kill": 10, "stop": 2, "leave": 4, "join": 4, "hang": 1, "slow-disk": 1, "pause": 2}
+WEIGHTS = {"kill": 10, "suspend": 2, "leave": 4, "join": 4, "hang": 1, "slow-disk": 1, "pause": 2}
 ALSO = {"cut": 1, "restart": 2}
 EVERY = 2.0  # seconds between two faults
 MB = 1024 * 1024
@@ -187,10 +187,10 @@ def fault_counts(faults, also=()):
     return {kind: max(1, round(faults * weight / sum(weights.values()))) for kind, weight in weights.items()}
 
 
-def plan(seconds, pass_alone, pass_together, held_up=0.6):
+def plan(seconds, pass_alone, pass_together, stalled=0.6):
     """(passes, faults) that take about so long, both runs together. A fault holds the others up for a while, on
     average over WEIGHTS; with one fault every EVERY seconds that stretches the disturbed run."""
-    stretched = pass_together / (1 - held_up / EVERY)
+    stretched = pass_together / (1 - stalled / EVERY)
     passes = max(6, int(seconds / (pass_alone + stretched)))
     return passes, max(4, int(passes * stretched / EVERY))
 

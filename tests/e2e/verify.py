@@ -18,13 +18,13 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
 # Under `muster train`.
 FAULTS = ("kill:12,kill@before-commit:2,kill@after-commit:2,kill@checkpoint:2,kill@transfer:2,kill@forming:2,"
-          "kill@recovery:2,kill@evaluation:1,pair:2,most:1,stop:2,leave:4,join:5,hang:1,slow-disk:2,pause:2")
+          "kill@recovery:2,kill@evaluation:1,pair:2,most:1,suspend:2,leave:4,join:5,hang:1,slow-disk:2,pause:2")
 # With a coordinator that is killed there is no `muster train`.
 RESTARTS = "restart:6,pause:1,hang:1,kill:5,leave:1,join:2"
 # Workers that are faulty, found by audits.
 AUDITS = "flip:1,lie:1,kill:1"
 LEAST = 60
-KINDS = ("kill", "pair", "most", "stop", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",
+KINDS = ("kill", "pair", "most", "suspend", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",
          *(f"kill@{point}" for point in ("before-commit", "after-commit", "checkpoint", "transfer", "forming",
                                          "recovery", "evaluation")))
 
@@ -48,8 +48,8 @@ def disturb(muster, *words):
     code, found = verify(muster, "--workers", "4", *words)
     for what in found["timeline"]:
         print(f"step {what['step']:>4}  {what['fault']:<20} {what['worker']:<12} "
-              f"held up {1000 * (what['held_up'] or 0):.0f} ms"
-              + (f", in again after {what['in_again'] - what['time']:.2f} s" if what["in_again"] else ""))
+              f"stalled {1000 * (what['stalled'] or 0):.0f} ms"
+              + (f", rejoined after {what['rejoined'] - what['time']:.2f} s" if what["rejoined"] else ""))
     if code != 0 or not found["equal"]:
         sys.exit(f"exit code {code}, {found['faults']} faults, differences: {found['differences']}")
     print(f"equal after {found['faults']} faults: weights {found['weights_hash']}", flush=True)
@@ -75,7 +75,7 @@ def main():
     left_out = kinds - {what["fault"] for what in happened}
     if len(happened) < LEAST or left_out:
         sys.exit(f"{len(happened)} faults, of {LEAST}; none of the kinds {sorted(left_out)}")
-    if not any(what["in_again"] for what in happened):
+    if not any(what["rejoined"] for what in happened):
         sys.exit("none of those that were hit was seen to come in again")
     print(f"equal after {len(happened)} faults of {len(kinds)} kinds")
 

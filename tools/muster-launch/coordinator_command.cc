@@ -9,9 +9,9 @@
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
-#include "tools/muster-launch/signpost.h"
 #include "tools/muster-launch/slots.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_sources.h"
@@ -80,7 +80,8 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   context.console.line(fmt::format("coordinator of {}", job_name(run)));
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(auto coordinator, roster::Coordinator::start(std::move(options), context.clock));
-  MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
+  MUSTER_TRY(const auto coordinator_file,
+             CoordinatorFile::write(context.files, run, coordinator->address()));
   context.console.aside(
       fmt::format("add workers with: muster join {} --run {}", coordinator->address(), folder));
   const int number = wait_for_the_end(held);

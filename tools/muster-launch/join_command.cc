@@ -8,9 +8,9 @@
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/address.h"
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
-#include "tools/muster-launch/signpost.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/worker_process.h"
 

@@ -17,9 +17,9 @@ std::string own_sentence(const std::string& last_words) {
   return line.starts_with(kName) ? line.substr(kName.size()) : line;
 }
 
-Told in_words(const launch::Failure& failure, const std::string& advice) {
+ReportedError in_words(const launch::WorkerFailure& failure, const std::string& advice) {
   const std::string who = fmt::format("worker {}", failure.id);
-  if (const auto death = launch::obituary(failure.ending, who, advice)) {
+  if (const auto death = launch::exit_message(failure.ending, who, advice)) {
     return {death->kind, death->sentence, death->exit_code};
   }
   const std::string own = own_sentence(failure.last_words);
@@ -58,9 +58,9 @@ int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const s
 
 }  // namespace
 
-Told tell_failure(const launch::Failure& failure, const std::string& advice, bool json,
-                  Context& context) {
-  Told told = in_words(failure, advice);
+ReportedError tell_failure(const launch::WorkerFailure& failure, const std::string& advice,
+                           bool json, Context& context) {
+  ReportedError told = in_words(failure, advice);
   if (failure.last_words.find('\n') != std::string::npos) {
     context.console.note(
         fmt::format("the last words of worker {}, which failed first:", failure.id));

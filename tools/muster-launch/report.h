@@ -10,14 +10,14 @@
 
 namespace muster::cli {
 
-struct Told {
+struct ReportedError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string sentence;
   int exit_code = 0;
 };
 // Prints the last words of a worker that failed, and one sentence; `advice` ends it.
-Told tell_failure(const launch::Failure& failure, const std::string& advice, bool json,
-                  Context& context);
+ReportedError tell_failure(const launch::WorkerFailure& failure, const std::string& advice,
+                           bool json, Context& context);
 
 // Whoever starts workers says that the job runs; workers do not (train/recorder.h).
 Status say_running(const track::RunDirectory& run, const Clock& clock);

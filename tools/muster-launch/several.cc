@@ -10,9 +10,9 @@
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
 
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
-#include "tools/muster-launch/signpost.h"
 #include "tools/muster-launch/slots.h"
 #include "tools/muster/ready_run.h"
 
@@ -42,7 +42,7 @@ class WaitingNotice {
     // The progress line of whoever trained is still on the screen.
     if (isatty(STDERR_FILENO) == 1) console_.aside("");
     console_.note(
-        fmt::format("waiting for workers: {} of at least {} are here; `muster join {}` "
+        fmt::format("waiting for workers: {} of at least {} have joined; `muster join {}` "
                     "adds one",
                     summary.members, least_, coordinator_.address()));
     return std::nullopt;
@@ -104,7 +104,8 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     waker.wake();
   };
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
-  MUSTER_TRY(const auto signpost, Signpost::put_up(context.files, run, coordinator->address()));
+  MUSTER_TRY(const auto coordinator_file,
+             CoordinatorFile::write(context.files, run, coordinator->address()));
   log.info("the coordinator listens on {}", coordinator->address());
 
   const auto starter = make_starter(ready, slots, coordinator->address(), held);

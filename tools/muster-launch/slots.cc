@@ -7,7 +7,7 @@
 #include "muster/launch/ssh_starter.h"
 
 #include "tools/muster-launch/address.h"
-#include "tools/muster-launch/signpost.h"
+#include "tools/muster-launch/coordinator_file.h"
 
 namespace muster::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include "muster/base/text.h"
 #include "muster/roster/coordinator.h"
 
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
-#include "tools/muster-launch/signpost.h"
 #include "tools/muster-launch/status_text.h"
 
 namespace muster::cli {

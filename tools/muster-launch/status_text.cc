@@ -16,7 +16,7 @@ constexpr size_t kEvents = 10;  // for people; JSON has all
 
 Paint paint_of(const std::string& standing) {
   if (standing == "member") return Paint::kGood;
-  return standing == "barred" ? Paint::kBad : Paint::kWarning;
+  return standing == "quarantined" ? Paint::kBad : Paint::kWarning;
 }
 
 std::string lane_time(double seconds) {
@@ -87,7 +87,8 @@ ordered_json worker_json(const roster::WorkerStatus& worker) {
           {"process", worker.process},
           {"state", worker.standing},
           {"lanes", worker.member.lanes},
-          {"slots", worker.member.slots},
+          {"role", worker.member.role},
+          {"lane_threads", worker.member.lane_threads},
           {"lane_seconds", worker.lane_seconds},
           {"step", worker.beat.step},
           {"doing", roster::activity_name(worker.beat.activity)},

@@ -16,8 +16,8 @@ std::string status_text(const roster::StatusReport& report, const std::string& a
                         const Console& console);
 nlohmann::ordered_json status_json(const roster::StatusReport& report, const std::string& address);
 
-// Without each event that the next roster's event repeats: "worker 1 is out" before "roster 3:
-// worker 1 is out".
+// Without each event that the next roster's event repeats: "worker 1 was removed" before "roster 3:
+// worker 1 was removed".
 std::vector<roster::EventLine> without_repeats(const std::vector<roster::EventLine>& events);
 
 // "0-3, 6"

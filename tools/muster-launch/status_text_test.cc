@@ -17,13 +17,14 @@ std::vector<std::string> texts(const std::vector<std::string>& given) {
 }
 
 TEST(StatusText, WhatTheNextRosterSaysTooIsLeftOut) {
-  EXPECT_THAT(texts({"worker 1 is out: it left", "roster 3: worker 1 is out: it left"}),
-              ElementsAre("roster 3: worker 1 is out: it left"));
-  EXPECT_THAT(texts({"worker 1 is out", "worker 2 asks in", "roster 3: worker 1 is out"}),
-              ElementsAre("worker 2 asks in", "roster 3: worker 1 is out"));
+  EXPECT_THAT(texts({"worker 1 was removed: it left", "roster 3: worker 1 was removed: it left"}),
+              ElementsAre("roster 3: worker 1 was removed: it left"));
+  EXPECT_THAT(texts({"worker 1 was removed", "worker 2 joins", "roster 3: worker 1 was removed"}),
+              ElementsAre("worker 2 joins", "roster 3: worker 1 was removed"));
   EXPECT_THAT(
-      texts({"worker 1 is out", "roster 3: worker 2 joins", "roster 4: worker 1 is out"}),
-      ElementsAre("worker 1 is out", "roster 3: worker 2 joins", "roster 4: worker 1 is out"));
+      texts({"worker 1 was removed", "roster 3: worker 2 joins", "roster 4: worker 1 was removed"}),
+      ElementsAre("worker 1 was removed", "roster 3: worker 2 joins",
+                  "roster 4: worker 1 was removed"));
   EXPECT_THAT(texts({"a"}), ElementsAre("a"));
   EXPECT_THAT(texts({}), ElementsAre());
 }

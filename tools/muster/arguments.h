@@ -50,7 +50,7 @@ struct VerifyArguments {
   std::string job;
   std::vector<std::string> set;
   int64_t workers = 4;
-  std::string faults = "kill:20,stop:5,leave:5,join:5";
+  std::string faults = "kill:20,suspend:5,leave:5,join:5";
   uint64_t seed = 1;
   bool calm = false;   // one fault at a time
   std::string folder;  // for both runs; empty: a temporary one

@@ -19,7 +19,7 @@ Outcome ask(const std::string& given_worker, Format format,
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(given_worker)));
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(worker, arguments));
-  const auto death = obituary(end, "the worker", "");
+  const auto death = exit_message(end, "the worker", "");
   if (!death) return end.exit_code;
   context.console.error(death->kind, death->sentence, format == Format::kJson);
   return death->exit_code;

@@ -113,12 +113,13 @@ void add_verify(CLI::App* root, Request& request) {
       ->check(whole_number(1));
   app->add_option("--faults", a->faults,
                   "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
-                  "kill@POINT; default: kill:20,stop:5,leave:5,join:5")
+                  "kill@POINT; default: kill:20,suspend:5,leave:5,join:5")
       ->type_name("KIND:N,...");
   app->add_option("--seed", a->seed, "decides when and whom they hit; default: 1")
       ->type_name("N")
       ->check(whole_number(0));
-  app->add_flag("--calm", a->calm, "a fault only when everybody is in again, to measure each");
+  app->add_flag("--calm", a->calm,
+                "inject a fault only after all workers have rejoined, to measure each");
   app->add_option("--folder", a->folder, "where both runs are written, and kept")->type_name("DIR");
   app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
   add_format(app, a->format);

@@ -79,7 +79,7 @@ Result<Json> check_with_worker(const std::string& worker, const config::Job& job
   MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
   MUSTER_TRY(const auto end,
              capture_worker(worker, {"check", "--job", scratch.file(), "--written", name}));
-  if (const auto death = obituary(end, "the worker", "")) {
+  if (const auto death = exit_message(end, "the worker", "")) {
     return Error(death->kind, "{}{}", death->sentence, last_words(end));
   }
   if (end.exit_code != 0) {

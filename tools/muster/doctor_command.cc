@@ -21,7 +21,7 @@ Result<Probe> ask_worker(const std::string& given) {
   MUSTER_TRY(const auto end, capture_worker(worker, {"probe"}));
   const auto last_line = [&] { return split(std::string(trim(end.errors)), '\n').back(); };
   if (end.signal != 0 || end.exit_code != 0) {
-    const auto death = obituary(end, "the worker", "");
+    const auto death = exit_message(end, "the worker", "");
     return Error(
         ErrorKind::kMachine, "{} does not work: {}{}", worker, last_line(),
         death ? " (" + death->sentence + ")" : fmt::format(" (exit code {})", end.exit_code));

@@ -27,9 +27,9 @@ Outcome launch(const ReadyRun& ready, bool json, Context& context) {
   const auto& run = ready.run;
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(const auto end, run_worker(ready.worker, ready.words));
-  const auto death =
-      obituary(end, "the worker",
-               fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
+  const auto death = exit_message(
+      end, "the worker",
+      fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
   if (!death) {
     if (end.exit_code == 0) hint_next(ready, context.console);
     return end.exit_code;
@@ -78,8 +78,8 @@ bool changes_length(const std::vector<std::string>& sets) {
   });
 }
 
-// Those that the job names, for the formats that come with Muster. Told now, nothing has been made
-// on the disk yet; the worker that opens them says what is wrong inside.
+// Those that the job names, for the formats that come with Muster. ReportedError now, nothing has
+// been made on the disk yet; the worker that opens them says what is wrong inside.
 Status check_files(const config::LoadedJob& loaded) {
   const auto check = [&](const std::string& key, const std::string& path) -> Status {
     if (path.empty() || access(path.c_str(), F_OK) == 0 || errno != ENOENT) return {};

@@ -169,7 +169,7 @@ void Crowd::run() {
     const auto next = queue_.AsyncNext(&tag, &ok, deadline);
     lock.lock();
     if (next == grpc::CompletionQueue::GOT_EVENT) {
-      static_cast<wire::Stream::Step*>(tag)->done(ok);
+      static_cast<wire::Stream::Completion*>(tag)->done(ok);
     } else if (!inbox_.empty() && ++idle >= kIdlePolls) {
       idle = 0;
       auto [worker, message] = std::move(inbox_.front());
@@ -261,7 +261,7 @@ bool Crowd::work(Worker& worker) {
     newest_size_ = next.roster->members.size();
     in_group_ = 0;
   }
-  follower.offer(now, worker.forming, std::string(kBlobBytes, 'a'));
+  follower.offer(now, worker.forming, std::string(kTrainers), std::string(kBlobBytes, 'a'));
   return true;
 }
 

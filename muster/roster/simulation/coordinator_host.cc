@@ -88,7 +88,7 @@ void CoordinatorHost::send(SessionId session, FromWorker message) {
       registrar.heartbeat(time, session, *beat);
     } else {
       const auto& offer = std::get<AddressOffer>(message);
-      registrar.offer_addresses(time, session, offer.roster, offer.blob);
+      registrar.offer_addresses(time, session, offer.roster, offer.group, offer.blob);
     }
   });
 }
@@ -172,10 +172,10 @@ void CoordinatorHost::note_events() {
   for (const Event& event : registrar_->take_new_events()) {
     const std::string& text = event.text;
     const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
-    if (says("is out: nothing was heard")) ++witness_.tally.lapsed;
-    if (says("is out: it hangs")) ++witness_.tally.hung;
-    if (says(" is out: ") && !says("roster ")) ++witness_.tally.removed;
-    if (says("is out: it could not work") && !says("roster ")) ++witness_.tally.barred;
+    if (says("was removed: nothing was heard")) ++witness_.tally.lapsed;
+    if (says("was removed: it hangs")) ++witness_.tally.hung;
+    if (says(" was removed: ") && !says("roster ")) ++witness_.tally.removed;
+    if (says("was removed: it could not work") && !says("roster ")) ++witness_.tally.quarantined;
     if (says("no member makes progress")) ++witness_.tally.standstills;
     if (says("has left")) ++witness_.tally.left;
     if (says("roster") && says(": the group failed")) ++witness_.tally.retries;

@@ -17,7 +17,7 @@
 
 namespace muster::roster::simulation {
 
-struct CommitMessage {
+struct VirtualCommit {
   Position of;            // the position it leads on from
   bool overflow = false;  // the step must be done once more
   uint8_t newer = 0;      // follow.h: commit_byte
@@ -25,8 +25,8 @@ struct CommitMessage {
 
 // What a member brings to an operation. Which fields count depends on the operation.
 struct Offering {
-  Report report;                         // agreement
-  std::optional<CommitMessage> message;  // rolling forward, commit
+  StateReport report;                    // agreement
+  std::optional<VirtualCommit> message;  // rolling forward, commit
   uint64_t state = 0;                    // transfer, by those who have it
   Position position;                     // reduction
   uint64_t sum = 0;                      // reduction
@@ -38,8 +38,8 @@ struct Operation {
   int entered = 0;
   std::vector<bool> has_entered;
   std::vector<bool> completed;
-  std::vector<Report> reports;
-  CommitMessage message;
+  std::vector<StateReport> reports;
+  VirtualCommit message;
   uint64_t state = 0;
   uint64_t sum = 0;
   std::vector<uint8_t> lanes;

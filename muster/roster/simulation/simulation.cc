@@ -58,7 +58,7 @@ Scenario draw_scenario(World& world) {
   options.max_workers =
       world.chance(0.2) ? std::max(options.min_workers, static_cast<int32_t>(scenario.workers)) : 0;
   options.expected = world.chance(0.7) ? scenario.workers : 0;
-  options.longest_bar = 40s;
+  options.longest_quarantine = 40s;
   scenario.length = world.between(large ? 2s : 4s, large ? 5s : 40s);
   scenario.between = world.between(200ms, 4s);
   scenario.duplicates = world.chance(0.3) ? 0.1 : 0;
@@ -101,7 +101,8 @@ Duration bound(const Scenario& scenario) {
   const Duration retry = options.tries * (options.lease + timing.form);
   const Duration steps = (most_lost(scenario) + 3) * longest_step(scenario);
   const Duration work = timing.slow_disk + (timing.evaluations ? 400s : 0s);
-  return start + notice + retry + options.longest_bar + 2 * options.rebalance_every + steps + work;
+  return start + notice + retry + options.longest_quarantine + 2 * options.rebalance_every + steps +
+         work;
 }
 
 // After one fault in a quiet job the others have committed two more steps within this time. What is

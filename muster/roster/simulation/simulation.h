@@ -7,7 +7,7 @@
 // - no two rosters have one number, over all coordinators; every roster gives out each lane once;
 // - no worker, in whatever group, roster or life, has another state after a step than an
 // undisturbed run;
-// - a key that was put out never counts again;
+// - a removed key never counts again;
 // - each sample is used exactly once in every pass of the committed history;
 // - no group goes on from a step before a checkpoint that there was when it was formed;
 // - a run with nothing but joins, leaves and changes of speed redoes no step and aborts no group;

@@ -39,7 +39,7 @@ Tally& Tally::operator+=(const Tally& other) {
   failed += other.failed;
   switched += other.switched;
   retries += other.retries;
-  barred += other.barred;
+  quarantined += other.quarantined;
   hung += other.hung;
   lapsed += other.lapsed;
   rejoined += other.rejoined;
@@ -68,7 +68,7 @@ std::string Tally::text() const {
       "commits seen by some only; {} suspensions of the coordinator, {} long evaluations",
       faults, steps, rosters, waiting_rosters, retries, standstills, lane_moves, adopted, switched,
       aborted, failed, rolled, received, restored, outdated, slow_restores, vanished, rejoined,
-      left, lapsed, hung, barred, redone, overflows, split, suspensions, evaluations);
+      left, lapsed, hung, quarantined, redone, overflows, split, suspensions, evaluations);
 }
 
 Witness::Witness(int32_t lanes, uint64_t samples, uint64_t batch)

@@ -33,8 +33,8 @@ struct Tally {
   uint64_t failed = 0;         // groups that failed under a worker
   uint64_t switched = 0;       // groups left at a step boundary
   uint64_t retries = 0;        // rosters that tried again without a death
-  uint64_t barred = 0;         // workers put out because they could not work with another
-  uint64_t hung = 0;           // workers put out because they hung
+  uint64_t quarantined = 0;    // workers removed because they could not communicate with another
+  uint64_t hung = 0;           // workers removed because they hung
   uint64_t lapsed = 0;         // leases
   uint64_t rejoined = 0;       // workers that were told that they were removed, and came back
   uint64_t left = 0;           // workers that left as they had asked to
@@ -93,7 +93,7 @@ class Witness {
   uint64_t term_ = 0;
   Roster last_;  // issued by the coordinator of term_
   std::set<std::pair<std::string, std::string>> suspects_;
-  std::set<WorkerKey> out_;  // keys this coordinator has put out
+  std::set<WorkerKey> out_;  // keys this coordinator has removed
   std::vector<uint64_t> reference_{kInitialState};
   std::map<uint64_t, uint64_t> committed_;             // step: state after it, as first seen
   std::map<uint64_t, std::vector<uint8_t>> lanes_of_;  // step: how often each lane is in it

@@ -61,7 +61,7 @@ void Worker::start() {
   options.join.key.id = id_;
   options.join.job = "sim";
   options.join.host = fmt::format("host-{}", slot_);
-  options.join.slots = threads_;
+  options.join.lane_threads = threads_;
   options.join.process = process();
   options.join.fingerprint.kernels = "same";
   options.heartbeat = around_.timing.heartbeat;
@@ -290,7 +290,7 @@ void Worker::begin_forming(const RosterPtr& roster) {
   blob_ = fmt::format("{}/{}", slot_, world_.draw());
   work(world_.between(100us, 3ms), [this, roster] {
     if (forming_ != roster) return;
-    follower_->offer(world_.now(), roster->number, blob_);
+    follower_->offer(world_.now(), roster->number, std::string(kTrainers), blob_);
     carry_out();
   });
 }

@@ -130,8 +130,8 @@ class Worker final : public Caller, public GroupMember {
   void begin_step();
   void reduce();
   void reduced(uint64_t sum);
-  void committed(const CommitMessage& message);
-  void apply(const CommitMessage& message);
+  void committed(const VirtualCommit& message);
+  void apply(const VirtualCommit& message);
   void save();
   void claim(uint64_t state);
   void set_activity(Activity activity);
@@ -180,7 +180,7 @@ class Worker final : public Caller, public GroupMember {
   bool holds_sums_ = false;
   uint64_t sums_ = 0;
   bool has_message_ = false;
-  CommitMessage message_;
+  VirtualCommit message_;
 };
 
 }  // namespace muster::roster::simulation

@@ -30,7 +30,7 @@ void Worker::toil(Duration takes, std::function<void()> then) {
 
 void Worker::report() {
   Offering offering;
-  Report& report = offering.report;
+  StateReport& report = offering.report;
   report.has_state = has_state_;
   report.position = position_;
   report.holds_sums = holds_sums_;
@@ -199,13 +199,13 @@ void Worker::reduced(uint64_t sum) {
   holds_sums_ = true;
   phase_ = Phase::kCommitting;
   Offering offering;
-  CommitMessage message;
+  VirtualCommit message;
   message.of = position_;
   for (const int32_t lane : my_lanes()) message.overflow |= overflows(position_, lane);
   message.newer = follower_->commit_byte();
   offering.message = message;
   if (world_.plant() == Plant::kDropCommitRule)
-    apply(CommitMessage{.of = position_, .overflow = message.overflow});
+    apply(VirtualCommit{.of = position_, .overflow = message.overflow});
   enter(offering);
   if (dies_in_commit_) {
     later(world_.between(0ns, 3ms), [this] {
@@ -215,7 +215,7 @@ void Worker::reduced(uint64_t sum) {
   }
 }
 
-void Worker::apply(const CommitMessage& message) {
+void Worker::apply(const VirtualCommit& message) {
   message_ = message;
   has_message_ = true;
   holds_sums_ = false;
@@ -239,7 +239,7 @@ void Worker::save() {
   });
 }
 
-void Worker::committed(const CommitMessage& message) {
+void Worker::committed(const VirtualCommit& message) {
   if (world_.plant() != Plant::kDropCommitRule) apply(message);
   if (rank_ == 0 && position_.attempt == 0 &&
       position_.step % around_.timing.checkpoint_every == 0) {

@@ -12,7 +12,7 @@ const std::vector<PlantName>& plants() {
       {Plant::kNothing, "none", "nothing is wrong"},
       {Plant::kDropCommitRule, "drop-commit-rule", "a step is applied without hearing its commit"},
       {Plant::kReuseNumbers, "reuse-numbers", "a new coordinator counts rosters from 1"},
-      {Plant::kCountLate, "count-late", "one that is out comes back under its old key"},
+      {Plant::kCountLate, "count-late", "a removed worker continues under its old key"},
       {Plant::kRollWithoutSums, "roll-without-sums", "sums are claimed before they are complete"},
       {Plant::kOldLanes, "old-lanes", "lanes of the roster before are computed"},
       {Plant::kSkipAgreement, "skip-agreement", "everybody goes on from where it is"},

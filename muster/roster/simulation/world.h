@@ -26,7 +26,7 @@ enum class Plant : uint8_t {
   kNothing,
   kDropCommitRule,     // applies a step when its sums are there, without hearing the commit
   kReuseNumbers,       // a coordinator that is started again counts rosters from 1
-  kCountLate,          // one that is out comes back under its old key, as if nothing had been
+  kCountLate,          // a removed worker continues under its old key
   kRollWithoutSums,    // claims the sums of a step before they are complete
   kOldLanes,           // goes on with the lanes of the roster before
   kSkipAgreement,      // everybody goes on from where it is

@@ -1,8 +1,8 @@
 // The calls of a gRPC server on one completion queue, without threads of their own.
 //
-// gRPC hands back tags; a tag here is a Step: an object that knows what to do next. Every Step that
-// was given to gRPC comes back exactly once, so a call counts those that are out and ends itself
-// when the last one is back.
+// gRPC hands back tags; a tag here is a Completion: an object that knows what to do next. Every
+// Completion that was given to gRPC comes back exactly once, so a call counts those that are out
+// and ends itself when the last one is back.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,9 +19,9 @@ namespace muster::roster::wire {
 using Service = v1::Coordinator::WithRawMethod_Session<v1::Coordinator::WithAsyncMethod_Exited<
     v1::Coordinator::WithAsyncMethod_Status<v1::Coordinator::Service>>>;
 
-class Step {
+class Completion {
  public:
-  virtual ~Step() = default;
+  virtual ~Completion() = default;
   // `ok`: what was asked of gRPC was done. Called with the server's mutex held.
   virtual void done(bool ok) = 0;
 };
@@ -55,8 +55,8 @@ class SessionCall {
   explicit SessionCall(CallHandler& handler);
 
   template <void (SessionCall::*handler)(bool)>
-  struct StepOf final : Step {
-    explicit StepOf(SessionCall& owner) : call(owner) {}
+  struct CompletionOf final : Completion {
+    explicit CompletionOf(SessionCall& owner) : call(owner) {}
     void done(bool ok) override {
       --call.out_;
       (call.*handler)(ok);
@@ -66,7 +66,7 @@ class SessionCall {
   };
 
   // The next operation of gRPC will come back to this step.
-  Step* give(Step& step) {
+  Completion* give(Completion& step) {
     ++out_;
     return &step;
   }
@@ -80,10 +80,10 @@ class SessionCall {
   CallHandler& handler_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_{&context_};
-  StepOf<&SessionCall::accepted> accepted_{*this};
-  StepOf<&SessionCall::read> read_{*this};
-  StepOf<&SessionCall::written> written_{*this};
-  StepOf<&SessionCall::finished> finished_{*this};
+  CompletionOf<&SessionCall::accepted> accepted_{*this};
+  CompletionOf<&SessionCall::read> read_{*this};
+  CompletionOf<&SessionCall::written> written_{*this};
+  CompletionOf<&SessionCall::finished> finished_{*this};
   int out_ = 0;
   SessionId session_ = 0;
   grpc::ByteBuffer incoming_;
@@ -113,12 +113,12 @@ class QuickCall {
   QuickCall(CallHandler& handler, Expect expect, Answer answer)
       : handler_(handler), expect_(expect), answer_(answer) {}
 
-  struct Accepted final : Step {
+  struct Accepted final : Completion {
     explicit Accepted(QuickCall& owner) : call(owner) {}
     void done(bool ok) override { call.accepted(ok); }
     QuickCall& call;
   };
-  struct Finished final : Step {
+  struct Finished final : Completion {
     explicit Finished(QuickCall& owner) : call(owner) {}
     void done(bool) override { delete &call; }
     QuickCall& call;

@@ -15,9 +15,9 @@ namespace muster::roster::wire {
 class Stream {
  public:
   // What comes back from the completion queue, exactly once for each operation.
-  class Step {
+  class Completion {
    public:
-    virtual ~Step() = default;
+    virtual ~Completion() = default;
     virtual Stream& stream() = 0;
     virtual void done(bool ok) = 0;
   };
@@ -38,13 +38,13 @@ class Stream {
   void close();
   // Ends it now. on_broken follows, if it was not told yet.
   void cancel() { context_.TryCancel(); }
-  // No operation is out: it may be destroyed.
+  // No operation was removed: it may be destroyed.
   bool idle() const { return out_ == 0; }
 
  private:
   template <void (Stream::*handler)(bool)>
-  struct StepOf final : Step {
-    explicit StepOf(Stream& owner) : call(owner) {}
+  struct CompletionOf final : Completion {
+    explicit CompletionOf(Stream& owner) : call(owner) {}
     Stream& stream() override { return call; }
     void done(bool ok) override {
       --call.out_;
@@ -52,7 +52,7 @@ class Stream {
     }
     Stream& call;
   };
-  Step* give(Step& step) {
+  Completion* give(Completion& step) {
     ++out_;
     return &step;
   }
@@ -68,11 +68,11 @@ class Stream {
   grpc::ClientContext context_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
-  StepOf<&Stream::opened> opened_{*this};
-  StepOf<&Stream::read> read_{*this};
-  StepOf<&Stream::written> written_{*this};
-  StepOf<&Stream::closed> closed_{*this};
-  StepOf<&Stream::finished> finished_{*this};
+  CompletionOf<&Stream::opened> opened_{*this};
+  CompletionOf<&Stream::read> read_{*this};
+  CompletionOf<&Stream::written> written_{*this};
+  CompletionOf<&Stream::closed> closed_{*this};
+  CompletionOf<&Stream::finished> finished_{*this};
   int out_ = 0;
   bool open_ = false;
   bool writing_ = false;

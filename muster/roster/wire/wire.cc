@@ -15,8 +15,10 @@ void to_wire(const WorkerKey& from, v1::WorkerKey& to) {
 void to_wire(const Member& from, v1::Member& to) {
   to_wire(from.key, *to.mutable_key());
   to.set_host(from.host);
-  to.set_slots(from.slots);
+  to.set_lane_threads(from.lane_threads);
   to.mutable_lanes()->Add(from.lanes.begin(), from.lanes.end());
+  to.set_role(from.role);
+  for (const std::string& group : from.groups) to.add_groups(group);
 }
 
 void to_wire(const RosterDiff& from, v1::RosterDiff& to) {
@@ -24,7 +26,7 @@ void to_wire(const RosterDiff& from, v1::RosterDiff& to) {
   to.set_number(from.number);
   to.set_job(from.job);
   to.set_waiting(from.waiting);
-  to.set_void_through(from.void_through);
+  to.set_invalid_through(from.invalid_through);
   for (const WorkerKey& key : from.removed) to_wire(key, *to.add_removed());
   for (const Member& member : from.changed) to_wire(member, *to.add_changed());
   for (const WorkerKey& key : from.leaving) to_wire(key, *to.add_leaving());
@@ -37,8 +39,10 @@ WorkerKey from_wire(const v1::WorkerKey& from) { return {from.id(), from.incarna
 Member from_wire(const v1::Member& from) {
   return {.key = from_wire(from.key()),
           .host = from.host(),
-          .slots = from.slots(),
-          .lanes = {from.lanes().begin(), from.lanes().end()}};
+          .lane_threads = from.lane_threads(),
+          .lanes = {from.lanes().begin(), from.lanes().end()},
+          .role = from.role(),
+          .groups = {from.groups().begin(), from.groups().end()}};
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ void to_wire(const Roster& from, v1::Roster& to) {
   to.set_number(from.number);
   to.set_job(from.job);
   to.set_waiting(from.waiting);
-  to.set_void_through(from.void_through);
+  to.set_invalid_through(from.invalid_through);
   for (const Member& member : from.members) to_wire(member, *to.add_members());
   for (const WorkerKey& key : from.leaving) to_wire(key, *to.add_leaving());
   to.set_reason(from.reason);
@@ -58,7 +62,7 @@ Roster from_wire(const v1::Roster& from) {
   to.number = from.number();
   to.job = from.job();
   to.waiting = from.waiting();
-  to.void_through = from.void_through();
+  to.invalid_through = from.invalid_through();
   for (const auto& member : from.members()) to.members.push_back(from_wire(member));
   for (const auto& key : from.leaving()) to.leaving.push_back(from_wire(key));
   to.reason = from.reason();
@@ -71,7 +75,7 @@ RosterDiff from_wire(const v1::RosterDiff& from) {
   to.number = from.number();
   to.job = from.job();
   to.waiting = from.waiting();
-  to.void_through = from.void_through();
+  to.invalid_through = from.invalid_through();
   for (const auto& key : from.removed()) to.removed.push_back(from_wire(key));
   for (const auto& member : from.changed()) to.changed.push_back(from_wire(member));
   for (const auto& key : from.leaving()) to.leaving.push_back(from_wire(key));
@@ -96,7 +100,8 @@ void to_wire(const JoinRequest& from, v1::Join& to) {
   to_wire(from.key, *to.mutable_key());
   to.set_job(from.job);
   to.set_host(from.host);
-  to.set_slots(from.slots);
+  to.set_role(from.role);
+  to.set_lane_threads(from.lane_threads);
   to.set_process(from.process);
   to_wire(from.fingerprint, *to.mutable_fingerprint());
   to_wire(from.held, *to.mutable_held());
@@ -108,7 +113,8 @@ JoinRequest from_wire(const v1::Join& from) {
   to.key = from_wire(from.key());
   to.job = from.job();
   to.host = from.host();
-  to.slots = from.slots();
+  to.role = from.role();
+  to.lane_threads = from.lane_threads();
   to.process = from.process();
   to.fingerprint = from_wire(from.fingerprint());
   to.held = from_wire(from.held());
@@ -173,6 +179,7 @@ struct Writer {
   void operator()(const Addresses& addresses) const {
     auto& message = *to.mutable_addresses();
     message.set_roster(addresses.roster);
+    message.set_group(addresses.group);
     message.set_ok(addresses.blobs != nullptr);
     message.set_reason(addresses.reason);
     message.set_superseded(addresses.superseded);
@@ -195,6 +202,7 @@ namespace {
 Addresses from_wire(v1::Addresses&& from) {
   Addresses to;
   to.roster = from.roster();
+  to.group = from.group();
   to.reason = from.reason();
   to.superseded = from.superseded();
   if (!from.ok()) return to;
@@ -242,6 +250,7 @@ void to_wire(const FromWorker& from, v1::FromWorker& to) {
   } else {
     const auto& offer = std::get<AddressOffer>(from);
     to.mutable_addresses()->set_roster(offer.roster);
+    to.mutable_addresses()->set_group(offer.group);
     to.mutable_addresses()->set_blob(offer.blob);
   }
 }

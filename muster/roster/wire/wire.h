@@ -12,7 +12,7 @@
 namespace muster::roster {
 
 // Of roster.proto. To be raised when an older peer would misunderstand.
-inline constexpr uint32_t kProtocol = 6;
+inline constexpr uint32_t kProtocol = 7;
 
 void to_wire(const Roster& from, v1::Roster& to);
 void to_wire(const JoinRequest& from, v1::Join& to);

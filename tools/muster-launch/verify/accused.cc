@@ -57,7 +57,7 @@ Result<std::map<std::string, int>> read_accused(FileSystem& files, const std::st
 }
 
 std::vector<std::string> wrong_accusations(const std::map<std::string, int>& accused,
-                                           const std::vector<Happened>& happened) {
+                                           const std::vector<InjectedFault>& happened) {
   std::map<std::string, int> faulty;
   for (const auto& what : happened) {
     const bool flip = what.kind == launch::FaultKind::kFlip;

@@ -26,6 +26,6 @@ Result<std::map<std::string, int>> read_accused(FileSystem& files, const std::st
 
 // A sentence for each worker that was accused more or less often than it was made faulty.
 std::vector<std::string> wrong_accusations(const std::map<std::string, int>& accused,
-                                           const std::vector<Happened>& happened);
+                                           const std::vector<InjectedFault>& happened);
 
 }  // namespace muster::cli

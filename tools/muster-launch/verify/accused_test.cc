@@ -28,10 +28,10 @@ TEST(Accused, EachVerdictCountsOnce) {
 }
 
 TEST(Accused, AreHeldAgainstThoseThatWereMadeFaulty) {
-  Happened flip;
+  InjectedFault flip;
   flip.kind = launch::FaultKind::kFlip;
   flip.whom = "2";
-  Happened kill;
+  InjectedFault kill;
   kill.whom = "3";
   EXPECT_THAT(wrong_accusations({{"2", 1}}, {flip, kill}), IsEmpty());
   EXPECT_EQ(wrong_accusations({{"1", 1}}, {flip}).size(), 2U);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/muster-launch/verify/blow.h"
+#include "tools/muster-launch/verify/fault_target.h"
 
 namespace muster::cli {
 

@@ -11,9 +11,9 @@
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/verify/awaited.h"
-#include "tools/muster-launch/verify/blow.h"
+#include "tools/muster-launch/verify/fault_target.h"
 #include "tools/muster-launch/verify/ongoing.h"
-#include "tools/muster-launch/verify/overhear.h"
+#include "tools/muster-launch/verify/stderr_capture.h"
 #include "tools/muster-launch/verify/training.h"
 
 namespace muster::cli {
@@ -48,7 +48,7 @@ class Disturbance {
         waiting_(plan.faults) {}
 
   Result<Disturbed> carry_out() {
-    MUSTER_TRY(auto said, Overheard::open(plan_.run + ".err"));
+    MUSTER_TRY(auto said, StderrCapture::open(plan_.run + ".err"));
     errors_ = said.descriptor();
     MUSTER_RETURN_IF_ERROR(training_->start(streams()));
     began_ = now();
@@ -70,7 +70,7 @@ class Disturbance {
     Target target;
   };
 
-  void go_on(Overheard& said) {
+  void go_on(StderrCapture& said) {
     pass_on(said);
     commits_.look();
     note_finished();
@@ -82,7 +82,7 @@ class Disturbance {
     replace_who_left();
   }
 
-  static void pass_on(Overheard& said) {
+  static void pass_on(StderrCapture& said) {
     const std::string news = said.news();
     std::fwrite(news.data(), 1, news.size(), stderr);
   }
@@ -110,8 +110,8 @@ class Disturbance {
     const double when = now();
     for (const auto& back : awaited_.seen(in)) {
       auto& what = happened_[back.fault];
-      if (back.last) what.in_again = when;
-      tell_(in_again_text(what, back.id, when));
+      if (back.last) what.rejoined = when;
+      tell_(rejoined_text(what, back.id, when));
     }
     return in;
   }
@@ -130,7 +130,7 @@ class Disturbance {
     measure_pauses(times, happened_);
     std::erase_if(pausing_, [&](size_t fault) {
       if (!over(fault)) return false;
-      if (happened_[fault].went_on >= 0) tell_(went_on_text(happened_[fault]));
+      if (happened_[fault].recovered >= 0) tell_(recovered_text(happened_[fault]));
       return true;
     });
   }
@@ -162,40 +162,40 @@ class Disturbance {
     const auto free = free_members();
     for (auto fault = waiting_.begin(); fault != waiting_.end() && fault->step <= commits_.newest();
          ++fault) {
-      const auto blow = choose_blow(*fault, free, plan_.lanes);
-      if (!blow) continue;
+      const auto target = choose_target(*fault, free, plan_.lanes);
+      if (!target) continue;
       const timespec delay{0, delay_of(*fault).count()};
       nanosleep(&delay, nullptr);
-      if (fall(*fault, *blow)) waiting_.erase(fault);
+      if (fall(*fault, *target)) waiting_.erase(fault);
       return;
     }
   }
 
   // False: it hit nobody.
-  bool fall(const Fault& fault, const Blow& blow) {
+  bool fall(const Fault& fault, const FaultTarget& target) {
     switch (fault.kind) {
       case FaultKind::kJoin:
         return join(fault);
       case FaultKind::kAimed:
-        return aim(fault, blow);
+        return aim(fault, target);
       case FaultKind::kLeave:
-        if (!strike(fault, blow.victims, blow.signal)) return false;
-        if (!is_joiner(blow.victims[0])) ++launched_that_left_;
+        if (!strike(fault, target.victims, target.signal)) return false;
+        if (!is_joiner(target.victims[0])) ++launched_that_left_;
         return true;
       case FaultKind::kKill:
       case FaultKind::kPair:
       case FaultKind::kMost:
-        return strike(fault, blow.victims, blow.signal);
+        return strike(fault, target.victims, target.signal);
       case FaultKind::kSlowDisk:
-        return slow_down(fault, blow.victims[0]);
-      case FaultKind::kStop:
+        return slow_down(fault, target.victims[0]);
+      case FaultKind::kSuspend:
       case FaultKind::kHang:
       case FaultKind::kCut:
       case FaultKind::kFlip:
       case FaultKind::kLie:
       case FaultKind::kPause:
       case FaultKind::kRestart:
-        return begin(fault, blow.victims);
+        return begin(fault, target.victims);
     }
     return false;
   }
@@ -211,7 +211,7 @@ class Disturbance {
   bool cause(const Fault& fault, const std::vector<Target>& victims, double when) {
     const size_t number = happened_.size();
     switch (fault.kind) {
-      case FaultKind::kStop:
+      case FaultKind::kSuspend:
         return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
       case FaultKind::kHang:
         return ongoing_.hang(number, victims[0]);
@@ -258,11 +258,11 @@ class Disturbance {
     return !hit.empty();
   }
 
-  bool aim(const Fault& fault, const Blow& blow) {
-    const Target& victim = blow.victims[0];
-    if (::kill(victim.process, blow.signal) != 0) return false;
+  bool aim(const Fault& fault, const FaultTarget& target) {
+    const Target& victim = target.victims[0];
+    if (::kill(victim.process, target.signal) != 0) return false;
     aimed_.push_back({fault, victim});
-    if (blow.killed) (void)strike(Fault{}, {*blow.killed}, SIGKILL);
+    if (target.killed) (void)strike(Fault{}, {*target.killed}, SIGKILL);
     return true;
   }
 
@@ -337,7 +337,7 @@ class Disturbance {
   std::string address_;  // of the coordinator
   double began_ = 0;
   std::vector<Aimed> aimed_;
-  std::vector<Happened> happened_;
+  std::vector<InjectedFault> happened_;
   std::vector<size_t> pausing_;  // of them: whose cost is not told yet
   std::vector<Target> hit_;      // of those, as what they were: they are still called members
   Awaited awaited_;

@@ -20,7 +20,7 @@ namespace muster::cli {
 
 struct Disturbed {
   int exit_code = 0;  // of the training
-  std::vector<Happened> happened;
+  std::vector<InjectedFault> happened;
   CommitTimes commits;
   size_t left = 0;    // faults that the job ended before
   size_t missed = 0;  // kill@POINT: the job ended before the worker came there

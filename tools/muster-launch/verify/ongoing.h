@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/muster-launch/verify/blow.h"
+#include "tools/muster-launch/verify/fault_target.h"
 #include "tools/muster-launch/verify/hung_process.h"
 #include "tools/muster-launch/verify/plan.h"
 #include "tools/muster-launch/verify/training.h"

@@ -20,7 +20,7 @@ constexpr std::array<std::pair<FaultKind, const char*>, 14> kShown = {{
     {FaultKind::kAimed, "kill at a point"},
     {FaultKind::kPair, "two killed"},
     {FaultKind::kMost, "all but one killed"},
-    {FaultKind::kStop, "stop"},
+    {FaultKind::kSuspend, "suspend"},
     {FaultKind::kLeave, "leave"},
     {FaultKind::kJoin, "join"},
     {FaultKind::kHang, "hang"},
@@ -34,7 +34,7 @@ constexpr std::array<std::pair<FaultKind, const char*>, 14> kShown = {{
 
 // Those whose pause is theirs alone.
 bool is_long(FaultKind kind) {
-  return kind == FaultKind::kStop || kind == FaultKind::kHang || kind == FaultKind::kCut ||
+  return kind == FaultKind::kSuspend || kind == FaultKind::kHang || kind == FaultKind::kCut ||
          kind == FaultKind::kFlip || kind == FaultKind::kLie;
 }
 
@@ -116,15 +116,15 @@ Json by_kind(F spread_of_kind) {
   return kinds;
 }
 
-std::string whom_text(const Happened& what) {
+std::string whom_text(const InjectedFault& what) {
   return is_of_coordinator(what.kind) ? "coordinator" : fmt::format("worker {}", what.whom);
 }
 
 }  // namespace
 
-double over_at(const Happened& what) { return lasts(what.kind) ? what.until : what.when; }
+double over_at(const InjectedFault& what) { return lasts(what.kind) ? what.until : what.when; }
 
-double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened) {
+double measure_pauses(const CommitTimes& commits, std::vector<InjectedFault>& happened) {
   const Pauses pauses(commits);
   std::set<size_t> of_long;
   for (const auto& what : happened) {
@@ -136,48 +136,49 @@ double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happene
     const double until = lasts(what.kind) ? what.until : what.when;
     const auto longest =
         pauses.longest_behind(what.when, until, is_long(what.kind) ? std::set<size_t>() : of_long);
-    what.held_up = longest ? std::max(0.0, pauses.length(*longest) - pauses.usual()) : -1;
-    what.went_on = longest ? pauses.end(*longest) : -1;
+    what.stalled = longest ? std::max(0.0, pauses.length(*longest) - pauses.usual()) : -1;
+    what.recovered = longest ? pauses.end(*longest) : -1;
   }
   return pauses.usual();
 }
 
-Spread spread_of(const std::vector<Happened>& happened, FaultKind kind) {
+Spread spread_of(const std::vector<InjectedFault>& happened, FaultKind kind) {
   std::vector<double> values;
   for (const auto& what : happened) {
-    if (what.kind == kind && what.held_up >= 0) values.push_back(what.held_up);
+    if (what.kind == kind && what.stalled >= 0) values.push_back(what.stalled);
   }
   return spread(std::move(values));
 }
 
-Spread rejoin_spread_of(const std::vector<Happened>& happened, FaultKind kind) {
+Spread rejoin_spread_of(const std::vector<InjectedFault>& happened, FaultKind kind) {
   std::vector<double> values;
   for (const auto& what : happened) {
-    if (what.kind == kind && what.in_again >= 0) values.push_back(what.in_again - what.when);
+    if (what.kind == kind && what.rejoined >= 0) values.push_back(what.rejoined - what.when);
   }
   return spread(std::move(values));
 }
 
-std::string happened_text(const Happened& what) {
+std::string happened_text(const InjectedFault& what) {
   return fmt::format("{:>8.2f} s  step {:>6}  {:<20} {}", what.after, what.step, what.name,
                      whom_text(what));
 }
 
-std::string went_on_text(const Happened& what) {
+std::string recovered_text(const InjectedFault& what) {
   return recovery_text(
-      what.after + what.went_on - what.when, "going on",
-      fmt::format("held up for {:.0f} ms by {} of {}", 1000 * what.held_up, what.name, what.whom));
+      what.after + what.recovered - what.when, "recovered",
+      fmt::format("stalled for {:.0f} ms by {} of {}", 1000 * what.stalled, what.name, what.whom));
 }
 
-std::string in_again_text(const Happened& what, const std::string& whom, double when) {
+std::string rejoined_text(const InjectedFault& what, const std::string& whom, double when) {
   return recovery_text(
-      what.after + when - what.when, what.kind == FaultKind::kJoin ? "is in" : "in again",
+      what.after + when - what.when, what.kind == FaultKind::kJoin ? "joined" : "rejoined",
       fmt::format("worker {}, {:.2f} s after {}", whom, when - what.when, what.name));
 }
 
-std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds) {
+std::vector<std::string> pauses_text(const std::vector<InjectedFault>& happened,
+                                     double step_seconds) {
   std::vector<std::string> lines = {
-      fmt::format("the others were held up for (less a step of {:.1f} ms):", 1000 * step_seconds)};
+      fmt::format("the others were stalled for (less a step of {:.1f} ms):", 1000 * step_seconds)};
   for (const auto& [kind, name] : kShown) {
     const Spread spread = spread_of(happened, kind);
     if (spread.count == 0) continue;
@@ -185,29 +186,29 @@ std::vector<std::string> pauses_text(const std::vector<Happened>& happened, doub
     lines.push_back(fmt::format(
         "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest {:>6.0f} ms{}", name,
         spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst,
-        rejoin.count == 0 ? "" : fmt::format(", in again after {:.2f} s", rejoin.median)));
+        rejoin.count == 0 ? "" : fmt::format(", rejoined after {:.2f} s", rejoin.median)));
   }
   return lines;
 }
 
-Json pauses_json(const std::vector<Happened>& happened) {
+Json pauses_json(const std::vector<InjectedFault>& happened) {
   return by_kind([&](FaultKind kind) { return spread_of(happened, kind); });
 }
 
-Json rejoins_json(const std::vector<Happened>& happened) {
+Json rejoins_json(const std::vector<InjectedFault>& happened) {
   return by_kind([&](FaultKind kind) { return rejoin_spread_of(happened, kind); });
 }
 
-Json timeline_json(const std::vector<Happened>& happened) {
+Json timeline_json(const std::vector<InjectedFault>& happened) {
   Json timeline = Json::array();
   for (const auto& what : happened) {
     timeline.push_back({{"time", what.when},
                         {"step", what.step},
                         {"fault", what.name},
                         {"worker", what.whom},
-                        {"held_up", what.held_up},
-                        {"went_on", known(what.went_on)},
-                        {"in_again", known(what.in_again)},
+                        {"stalled", what.stalled},
+                        {"recovered", known(what.recovered)},
+                        {"rejoined", known(what.rejoined)},
                         {"until", known(what.until)}});
   }
   return timeline;

@@ -14,7 +14,7 @@
 
 namespace muster::cli {
 
-struct Happened {
+struct InjectedFault {
   std::string name;
   launch::FaultKind kind = launch::FaultKind::kKill;
   std::string whom;  // ids of workers, or "coordinator"
@@ -22,14 +22,14 @@ struct Happened {
   double after = 0;  // seconds since the job was started
   uint64_t step = 0;
   // -1: not known.
-  double held_up = -1;   // seconds that the others lost by it
-  double went_on = -1;   // seconds since 1970: the commit that ended that
-  double in_again = -1;  // the same: the last of those who come in again by themselves was in
-  double until = -1;     // the same: of one that lasts, when its cause was taken away
+  double stalled = -1;    // seconds that the others lost by it
+  double recovered = -1;  // seconds since 1970: the commit that ended that
+  double rejoined = -1;   // the same: the last of those who come in again by themselves was in
+  double until = -1;      // the same: of one that lasts, when its cause was taken away
 };
 
 // When its cause was over: at once, or, of one that lasts, once it was taken away; -1: not yet.
-double over_at(const Happened& what);
+double over_at(const InjectedFault& what);
 
 // Fills in how long each held the job up, and until when: the longest pause between commits around
 // it, less a usual step. Two pauses are looked at, because the commit under way may still succeed
@@ -43,7 +43,7 @@ double over_at(const Happened& what);
 // it.
 //
 // Returns the usual step in seconds, the median; 0 if there were too few.
-double measure_pauses(const CommitTimes& commits, std::vector<Happened>& happened);
+double measure_pauses(const CommitTimes& commits, std::vector<InjectedFault>& happened);
 
 struct Spread {
   size_t count = 0;
@@ -51,23 +51,24 @@ struct Spread {
   double worst99 = 0;
   double worst = 0;
 };
-// Of the known held_up of one kind.
-Spread spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
+// Of the known stalled of one kind.
+Spread spread_of(const std::vector<InjectedFault>& happened, launch::FaultKind kind);
 // Of one kind: seconds from the fault until its worker was a member again, where that is known.
-Spread rejoin_spread_of(const std::vector<Happened>& happened, launch::FaultKind kind);
+Spread rejoin_spread_of(const std::vector<InjectedFault>& happened, launch::FaultKind kind);
 
 // Lines of the timeline, in columns: the fault, the end of its pause, and that one it hit (or
 // added) was in (again) at `when`.
-std::string happened_text(const Happened& what);
-std::string went_on_text(const Happened& what);
-std::string in_again_text(const Happened& what, const std::string& whom, double when);
+std::string happened_text(const InjectedFault& what);
+std::string recovered_text(const InjectedFault& what);
+std::string rejoined_text(const InjectedFault& what, const std::string& whom, double when);
 // A line for each kind that happened, under a heading.
-std::vector<std::string> pauses_text(const std::vector<Happened>& happened, double step_seconds);
+std::vector<std::string> pauses_text(const std::vector<InjectedFault>& happened,
+                                     double step_seconds);
 
 // {"kill": {"count": 3, "median": 0.1, ...}, ...}: how long each kind held the others up, and how
 // long it took until the workers that it hit were members again.
-nlohmann::ordered_json pauses_json(const std::vector<Happened>& happened);
-nlohmann::ordered_json rejoins_json(const std::vector<Happened>& happened);
-nlohmann::ordered_json timeline_json(const std::vector<Happened>& happened);
+nlohmann::ordered_json pauses_json(const std::vector<InjectedFault>& happened);
+nlohmann::ordered_json rejoins_json(const std::vector<InjectedFault>& happened);
+nlohmann::ordered_json timeline_json(const std::vector<InjectedFault>& happened);
 
 }  // namespace muster::cli

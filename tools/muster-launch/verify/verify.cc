@@ -4,7 +4,7 @@
 //   children   what is started, and ended with us
 //   training   the processes of the disturbed training
 //   disturb    when a fault falls, and its consequences
-//   blow       whom a fault hits
+//   target       whom a fault hits
 //   ongoing    faults whose cause lasts, until it is taken away
 //   hung_process, network   a worker that hangs; workers that cannot reach each other
 //   awaited    who of them is not in again yet
@@ -76,9 +76,9 @@ class Folder {
   bool ours_;
 };
 
-// What `muster train` does with one worker, but for who keeps the door. Told to stop, the worker
-// would save, and advise to go on with a run whose folder is gone a moment later. Nobody goes on
-// with half a comparison, so it is killed: it has nothing to save, and says nothing.
+// What `muster train` does with one worker, but for who keeps the door. ReportedError to stop, the
+// worker would save, and advise to go on with a run whose folder is gone a moment later. Nobody
+// goes on with half a comparison, so it is killed: it has nothing to save, and says nothing.
 Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, const Added& added,
                                      Folder& folder, Children& children, Context& context) {
   TrainArguments train;
@@ -100,7 +100,7 @@ Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, const Add
   }
   if (*ending == launch::Ending{}) return read_outcome(folder.undisturbed(), context.files);
   folder.keep();
-  const auto death = launch::obituary(*ending, "the worker", "");
+  const auto death = launch::exit_message(*ending, "the worker", "");
   return Error(launch::kind_of(*ending).value_or(ErrorKind::kInternal),
                "the undisturbed run failed{}, so there is nothing to compare with; it is in {}",
                death ? ": " + death->sentence : "", folder.undisturbed());
@@ -135,8 +135,8 @@ Json report_json(const std::vector<std::string>& differ, const RunOutcome& outco
                  {"faults_missed", disturbed.missed},
                  {"options_set", added.set},
                  {"step_seconds", step_seconds},
-                 {"held_up", pauses_json(disturbed.happened)},
-                 {"in_again", rejoins_json(disturbed.happened)},
+                 {"stalled", pauses_json(disturbed.happened)},
+                 {"rejoined", rejoins_json(disturbed.happened)},
                  {"timeline", timeline_json(disturbed.happened)}};
   if (error) {
     report["error"] = {{"kind", error_kind_name(error->kind())}, {"message", error->message()}};

@@ -1,0 +1,345 @@
+#include "muster/train/membership/membership.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "muster/base/fault_point.h"
+
+namespace muster::train {
+
+using roster::Activity;
+using roster::Instruction;
+
+// How often a worker that waits looks whether it shall give up.
+constexpr auto kLook = std::chrono::milliseconds(100);
+
+// Where the trainers of one roster exchange their addresses: at the coordinator.
+class Membership::CoordinatorRendezvous final : public comm::Rendezvous {
+ public:
+  CoordinatorRendezvous(roster::Client& client, roster::RosterNumber roster)
+      : client_(client), roster_(roster) {}
+  // The coordinator ends it if a member does not come, so the deadline is not needed.
+  Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment,
+                                            std::stop_token stop) override {
+    MUSTER_TRY(auto all, client_.exchange(roster_, std::string(roster::kTrainers), blob, stop));
+    fault_point(FaultPoint::kForming);
+    return all;
+  }
+
+ private:
+  roster::Client& client_;
+  roster::RosterNumber roster_;
+};
+
+namespace {
+
+// With float sums, members that round differently, or evaluations by the clock, two groups may
+// reach one position with states that differ. A worker that was removed must then not contribute
+// its own.
+bool bits_follow_from_position(const config::Job& job) {
+  return job.sync.reduction == "exact" && job.numerics == "exact" &&
+         job.eval.every.unit != config::Every::Unit::kSeconds;
+}
+
+Duration duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Membership::Membership(Session& session, MembershipOptions options, const Clock& clock, Log& log)
+    : session_(session),
+      options_(std::move(options)),
+      clock_(clock),
+      log_(log),
+      recovery_(session.strategy(), session.auditor(), vitals_) {}
+
+Membership::~Membership() {
+  session_.set_vitals(nullptr);
+  client_.reset();  // its thread uses the rest
+}
+
+roster::ClientOptions Membership::client_options(const JobFingerprint& fingerprint) {
+  roster::ClientOptions client;
+  client.addresses = options_.coordinators;
+  auto& follower = client.follower;
+  follower.join.key.id = options_.id;
+  follower.join.job = options_.job;
+  follower.join.host = options_.host;
+  follower.join.lane_threads = session_.threads();
+  follower.join.process = options_.process;
+  follower.join.fingerprint = fingerprint;
+  follower.orphaned = options_.orphaned;
+  follower.hang_timeout = duration(session_.job().workers.hang_timeout);
+  client.on_abort = [this](roster::RosterNumber number, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (forming_ != number) return;
+    stop_forming_.request_stop();
+    if (group_) group_->abort(reason);
+  };
+  client.on_stuck = [this](const std::string& reason) {
+    // Its own thread hangs, so nothing can be cleaned up: only this thread still runs.
+    log_.error("this worker was removed ({}) and its own thread hangs: it exits", reason);
+    _exit(static_cast<int>(ErrorKind::kMachine));
+  };
+  return client;
+}
+
+Result<std::unique_ptr<Membership>> Membership::join(Session& session, MembershipOptions options,
+                                                     const Clock& clock, Log& log) {
+  MUSTER_RETURN_IF_ERROR(session.begin_fingerprint());
+  MUSTER_TRY(const auto fingerprint, session.fingerprint());
+  std::unique_ptr<Membership> self(new Membership(session, std::move(options), clock, log));
+  MUSTER_TRY(self->device_, comm::GlooDevice::open(self->options_.host));
+  MUSTER_TRY(self->client_, roster::Client::start(self->client_options(fingerprint), clock));
+  self->vitals_.progress = [raw = self.get()] { raw->client_->progress(); };
+  self->vitals_.waiting = [raw = self.get()](bool waits) {
+    raw->client_->set_activity(waits ? Activity::kWaiting : Activity::kComputing);
+  };
+  session.set_vitals(&self->vitals_);
+  return self;
+}
+
+void Membership::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  stop_forming_.request_stop();
+  if (group_) group_->abort(why);
+}
+
+Status Membership::combine(std::span<uint8_t> bytes) {
+  const WaitingForPeers waiting(vitals_);
+  return group_->allreduce_max(bytes, {.timeout = options_.timeout});
+}
+
+Status Membership::barrier() {
+  const WaitingForPeers waiting(vitals_);
+  return group_->barrier({.timeout = options_.timeout});
+}
+
+Result<Membership::Entry> Membership::enter(const Sources& sources) {
+  drop_group();
+  bool rejoined = false;
+  while (true) {
+    if (sources.give_up && sources.give_up()) return Entry{.how = Entry::How::kGaveUp};
+    const Instruction next = client_->next(kLook);
+    switch (next.kind) {
+      case Instruction::Kind::kWait:
+        break;
+      case Instruction::Kind::kForm: {
+        MUSTER_TRY(auto entry, enter_group(next.roster, sources));
+        if (!entry) break;
+        entry->rejoined = rejoined;
+        return *entry;
+      }
+      case Instruction::Kind::kRejoined:
+        log_.warning("this worker was removed: {}; it rejoins", next.reason);
+        if (!bits_follow_from_position(session_.job())) recovery_.lose_state();
+        rejoined = true;
+        break;
+      case Instruction::Kind::kReleased:
+        return Entry{.how = Entry::How::kReleased};
+      case Instruction::Kind::kFinished:
+      case Instruction::Kind::kStopped:
+        return Entry{.how = Entry::How::kFinished};
+      case Instruction::Kind::kRefused:
+        return Error(ErrorKind::kRefused, "the coordinator does not accept this worker: {}",
+                     next.reason);
+      case Instruction::Kind::kOrphaned:
+        return Error(ErrorKind::kMachine,
+                     "the coordinator ({}) has not {} for {:.0f} s, and without it this worker "
+                     "cannot join the others{}",
+                     fmt::join(options_.coordinators, ", "),
+                     next.reason.empty() ? "answered" : "accepted this worker",
+                     seconds(options_.orphaned), next.reason.empty() ? "" : ": " + next.reason);
+    }
+  }
+}
+
+Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::RosterPtr& roster,
+                                                                 const Sources& sources) {
+  comm::GroupFailure failure;
+  if (auto formed = form(roster, failure); !formed.ok()) {
+    report_failure(failure, formed.error().message());
+    drop_group();
+    return std::optional<Entry>();
+  }
+  MUSTER_TRY(const auto restorable, sources.restorable(recovery_.rollback(), rank() == 0));
+  auto outcome = recovery_.run(*group_, restorable, sources.restore, {.timeout = options_.timeout});
+  if (!outcome.ok()) {
+    // An error of this worker alone, such as a checkpoint of another model.
+    if (!group_->failed()) return std::move(outcome).error();
+    report_failure(group_->failure().value_or(comm::GroupFailure{}), outcome.error().message());
+    drop_group();
+    return std::optional<Entry>();
+  }
+  if (outcome->differs) {
+    MUSTER_RETURN_IF_ERROR(reject(*outcome->differs, sources));
+    drop_group();
+    return std::optional<Entry>();
+  }
+  std::vector<std::vector<int>> lanes;
+  for (const auto* member : members_) {
+    lanes.emplace_back(member->lanes.begin(), member->lanes.end());
+  }
+  std::vector<int> newcomers;
+  for (size_t r = 0; r < outcome->agreement.actions.size(); ++r) {
+    const auto action = outcome->agreement.actions[r];
+    if (action == roster::Action::kReceive || action == roster::Action::kRestore) {
+      newcomers.push_back(static_cast<int>(r));
+    }
+  }
+  session_.assign(lanes, *group_, options_.timeout, std::move(newcomers));
+  client_->set_activity(Activity::kComputing);
+  log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number), rank(),
+            size(), lanes[static_cast<size_t>(rank())].size(), outcome->agreement.reason);
+  const auto action = outcome->agreement.actions[static_cast<size_t>(rank())];
+  const bool other = action == roster::Action::kReceive || action == roster::Action::kRestore;
+  return std::optional(Entry{.how = Entry::How::kIn,
+                             .rolled = outcome->rolled,
+                             .other_state = other,
+                             .rollback = recovery_.rollback()});
+}
+
+Status Membership::form(const roster::RosterPtr& roster, comm::GroupFailure& failure) {
+  roster_ = roster;
+  key_ = client_->key();
+  members_ = roster->group(roster::kTrainers);
+  rank_ = -1;
+  std::vector<std::string> names;
+  for (const auto* member : members_) {
+    if (member->key == key_) rank_ = static_cast<int>(names.size());
+    names.push_back(member->key.id + "@" + member->host);
+  }
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    forming_ = roster->number;
+    stop_forming_ = std::stop_source();
+    stop = stop_forming_.get_token();
+  }
+  CoordinatorRendezvous rendezvous(*client_, roster->number);
+  MUSTER_TRY(auto group, comm::make_gloo_group({.device = device_,
+                                                .rendezvous = &rendezvous,
+                                                .rank = rank(),
+                                                .names = std::move(names),
+                                                .timeout = options_.connecting,
+                                                .shared_memory = options_.shared_memory,
+                                                .stop = stop},
+                                               &failure));
+  {
+    const std::lock_guard lock(mutex_);
+    group_ = std::move(group);
+  }
+  // If it was to be aborted meanwhile, this orders it again.
+  client_->formed(roster->number);
+  return {};
+}
+
+void Membership::drop_group() {
+  std::shared_ptr<comm::Group> old;
+  const std::lock_guard lock(mutex_);
+  old = std::move(group_);
+  group_ = nullptr;
+  forming_ = 0;
+}
+
+void Membership::report_failure(const comm::GroupFailure& failure, const std::string& trouble) {
+  std::string suspect;
+  if (failure.suspect >= 0 && failure.suspect != rank()) {
+    suspect = members_[static_cast<size_t>(failure.suspect)]->key.id;
+  }
+  log_.warning("roster {}: {}", roster::sequence_of(roster_->number), trouble);
+  client_->failed(roster_->number, suspect, trouble);
+}
+
+bool Membership::committed(uint8_t agreed) {
+  const auto& counters = session_.arena().counters();
+  return client_->committed(static_cast<uint64_t>(counters.step),
+                            session_.strategy().lane_seconds(), agreed);
+}
+
+Result<std::optional<Verdict>> Membership::compare_states() {
+  return session_.auditor().compare_states(*group_, {.timeout = options_.timeout});
+}
+
+Result<Verdict> Membership::judge() {
+  return session_.auditor().judge([this](int lane) { return session_.strategy().recompute(lane); });
+}
+
+std::string Membership::describe(const Verdict& verdict) const {
+  if (verdict.faulty.empty()) {
+    return fmt::format(
+        "{}, and nothing tells which of the {} is right: with three or more the faulty one could "
+        "be "
+        "found",
+        verdict.what, size());
+  }
+  std::vector<std::string> names;
+  for (const int rank : verdict.faulty) {
+    const auto& member = *members_[static_cast<size_t>(rank)];
+    names.push_back(fmt::format("{} on {}", member.key.id, member.host));
+  }
+  return fmt::format(
+      "{}: worker {} is wrong, the others agree. Its memory or processor may be faulty: test that "
+      "machine before you use it again",
+      verdict.what, fmt::join(names, " and "));
+}
+
+Status Membership::reject(const Verdict& verdict, const Sources& sources) {
+  constexpr int kMostUnresolved = 3;
+  const auto is_faulty = [&](int rank) {
+    return std::ranges::find(verdict.faulty, rank) != verdict.faulty.end();
+  };
+  const roster::Rollback rollback{roster_->number, static_cast<uint64_t>(verdict.trusted)};
+  const bool known = !verdict.faulty.empty();
+  const std::string what = describe(verdict);
+  int keeper = 0;
+  while (is_faulty(keeper)) ++keeper;
+  const bool invalid = !verdict.contained;
+  if (invalid) recovery_.roll_back(rollback);
+  if (is_faulty(rank()) || !known) recovery_.lose_state();
+  // Before the coordinator is told: whoever comes next must find it.
+  if (sources.roll_back) {
+    MUSTER_RETURN_IF_ERROR(
+        sources.roll_back(what, invalid ? &rollback : nullptr, invalid && keeper == rank()));
+  }
+  // Of several that are faulty the others will find the next one in the next group.
+  client_->failed(roster_->number, "", what,
+                  known ? members_[static_cast<size_t>(verdict.faulty.front())]->key.id : "");
+  const bool progressed = rollback.step > unresolved_step_;
+  unresolved_ = known ? 0 : progressed ? 1 : unresolved_ + 1;
+  unresolved_step_ = rollback.step;
+  if (unresolved_ < kMostUnresolved) return {};
+  return Error(ErrorKind::kNumerics, "{}. This happened {} times without progress; the job ends",
+               what, unresolved_);
+}
+
+Status Membership::give_up_state(const std::string& why, const Sources& sources) {
+  const roster::Rollback rollback{roster_->number,
+                                  static_cast<uint64_t>(session_.auditor().trusted())};
+  recovery_.roll_back(rollback);
+  const auto what = fmt::format(
+      "workers differed, and the group failed before it was known which one is wrong ({})", why);
+  return sources.roll_back ? sources.roll_back(what, &rollback, rank() == 0) : Status();
+}
+
+void Membership::report_own_damage() {
+  const auto what = fmt::format(
+      "the counters of worker {} on {} have changed by themselves: its memory is faulty. "
+      "Test that machine before you use it again",
+      key_.id, options_.host);
+  log_.error("{}", what);
+  recovery_.lose_state();
+  client_->failed(roster_->number, "", what, key_.id);
+}
+
+bool Membership::lost(const Error& error) {
+  if (group_ == nullptr || !group_->failed()) return false;
+  report_failure(group_->failure().value_or(comm::GroupFailure{}), error.message());
+  return true;
+}
+
+}  // namespace muster::train

@@ -1,0 +1,65 @@
+#include "muster/train/step/commit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace muster::train {
+
+// Bytes are compared one by one, so their order does not matter, only that all machines use one:
+// that of all machines that libtorch runs on.
+static_assert(std::endian::native == std::endian::little);
+
+CommitMessage::CommitMessage(size_t blocks, int lanes)
+    : blocks_(blocks),
+      lanes_(lanes),
+      bytes_(blocks + kRecord * static_cast<size_t>(lanes) + sizeof(CommitFlags) + kAudit) {}
+
+void CommitMessage::clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
+
+void CommitMessage::set_lane(int lane, const LaneResult& result) {
+  uint8_t* record = bytes_.data() + blocks_ + kRecord * static_cast<size_t>(lane);
+  const auto culprit = static_cast<uint64_t>(result.not_finite + 1);
+  std::memcpy(record, &result.loss, 8);
+  std::memcpy(record + 8, &result.samples, 8);
+  std::memcpy(record + 16, &culprit, 8);
+  std::memcpy(record + 24, &result.used, 8);
+}
+
+LaneResult CommitMessage::lane(int lane) const {
+  const uint8_t* record = bytes_.data() + blocks_ + kRecord * static_cast<size_t>(lane);
+  LaneResult result;
+  uint64_t culprit = 0;
+  std::memcpy(&result.loss, record, 8);
+  std::memcpy(&result.samples, record + 8, 8);
+  std::memcpy(&culprit, record + 16, 8);
+  std::memcpy(&result.used, record + 24, 8);
+  result.not_finite = static_cast<int64_t>(culprit) - 1;
+  return result;
+}
+
+CommitFlags CommitMessage::flags() const {
+  CommitFlags flags;
+  std::memcpy(&flags, audit() - sizeof(flags), sizeof(flags));
+  return flags;
+}
+
+void CommitMessage::set_flags(const CommitFlags& flags) {
+  std::memcpy(audit() - sizeof(flags), &flags, sizeof(flags));
+}
+
+void CommitMessage::set_state_hash(uint64_t hash) {
+  const uint64_t complement = ~hash;
+  std::memcpy(audit(), &hash, 8);
+  std::memcpy(audit() + 8, &complement, 8);
+}
+
+bool CommitMessage::states_agree() const {
+  uint64_t hash = 0;
+  uint64_t complement = 0;
+  std::memcpy(&hash, audit(), 8);
+  std::memcpy(&complement, audit() + 8, 8);
+  return hash == ~complement || (hash == 0 && complement == 0);  // the latter: nobody set one
+}
+
+}  // namespace muster::train

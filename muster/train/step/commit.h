@@ -1,0 +1,77 @@
+// The commit message: what the workers tell each other at the end of a step, in one small
+// allreduce.
+//
+// It is combined by taking the maximum of every byte. Each worker fills in what it knows and leaves
+// zeros elsewhere; what only one of them can know (the loss of a lane) is thereby selected, and
+// what several know (the largest exponent of a block) is combined. Afterwards everybody holds the
+// same message, and it alone decides, together with the state and the sums, what the step comes to:
+// so a worker that has the sums can also apply a message that it got from somebody else.
+//
+//   one byte   per block: the largest exponent any lane had (exact::kNotFinite: not finite)
+//   one record per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not
+//              finite, a hash of the samples' numbers
+//   flags      a byte each: what is to happen at the step boundary that this commit makes
+//   audit      a hash of a part of the state, and its complement: the largest of each byte and the
+//              complement of the largest complement, which is the smallest, are equal only if all
+//              hashes are
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace muster::train {
+
+struct LaneResult {
+  double loss = 0;
+  uint64_t samples = 0;
+  int64_t not_finite = -1;  // the first tensor whose gradient was not, in the order of backward
+  uint64_t used = 0;        // hash of the numbers of the samples, in order
+  bool operator==(const LaneResult&) const = default;
+};
+
+// What one worker wishes, and after the commit what all of them do. Each is a byte of its own,
+// because the maximum is taken byte by byte.
+struct CommitFlags {
+  uint8_t newer_roster = 0;  // somebody knows of a newer roster: all leave the group
+  uint8_t evaluate = 0;      // the time for an evaluation has come
+  uint8_t time_over = 0;     // the job's time is used up
+  uint8_t stop = 0;          // the signal that tells the job to save and end
+  bool operator==(const CommitFlags&) const = default;
+};
+
+class CommitMessage {
+ public:
+  CommitMessage(size_t blocks, int lanes);
+
+  // All zeros.
+  void clear();
+  // What travels.
+  std::span<uint8_t> bytes() { return bytes_; }
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+  std::span<uint8_t> seen() { return std::span(bytes_).first(blocks_); }
+  std::span<const uint8_t> seen() const { return std::span(bytes_).first(blocks_); }
+  void set_lane(int lane, const LaneResult& result);
+  LaneResult lane(int lane) const;
+  int lanes() const { return lanes_; }
+  CommitFlags flags() const;
+  void set_flags(const CommitFlags& flags);
+  // Of this worker's state (audit.h).
+  void set_state_hash(uint64_t hash);
+  // Whether all that set one set the same.
+  bool states_agree() const;
+
+ private:
+  uint8_t* audit() { return bytes_.data() + bytes_.size() - kAudit; }
+  const uint8_t* audit() const { return bytes_.data() + bytes_.size() - kAudit; }
+
+  static constexpr size_t kAudit = 16;
+  static constexpr size_t kRecord = 32;
+  size_t blocks_;
+  int lanes_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace muster::train

@@ -1,0 +1,134 @@
+// Where the gradients of the lanes meet.
+//
+// Each lane adds its gradient tensor by tensor, as backward produces it. With Mode::kExact the sum
+// is in block fixed point (muster/exact), so it does not depend on which lane came first; with
+// kNative it is plain float and does. kDry only looks at magnitudes: the first step of a job uses
+// it to find its scales.
+//
+// The buffer is cut into buckets of whole blocks. A bucket is what one lane locks at a time and,
+// with several workers, what is exchanged at a time (sum_exchange.h), as soon as all lanes of this
+// worker have added to it; its size has no effect on bits.
+//
+// Threads: begin(), flush(), abandon() and all reading belong to one thread, with no add() running.
+// add() may run on any number of threads, each with a lane of its own. wait_complete() and the
+// buckets it has returned are for one more thread, that of the exchange.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "muster/base/memory.h"
+#include "muster/exact/block_layout.h"
+
+namespace muster::train {
+
+class GradientSum {
+ public:
+  enum class Mode { kExact, kNative, kDry };
+
+  // `layout` must outlive this. `lanes` of the whole job. Tensors from `late` on are added after
+  // backward (statistics), so their buckets are exchanged last.
+  GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes, size_t late,
+              Memory& memory = host_memory());
+  GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes)
+      : GradientSum(layout, lanes, bucket_bytes, layout.tensors()) {}
+
+  // From now on lanes round at random (exact::Stochastic), with numbers that follow from this seed.
+  void round_stochastically(uint64_t seed) { seed_ = seed; }
+
+  // Starts the sum of a step, to which `own_lanes` lanes of this worker will be added. exponents:
+  // one per block, from which scales are made; must not change while the sum is in use.
+  void begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes, int64_t step = 0);
+  // After begin(), for an audit (audit.h): hashes what lane `own` adds, and what lane `other`,
+  // which is no lane of this worker, would add; that one is not added. -1: none. Only with kExact.
+  void watch(int own, int other);
+  uint64_t own_hash() const { return own_.hash.load(std::memory_order_relaxed); }
+  uint64_t other_hash() const { return other_.hash.load(std::memory_order_relaxed); }
+  void add(int lane, size_t tensor, const float* gradient);
+  // A part of it: the elements from `first` on, which must be the beginning of a block; all parts
+  // must cover the tensor once. Parts of one lane may be added by several threads.
+  void add_part(int lane, size_t tensor, size_t first, std::span<const float> part);
+  // Everything has been added. Blocks that nobody added to are zero.
+  void flush();
+  // The lanes failed: the sum will never be complete.
+  void abandon();
+
+  Mode mode() const { return mode_; }
+  // The first tensor that was not finite in a lane, in the order of backward; -1: all were.
+  int64_t not_finite(int lane) const {
+    return not_finite_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
+  }
+  // The largest exponent byte that any lane of this worker had in each block.
+  std::span<const uint8_t> seen() const { return seen_; }
+  // Buckets, in the order in which backward completes them.
+  std::span<const size_t> exchange_order() const { return order_; }
+  // Waits until all lanes have added to the bucket; false if they were abandoned.
+  bool wait_complete(size_t bucket);
+  // The sums of a bucket, padding between tensors (zeros) included.
+  std::span<int32_t> int_bucket(size_t bucket);
+  std::span<float> float_bucket(size_t bucket);
+
+  // Block b of the sum as floats, in `scratch` (which has room for a block) or, with kNative, in
+  // place.
+  std::span<const float> read(size_t block, std::span<float> scratch) const;
+
+ private:
+  enum class State : uint8_t { kOpen, kComplete, kAbandoned };
+  struct Bucket {
+    size_t first;  // blocks
+    size_t last;   // past the end
+    std::mutex mutex;
+    size_t missing = 0;  // blocks of lanes still to be added; guarded by mutex
+    std::atomic<State> state{State::kOpen};
+  };
+  // A lane whose gradient in fixed point is hashed: the sum of the hashes of its blocks, as threads
+  // may add them in any order.
+  struct Watched {
+    int lane = -1;
+    std::atomic<uint64_t> hash{0};
+  };
+  static void note(Watched& watched, size_t block, uint8_t exponent, std::span<const int32_t> q);
+  // What the lane adds to the block.
+  uint8_t to_fixed(int lane, size_t block, std::span<const float> values, int32_t* q) const;
+  void hash_blocks(int lane, size_t first, size_t last, const float* gradient);
+  // Blocks [first, last), whose values begin at `gradient`.
+  void add_blocks(int lane, size_t tensor, size_t first, size_t last, const float* gradient);
+  void add_block(int lane, size_t tensor, size_t block, const float* gradient);
+  uint8_t add_exact(int lane, size_t block, std::span<const float> values, bool first);
+  static void settle(Bucket& bucket, State state);
+  // Where a bucket's sums are in the buffer.
+  std::pair<size_t, size_t> extent(size_t bucket) const;
+  int32_t* ints(size_t at) const { return reinterpret_cast<int32_t*>(sums_.data()) + at; }
+  float* floats(size_t at) const { return reinterpret_cast<float*>(sums_.data()) + at; }
+
+  const exact::BlockLayout& layout_;
+  const int lanes_;
+  std::optional<uint64_t> seed_;  // of stochastic rounding; none: to nearest
+  int64_t step_ = 0;
+  Mode mode_ = Mode::kExact;
+  std::span<const uint8_t> exponents_;
+  // Laid out like the weights: int32 with kExact, float with kNative.
+  mutable Buffer sums_;  // mutable: a reader of sums gets its blocks in place
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::vector<size_t> order_;
+  std::vector<uint32_t> bucket_of_;  // by block
+
+  Watched own_;
+  Watched other_;
+
+  // By block, guarded by the bucket's mutex.
+  uint32_t round_ = 0;
+  std::vector<uint32_t> added_in_;  // the round in which it was last added to
+  std::vector<uint8_t> seen_;
+  // By lane: the first tensor that is not finite, -1: all are. Atomic for those threads that add
+  // parts of one tensor together.
+  std::vector<std::atomic<int64_t>> not_finite_;
+};
+
+}  // namespace muster::train

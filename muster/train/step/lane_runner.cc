@@ -1,0 +1,116 @@
+#include "muster/train/step/lane_runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <optional>
+
+#include <fmt/ranges.h>
+
+#include "muster/base/check.h"
+#include "muster/base/clock.h"
+#include "muster/base/hash.h"
+
+namespace muster::train {
+namespace {
+
+// The first sample of the batch with an input that is not finite, if there is one.
+std::optional<uint64_t> not_finite_input(const data::Batch& batch, const data::Schema& schema) {
+  if (schema.input != data::DType::kFloat32) return std::nullopt;
+  const auto* values = reinterpret_cast<const float*>(batch.inputs.data());
+  for (uint64_t i = 0; i < batch.count; ++i) {
+    for (size_t j = 0; j < schema.input_elements(); ++j) {
+      if (!std::isfinite(*values++)) return batch.samples[i];
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+LaneRunner::LaneRunner(Team& team, std::span<const std::unique_ptr<LaneNet>> nets,
+                       const data::Schema& schema, int lanes)
+    : team_(team),
+      nets_(nets),
+      schema_(schema),
+      vitals_(&kNoVitals),
+      results_(static_cast<size_t>(lanes)) {}
+
+void LaneRunner::set_loader(data::Loader* loader, const data::BatchPlan* batches) {
+  loader_ = loader;
+  batches_ = batches;
+}
+
+int64_t LaneRunner::total_steps() const {
+  return batches_->limited() ? static_cast<int64_t>(batches_->steps()) : 0;
+}
+
+Status LaneRunner::run(int64_t step, std::span<const int> lanes,
+                       const std::function<bool()>& stop) {
+  MUSTER_CHECK(loader_ != nullptr, "lanes without a loader");
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  std::optional<Error> error;  // guarded by mutex
+  double spent = 0;            // guarded by mutex
+  team_.run([&](int member) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (size_t i = next++; i < lanes.size() && !failed && !stop(); i = next++) {
+      if (auto status = run_lane(member, step, lanes[i]); !status.ok()) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::move(status).error();
+        failed = true;
+      }
+    }
+    const std::lock_guard lock(mutex);
+    spent += muster::seconds(std::chrono::steady_clock::now() - begin);
+  });
+  auto over = nets_[0]->lanes_over(step);
+  seconds_ = spent;
+  if (error) return *std::move(error);
+  return over;
+}
+
+Status LaneRunner::run_lane(int member, int64_t step, int lane) {
+  auto& result = results_[static_cast<size_t>(lane)];
+  const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
+  result = {.samples = batch->count};
+  if (batch->count == 0) return {};  // the last step of a job may be short
+  result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
+  const auto total = data::step_slice(*batches_, static_cast<uint64_t>(step)).count;
+  const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
+  MUSTER_TRY(result.loss, nets_[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
+  vitals_->note_progress();
+  return {};
+}
+
+Error LaneRunner::explain_not_finite(int64_t step, int lane, const LaneResult& result,
+                                     const std::string& tensor) {
+  const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
+  if (const auto sample = not_finite_input(*batch, schema_)) {
+    return Error(
+        ErrorKind::kNumerics,
+        "step {}, lane {}: sample {} of data.train holds a number that is not finite; mend the "
+        "data, or set not_finite: skip",
+        step, lane, *sample);
+  }
+  std::string what = "the loss is not finite, though all gradients are";
+  if (!tensor.empty()) {
+    what = fmt::format("the gradient of '{}' is not finite ({})", tensor,
+                       std::isfinite(result.loss) ? fmt::format("the loss is {:.6g}", result.loss)
+                                                  : "nor is the loss");
+  }
+  constexpr size_t kShown = 16;
+  const auto shown = std::min(kShown, batch->samples.size());
+  const auto first = batch->samples.begin();
+  return Error(
+      ErrorKind::kNumerics,
+      "step {}, lane {}: {}; the lane had samples {}{}. Lower optimizer.lr, clip gradients "
+      "(optimizer.clip.norm), look at these samples, or set not_finite: skip",
+      step, lane, what, fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < batch->samples.size() ? ", ..." : "");
+}
+
+}  // namespace muster::train

@@ -1,0 +1,61 @@
+// Runs lanes: the team takes them one by one, reads each one's samples, and computes forward and
+// backward; the gradients go to the GradientSum that the nets were made with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/data/loader.h"
+#include "muster/data/schema.h"
+#include "muster/train/membership/vitals.h"
+#include "muster/train/step/commit.h"
+#include "muster/train/step/lane_net.h"
+#include "muster/train/step/team.h"
+
+namespace muster::train {
+
+class LaneRunner {
+ public:
+  // `nets`: one for each member of the team. All must outlive it.
+  LaneRunner(Team& team, std::span<const std::unique_ptr<LaneNet>> nets, const data::Schema& schema,
+             int lanes);
+
+  // Where samples come from. Before the first run, and not while one is under way; both must
+  // outlive the runs. `batches` may change between steps, as the state is replaced.
+  void set_loader(data::Loader* loader, const data::BatchPlan* batches);
+  // Progress: a lane is done. It must outlive the LaneRunner.
+  void set_vitals(const Vitals* vitals) { vitals_ = vitals; }
+
+  // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
+  // that it is no use to begin another. The first error of a lane ends it.
+  Status run(int64_t step, std::span<const int> lanes, const std::function<bool()>& stop);
+  // What the last run gave.
+  const LaneResult& result(int lane) const { return results_[static_cast<size_t>(lane)]; }
+  double seconds() const { return seconds_; }  // all threads together
+
+  // Steps of the job, for schedules that end with it; 0: unknown.
+  int64_t total_steps() const;
+  // Why the result of a lane is not finite, and what to do about it. `tensor`: whose gradient is
+  // not, or "".
+  Error explain_not_finite(int64_t step, int lane, const LaneResult& result,
+                           const std::string& tensor);
+
+ private:
+  Status run_lane(int member, int64_t step, int lane);
+
+  Team& team_;
+  std::span<const std::unique_ptr<LaneNet>> nets_;
+  const data::Schema& schema_;
+  data::Loader* loader_ = nullptr;
+  const data::BatchPlan* batches_ = nullptr;
+  const Vitals* vitals_;
+  std::vector<LaneResult> results_;  // by lane, written by whoever has the lane
+  double seconds_ = 0;
+};
+
+}  // namespace muster::train

@@ -1,0 +1,322 @@
+#include "muster/train/step/lockstep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "muster/base/check.h"
+#include "muster/base/fault_point.h"
+#include "muster/base/hash.h"
+#include "muster/comm/local_group.h"
+#include "muster/exact/fixed_point.h"
+#include "muster/optim/schedule.h"
+
+namespace muster::train {
+
+namespace {
+
+// Steps that changed the weights.
+int64_t updates_of(const Counters& counters) {
+  return counters.step - static_cast<int64_t>(counters.skipped);
+}
+
+}  // namespace
+
+Lockstep::Lockstep(const config::Job& job, const StrategyParts& parts)
+    : job_(job),
+      parts_(parts),
+      lanes_(static_cast<int>(job.lanes)),
+      exchange_(*parts.sum),
+      updater_(job.optimizer, *parts.optimizer, *parts.arena, *parts.sum, *parts.team),
+      own_lanes_(static_cast<size_t>(job.lanes)),
+      alone_(comm::solo_group("this worker")),
+      group_(alone_.get()),
+      message_(parts.arena->layout().blocks().size(), static_cast<int>(job.lanes)),
+      draft_(message_) {
+  std::iota(own_lanes_.begin(), own_lanes_.end(), 0);
+  exchange_.set_vitals(vitals_);
+}
+
+void Lockstep::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
+  own_lanes_ = std::move(lanes);
+  group_ = group != nullptr ? group : alone_.get();
+  timeout_ = timeout;
+}
+
+void Lockstep::set_vitals(const Vitals* vitals) {
+  vitals_ = vitals;
+  exchange_.set_vitals(vitals);
+  parts_.lanes->set_vitals(vitals);
+}
+
+Result<StepReport> Lockstep::run(const std::function<CommitFlags()>& flags) {
+  while (true) {
+    flip_point(parts_.arena->bytes());
+    parts_.auditor->look_at_counters();
+    MUSTER_RETURN_IF_ERROR(check_audit());
+    MUSTER_RETURN_IF_ERROR(compute());
+    MUSTER_RETURN_IF_ERROR(check_audit());
+    fault_point(FaultPoint::kBeforeCommit);
+    MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+    if (first_not_finite()) MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
+    MUSTER_RETURN_IF_ERROR(check_audit());
+    fault_point(FaultPoint::kAfterCommit);
+    MUSTER_TRY(auto report, apply());
+    if (report) return *std::move(report);
+  }
+}
+
+GradientSum::Mode Lockstep::mode() const {
+  if (job_.sync.reduction != "exact") return GradientSum::Mode::kNative;
+  // The size of the first gradients is not known: compute them once to find it out. If that step
+  // was skipped, the next one is the first.
+  const Counters& counters = parts_.arena->counters();
+  const bool first = updates_of(counters) == 0 && counters.redo.attempt == 0;
+  return first ? GradientSum::Mode::kDry : GradientSum::Mode::kExact;
+}
+
+Status Lockstep::compute() {
+  holds_sums_ = false;
+  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()),
+                    parts_.arena->counters().step);
+  const int64_t step = parts_.arena->counters().step;
+  parts_.auditor->begin_step(parts_.sum->mode() == GradientSum::Mode::kExact,
+                             step + 1 == parts_.lanes->total_steps());
+  parts_.sum->watch(parts_.auditor->own_lane(), parts_.auditor->other_lane());
+  exchange_.begin(*group_, {.timeout = timeout_});
+  auto lanes = run_lanes();
+  if (lanes.ok()) {
+    parts_.sum->flush();
+  } else {
+    parts_.sum->abandon();
+  }
+  auto summed = finish_sums();
+  // A failed group is the cause of lanes that stopped early; a failed lane is nobody else's fault.
+  MUSTER_RETURN_IF_ERROR(std::move(summed));
+  MUSTER_RETURN_IF_ERROR(std::move(lanes));
+  MUSTER_RETURN_IF_ERROR(compare_lanes());
+  holds_sums_ = !parts_.auditor->has_finding();
+  return {};
+}
+
+// With the loss, which is part of the result. One that is not finite may have other bits elsewhere.
+uint64_t Lockstep::lane_hash(int lane, uint64_t gradient) const {
+  const double loss = parts_.lanes->result(lane).loss;
+  const double compared = std::isfinite(loss) ? loss : 0;
+  return hash64(&compared, sizeof(compared), gradient);
+}
+
+Status Lockstep::compare_lanes() {
+  const Auditor& auditor = *parts_.auditor;
+  const int own = auditor.own_lane();
+  const int other = auditor.other_lane();
+  return parts_.auditor->compare_lanes(own < 0 ? 0 : lane_hash(own, parts_.sum->own_hash()),
+                                       other < 0 ? 0 : lane_hash(other, parts_.sum->other_hash()));
+}
+
+Status Lockstep::check_audit() const {
+  if (!parts_.auditor->has_finding()) return {};
+  if (parts_.auditor->own_damage()) {
+    return Error(
+        ErrorKind::kMachine,
+        "the counters of this worker have changed by themselves: the memory of this machine "
+        "is faulty; test it, then resume from the last checkpoint");
+  }
+  return Error(ErrorKind::kNumerics, "step {}: workers that should have the same bits differ",
+               parts_.arena->counters().step);
+}
+
+Result<uint64_t> Lockstep::recompute(int lane) {
+  holds_sums_ = false;
+  parts_.sum->begin(mode(), parts_.arena->exponents(), 0, parts_.arena->counters().step);
+  parts_.sum->watch(-1, lane);
+  MUSTER_RETURN_IF_ERROR(
+      parts_.lanes->run(parts_.arena->counters().step, {&lane, 1}, [] { return false; }));
+  return lane_hash(lane, parts_.sum->other_hash());
+}
+
+Status Lockstep::finish_sums() {
+  const WaitingForPeers waiting(*vitals_);
+  return exchange_.finish();
+}
+
+Status Lockstep::run_lanes() {
+  to_compute_ = own_lanes_;
+  // A peer's lane comes last: this worker's own sums are on their way meanwhile.
+  if (parts_.auditor->other_lane() >= 0) to_compute_.push_back(parts_.auditor->other_lane());
+  MUSTER_RETURN_IF_ERROR(parts_.lanes->run(parts_.arena->counters().step, to_compute_,
+                                           [this] { return exchange_.failed(); }));
+  if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");
+  return {};
+}
+
+Status Lockstep::commit(const CommitFlags& flags) {
+  draft_.clear();
+  std::ranges::copy(parts_.sum->seen(), draft_.seen().begin());
+  for (const int lane : own_lanes_) {
+    auto result = parts_.lanes->result(lane);
+    result.not_finite = parts_.sum->not_finite(lane);
+    draft_.set_lane(lane, result);
+  }
+  draft_.set_flags(flags);
+  if (const auto hash = parts_.auditor->hash_state()) draft_.set_state_hash(*hash);
+  const WaitingForPeers waiting(*vitals_);
+  MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
+  std::swap(draft_, message_);
+  if (!message_.states_agree()) {
+    parts_.auditor->states_differ();
+    forget();  // this commit leads nowhere
+  }
+  return {};
+}
+
+roster::Position Lockstep::position() const {
+  const Counters& counters = parts_.arena->counters();
+  // An evaluation changes the state too (the best so far, the last figures), once at most in a
+  // step.
+  const int64_t evaluated = counters.evaluation.step == counters.step ? 1 : 0;
+  return {static_cast<uint64_t>(counters.step),
+          static_cast<uint32_t>(counters.redo.attempt + evaluated)};
+}
+
+void Lockstep::forget() {
+  holds_sums_ = false;
+  message_of_.reset();
+}
+
+bool Lockstep::mend_scales() {
+  const auto exponents = parts_.arena->exponents();
+  if (mode() == GradientSum::Mode::kDry) {
+    const auto first = exact::first_exponents(parts_.arena->layout(), message_.seen());
+    std::ranges::copy(first, exponents.begin());
+    return true;
+  }
+  if (mode() == GradientSum::Mode::kNative) return false;
+  bool overflow = false;
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    overflow |= !exact::fits(exponents[b], message_.seen()[b], lanes_);
+  }
+  if (!overflow) return false;
+  // The exponents seen are those of the gradients themselves, so the next time everything fits.
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    exponents[b] = exact::redo_exponent(exponents[b], message_.seen()[b]);
+  }
+  parts_.arena->counters().redone += 1;
+  parts_.arena->counters().redo.overflowed = 1;
+  return true;
+}
+
+std::optional<int> Lockstep::first_not_finite() const {
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto result = message_.lane(lane);
+    if (result.not_finite >= 0 || !std::isfinite(result.loss)) return lane;
+  }
+  return std::nullopt;
+}
+
+Result<bool> Lockstep::apply_message(std::span<const uint8_t> message) {
+  MUSTER_CHECK(message.size() == message_.bytes().size(), "a commit message of another job");
+  std::ranges::copy(message, message_.bytes().begin());
+  MUSTER_TRY(const auto report, apply());
+  return report.has_value();
+}
+
+Result<std::optional<StepReport>> Lockstep::apply() {
+  MUSTER_CHECK(holds_sums_, "a commit without sums");
+  Counters& counters = parts_.arena->counters();
+  StepReport report;
+  const auto not_finite = first_not_finite();
+  for (int lane = 0; lane < lanes_; ++lane) report.samples += message_.lane(lane).samples;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const auto result = message_.lane(lane);
+    report.loss +=
+        result.loss * static_cast<double>(result.samples) / static_cast<double>(report.samples);
+  }
+  if (not_finite) {
+    if (job_.not_finite != "skip") return not_finite_error(*not_finite);
+    report.skipped = true;
+  } else if (mend_scales()) {
+    message_of_ = position();
+    counters.redo.attempt += 1;
+    parts_.arena->seal_counters();
+    holds_sums_ = false;
+    return std::optional<StepReport>();
+  }
+  // From here on the step is committed.
+  message_of_ = position();
+  report.redone = counters.redo.overflowed != 0;
+  finish_step(report);
+  counters.step += 1;
+  counters.redo.attempt = 0;
+  counters.redo.overflowed = 0;
+  counters.samples += report.samples;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const uint64_t used = message_.lane(lane).used;
+    counters.ledger = hash64(&used, sizeof(used), counters.ledger);
+  }
+  counters.skipped += report.skipped ? 1 : 0;
+  counters.last.loss = report.loss;
+  counters.last.lr = report.lr;
+  counters.last.gradient_norm = report.gradient_norm;
+  counters.last.samples = report.samples;
+  counters.last.redone = report.redone ? 1 : 0;
+  counters.last.skipped = report.skipped ? 1 : 0;
+  counters.last.gradient_bits = report.gradient_bits;
+  if (report.gradient_bits >= 0 &&
+      (counters.fewest_gradient_bits < 0 || report.gradient_bits < counters.fewest_gradient_bits)) {
+    counters.fewest_gradient_bits = report.gradient_bits;
+  }
+  parts_.arena->seal_counters();
+  holds_sums_ = false;
+  return std::optional(report);
+}
+
+void Lockstep::finish_step(StepReport& report) {
+  Arena& arena = *parts_.arena;
+  const int64_t step = arena.counters().step;
+  optim::StepScalars scalars;
+  scalars.step = updates_of(arena.counters());
+  scalars.lr = optim::learning_rate(job_.optimizer, step, parts_.lanes->total_steps());
+  report.lr = scalars.lr;
+  if (report.skipped) return;
+  const auto begin = std::chrono::steady_clock::now();
+  report.gradient_norm = updater_.run(scalars);
+  note_speed(seconds(std::chrono::steady_clock::now() - begin));
+  report.gradient_bits = fewest_gradient_bits();
+  const auto exponents = arena.exponents();
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    exponents[b] = exact::next_exponent(exponents[b], message_.seen()[b], step, lanes_);
+  }
+}
+
+int64_t Lockstep::fewest_gradient_bits() const {
+  if (parts_.sum->mode() != GradientSum::Mode::kExact) return -1;
+  const auto exponents = parts_.arena->exponents();
+  const auto blocks = parts_.arena->layout().blocks();
+  int64_t fewest = -1;
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    const uint8_t seen = message_.seen()[b];
+    const auto& tensor = parts_.arena->tensors()[blocks[b].tensor];
+    if (seen == exact::kNothing || tensor.info.role != optim::Role::kWeight) continue;
+    const int64_t bits = exact::bits_above_unit(exponents[b], seen, lanes_);
+    fewest = fewest < 0 ? bits : std::min(fewest, bits);
+  }
+  return fewest;
+}
+
+void Lockstep::note_speed(double update_seconds) {
+  if (to_compute_.empty()) return;
+  const double all = parts_.lanes->seconds() + update_seconds * parts_.team->size();
+  lane_seconds_ = all / static_cast<double>(to_compute_.size());
+}
+
+Error Lockstep::not_finite_error(int lane) {
+  const auto result = message_.lane(lane);
+  std::string tensor;
+  if (result.not_finite >= 0) {
+    tensor = parts_.arena->tensors()[static_cast<size_t>(result.not_finite)].info.name;
+  }
+  return parts_.lanes->explain_not_finite(parts_.arena->counters().step, lane, result, tensor);
+}
+
+}  // namespace muster::train

@@ -1,0 +1,94 @@
+// Lockstep, the synchronous strategy: in each step the gradients of all lanes are summed over all
+// workers, and all workers make the same update.
+//
+//   compute   this worker's lanes (lane_runner.h), gradients into the GradientSum; its buckets are
+//             summed over the workers meanwhile
+//             now and then also a lane of a peer, to compare the results (audit.h)
+//   commit    one small allreduce (commit.h): did a scale overflow, is everything finite, losses
+//   apply     the step is done: the weights are updated (updater.h). Or the scales are mended and
+//             the step is computed again: the very first time of all, which only looks at
+//             magnitudes, and after an overflow
+//
+// Everything that decides what is computed is in the arena: the step, the attempt and the
+// exponents. compute() and commit() do not change it. apply() does, and depends on nothing but the
+// arena, the full sums and the message: so a worker that missed the commit, but had all sums, can
+// apply the message later and has the same bits.
+//
+// Between the phases the team is at a barrier (Team::run returns), which is what lets lanes read
+// the weights and blocks change them without any lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "muster/comm/group.h"
+#include "muster/train/step/strategy.h"
+#include "muster/train/step/sum_exchange.h"
+#include "muster/train/step/updater.h"
+
+namespace muster::train {
+
+class Lockstep final : public Strategy {
+ public:
+  Lockstep(const config::Job& job, const StrategyParts& parts);
+
+  void assign(std::vector<int> lanes, comm::Group* group, Duration timeout) override;
+  void set_vitals(const Vitals* vitals) override;
+  Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
+  CommitFlags agreed_flags() const override { return message_.flags(); }
+  Result<uint64_t> recompute(int lane) override;
+  double lane_seconds() const override { return lane_seconds_; }
+
+  std::span<std::byte> bytes() override { return parts_.arena->bytes(); }
+  roster::Position position() const override;
+  bool is_intact() const override { return parts_.arena->counters_are_sealed(); }
+  void was_replaced() override { parts_.arena->seal_counters(); }
+  bool holds_sums() const override { return holds_sums_; }
+  std::span<const uint8_t> message_bytes() const override { return message_.bytes(); }
+  std::optional<roster::Position> message_of() const override { return message_of_; }
+  Result<bool> apply_message(std::span<const uint8_t> message) override;
+  void forget() override;
+
+  // The parts of run(). After a successful compute() the sums are full: holds_sums().
+  Status compute();
+  Status commit(const CommitFlags& flags);
+  // With the message of the last commit. Nothing if the step has to be computed again.
+  Result<std::optional<StepReport>> apply();
+
+ private:
+  GradientSum::Mode mode() const;
+  Status run_lanes();
+  Status finish_sums();
+  uint64_t lane_hash(int lane, uint64_t gradient) const;
+  Status compare_lanes();
+  Status check_audit() const;
+  Error not_finite_error(int lane);
+  std::optional<int> first_not_finite() const;
+  bool mend_scales();
+  void finish_step(StepReport& report);
+  int64_t fewest_gradient_bits() const;
+  void note_speed(double update_seconds);
+
+  const config::Job& job_;
+  StrategyParts parts_;
+  const int lanes_;
+  SumExchange exchange_;
+  Updater updater_;
+  std::vector<int> own_lanes_;
+  std::vector<int> to_compute_;  // those, and a peer's if it is to be compared
+  std::unique_ptr<comm::Group> alone_;
+  comm::Group* group_;
+  Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group
+  CommitMessage message_;
+  CommitMessage draft_;  // of the commit under way
+  std::optional<roster::Position> message_of_;
+  bool holds_sums_ = false;
+  double lane_seconds_ = 0;
+  const Vitals* vitals_ = &kNoVitals;
+};
+
+}  // namespace muster::train

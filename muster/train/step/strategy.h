@@ -1,0 +1,75 @@
+// How the workers train together: what happens between the lanes' gradients and the update of the
+// weights, in which steps, and what all workers agree on. `sync.strategy` in the job chooses one;
+// docs/extend.md says how to add one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/comm/group.h"
+#include "muster/config/job.h"
+#include "muster/optim/optimizer.h"
+#include "muster/train/audit/auditor.h"
+#include "muster/train/membership/vitals.h"
+#include "muster/train/state/arena.h"
+#include "muster/train/state/state.h"
+#include "muster/train/step/commit.h"
+#include "muster/train/step/gradient_sum.h"
+#include "muster/train/step/lane_runner.h"
+#include "muster/train/step/team.h"
+
+namespace muster::train {
+
+struct StepReport {
+  double loss = 0;  // mean over the step's samples
+  uint64_t samples = 0;
+  double lr = 0;
+  double gradient_norm = -1;  // before clipping; -1: not computed
+  bool redone = false;
+  bool skipped = false;
+  // The fewest bits that the largest gradient of any block had above the rounding unit of its sum
+  // (exact::bits_above_unit); -1: no gradient was summed in fixed point.
+  int64_t gradient_bits = -1;
+};
+
+// What a strategy works with. Each part must outlive it, and belongs to it while a step runs.
+struct StrategyParts {
+  Arena* arena;
+  GradientSum* sum;
+  Team* team;
+  LaneRunner* lanes;
+  const optim::Optimizer* optimizer;
+  Auditor* auditor;
+};
+
+// One thread calls it.
+class Strategy : public State {
+ public:
+  // Which lanes this worker computes from now on, and with whom. Not while a step is under way;
+  // `group` must live until the next call. At first: all lanes, alone.
+  virtual void assign(std::vector<int> lanes, comm::Group* group, Duration timeout) = 0;
+  // Whom to tell about progress. It must outlive the strategy.
+  virtual void set_vitals(const Vitals* vitals) = 0;
+
+  // Computes and commits the next step. `flags`: asked when a commit begins; what it returns is
+  // combined over the workers into agreed_flags(). An error, with nothing changed, if an audit
+  // finds a difference (Auditor::has_finding).
+  virtual Result<StepReport> run(const std::function<CommitFlags()>& flags) = 0;
+  // Of the commit that led to the present position.
+  virtual CommitFlags agreed_flags() const = 0;
+  // The hash of a lane's gradient in the next step, whoever's lane it is, for audits. The sums are
+  // lost.
+  virtual Result<uint64_t> recompute(int lane) = 0;
+  // Time for one lane on one thread in the last step, on average. The update, which every worker
+  // does whatever its lanes, is shared out among them: a slow worker with few lanes is slower for
+  // each of them than its lanes alone would say.
+  virtual double lane_seconds() const = 0;
+};
+
+// The one that `job.sync.strategy` names.
+Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job, const StrategyParts& parts);
+
+}  // namespace muster::train

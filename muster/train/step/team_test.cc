@@ -1,0 +1,55 @@
+#include "muster/train/step/team.h"
+
+#include <atomic>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+namespace muster::train {
+namespace {
+
+TEST(Team, EveryMemberRunsTheBodyOnceWithItsNumber) {
+  for (int members : {1, 2, 3, 8}) {
+    Team team(members);
+    EXPECT_EQ(team.size(), members);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<int> runs(static_cast<size_t>(members), 0);
+      team.run([&](int member) { runs[static_cast<size_t>(member)] += 1; });
+      EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(members), 1));
+    }
+  }
+}
+
+TEST(Team, EveryMemberHasItsNumberOfThreadsInsideOperations) {
+  const int before = at::get_num_threads();
+  Team team(3, 2);
+  EXPECT_EQ(team.threads(), 6);
+  team.run([&](int) { EXPECT_EQ(at::get_num_threads(), 2); });
+  at::set_num_threads(before);
+}
+
+TEST(Team, ForEachVisitsEverythingOnce) {
+  const int before = at::get_num_threads();
+  for (const int threads_per_member : {1, 2}) {
+    Team team(3, threads_per_member);
+    for (size_t count : {0, 1, 5, 1000}) {
+      for (size_t grain : {1, 7, 5000}) {
+        std::vector<std::atomic<int>> visits(count);
+        std::vector<std::atomic<int>> busy(static_cast<size_t>(team.threads()));
+        team.for_each(count, grain, [&](int thread, size_t i) {
+          EXPECT_EQ(busy[static_cast<size_t>(thread)]++, 0);
+          ++visits[i];
+          --busy[static_cast<size_t>(thread)];
+        });
+        for (const auto& v : visits) EXPECT_EQ(v, 1);
+      }
+    }
+  }
+  at::set_num_threads(before);
+}
+
+TEST(Team, CanBeDroppedWithoutEverRunning) { const Team team(4); }
+
+}  // namespace
+}  // namespace muster::train

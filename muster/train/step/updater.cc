@@ -1,0 +1,83 @@
+#include "muster/train/step/updater.h"
+
+#include <cmath>
+
+#include "muster/exact/block_layout.h"
+#include "muster/optim/norm.h"
+
+namespace muster::train {
+
+using optim::Role;
+
+Updater::Updater(const config::OptimizerOptions& options, const optim::Optimizer& optimizer,
+                 Arena& arena, GradientSum& sum, Team& team)
+    : options_(options),
+      optimizer_(optimizer),
+      arena_(arena),
+      sum_(sum),
+      team_(team),
+      squares_(arena.layout().blocks().size()),
+      block_norms_(squares_.size()),
+      tensor_norms_(arena.tensors().size()),
+      scratch_(static_cast<size_t>(team.threads()), std::vector<float>(exact::kBlockSize)) {}
+
+double Updater::run(optim::StepScalars scalars) {
+  double norm = -1;
+  if (options_.clip.norm > 0) {
+    norm = gradient_norm();
+    scalars.clip_factor = optim::clip_factor(norm, options_.clip.norm);
+  }
+  if (optimizer_.needs_norms()) measure_norms(scalars);
+  for_each_block([&](size_t b, std::span<float> scratch) {
+    const auto view = view_block(b, scratch);
+    optimizer_.update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
+  });
+  return norm;
+}
+
+const optim::TensorInfo& Updater::info_of(size_t block) const {
+  return arena_.tensors()[arena_.layout().blocks()[block].tensor].info;
+}
+
+optim::BlockView Updater::view_block(size_t block, std::span<float> scratch) {
+  const auto& where = arena_.layout().blocks()[block];
+  optim::BlockView view;
+  view.tensor = where.tensor;
+  view.weights = arena_.weights().subspan(where.begin, where.size);
+  view.gradient = sum_.read(block, scratch);
+  for (size_t s = 0; s < arena_.optimizer_states(); ++s)
+    view.states[s] = arena_.optimizer_state(s).data() + where.begin;
+  return view;
+}
+
+void Updater::for_each_block(
+    const std::function<void(size_t block, std::span<float> scratch)>& body) {
+  constexpr size_t kGrain = 16;  // 64 Ki elements: long enough not to fight over the counter
+  team_.for_each(arena_.layout().blocks().size(), kGrain,
+                 [&](int thread, size_t b) { body(b, scratch_[static_cast<size_t>(thread)]); });
+}
+
+double Updater::gradient_norm() {
+  for_each_block([&](size_t b, std::span<float> scratch) {
+    const bool counts = info_of(b).role == Role::kWeight;
+    squares_[b] = counts ? optim::sum_of_squares(sum_.read(b, scratch), options_.clip.value) : 0;
+  });
+  double squares = 0;
+  for (const double s : squares_) squares += s;
+  return std::sqrt(squares);
+}
+
+void Updater::measure_norms(const optim::StepScalars& scalars) {
+  for_each_block([&](size_t b, std::span<float> scratch) {
+    block_norms_[b] = {};
+    if (info_of(b).role != Role::kWeight) return;
+    block_norms_[b] = optimizer_.measure(view_block(b, scratch), info_of(b), scalars);
+  });
+  const auto blocks = arena_.layout().blocks();
+  for (auto& n : tensor_norms_) n = {};
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    tensor_norms_[blocks[b].tensor] += block_norms_[b];
+  }
+}
+
+}  // namespace muster::train
