@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <mutex>
@@ -18,6 +19,7 @@ namespace muster::comm {
 namespace {
 
 constexpr long kTickNanoseconds = 100'000;
+constexpr long kLongestTickNanoseconds = 5'000'000;
 
 // A timer among the descriptors of Gloo's loop; that it went off is all it does. Which of the two
 // functions overrides depends on Gloo's version.
@@ -63,8 +65,9 @@ struct GlooDevice::Impl {
   std::mutex mutex;
   int hurries = 0;  // guarded by mutex
 
-  void set_ticking(bool on) {
-    const timespec period{.tv_sec = 0, .tv_nsec = on ? kTickNanoseconds : 0};
+  // 0: not at all.
+  void set_ticking(long nanoseconds) {
+    const timespec period{.tv_sec = 0, .tv_nsec = nanoseconds};
     const itimerspec spec{.it_interval = period, .it_value = period};
     ::timerfd_settime(timer.get(), 0, &spec, nullptr);
   }
@@ -100,7 +103,7 @@ GlooDevice::GlooDevice(SocketAddress address, std::unique_ptr<Impl> impl)
     : address_(address), impl_(std::move(impl)) {}
 
 GlooDevice::~GlooDevice() {
-  impl_->set_ticking(true);
+  impl_->set_ticking(kTickNanoseconds);
   impl_->device->unregisterDescriptor(impl_->timer.get(), &impl_->ticker);
 }
 
@@ -108,14 +111,16 @@ std::shared_ptr<gloo::transport::Context> GlooDevice::create_context(int rank, i
   return impl_->device->createContext(rank, size);
 }
 
-GlooDevice::Hurry::Hurry(GlooDevice& device) : device_(device) {
+GlooDevice::Hurry::Hurry(GlooDevice& device, int members) : device_(device) {
+  const long tick =
+      std::min(kTickNanoseconds * std::max(members / kFewMembers, 1), kLongestTickNanoseconds);
   const std::lock_guard lock(device_.impl_->mutex);
-  if (device_.impl_->hurries++ == 0) device_.impl_->set_ticking(true);
+  if (device_.impl_->hurries++ == 0) device_.impl_->set_ticking(tick);
 }
 
 GlooDevice::Hurry::~Hurry() {
   const std::lock_guard lock(device_.impl_->mutex);
-  if (--device_.impl_->hurries == 0) device_.impl_->set_ticking(false);
+  if (--device_.impl_->hurries == 0) device_.impl_->set_ticking(0);
 }
 
 }  // namespace muster::comm

@@ -33,11 +33,14 @@ class GlooDevice {
   // Throws Gloo's exceptions.
   std::shared_ptr<gloo::transport::Context> create_context(int rank, int size);
 
-  // While one lives, Gloo's thread looks around at least every 100 us. Left alone it does so every
-  // 10 ms, and both connecting a pair and closing it wait for that, one pair after the other.
+  // While one lives, Gloo's thread looks around at least every 100 us, in a group of more than
+  // kFewMembers proportionally less often: they may all be on one machine, whose processors would
+  // do nothing else. Left alone it does so every 10 ms, and both connecting a pair and closing it
+  // wait for that, one pair after the other.
+  static constexpr int kFewMembers = 8;
   class Hurry {
    public:
-    explicit Hurry(GlooDevice& device);
+    Hurry(GlooDevice& device, int members);
     ~Hurry();
     Hurry(const Hurry&) = delete;
     Hurry& operator=(const Hurry&) = delete;

@@ -28,7 +28,7 @@ std::chrono::milliseconds time_left(Moment deadline) {
 }  // namespace
 
 GlooWire::GlooWire(std::shared_ptr<GlooDevice> device, int rank, int size)
-    : device_(std::move(device)), context_(device_->create_context(rank, size)) {
+    : device_(std::move(device)), size_(size), context_(device_->create_context(rank, size)) {
   context_->setTimeout(kNoLimit);
 }
 
@@ -49,7 +49,7 @@ std::string GlooWire::address_for(int peer) const {
 }
 
 void GlooWire::connect(int peer, const std::string& address) {
-  const GlooDevice::Hurry hurry(*device_);
+  const GlooDevice::Hurry hurry(*device_, size_);
   context_->getPair(peer)->connect({address.begin(), address.end()});
 }
 
@@ -57,7 +57,7 @@ void GlooWire::close() {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   closed_ = true;
-  const GlooDevice::Hurry hurry(*device_);
+  const GlooDevice::Hurry hurry(*device_, size_);
   // The only way to have Gloo fail all that waits in a context: be late with a receive.
   try {
     context_->createUnboundBuffer(nullptr, 0)->waitRecv(std::chrono::milliseconds(0));

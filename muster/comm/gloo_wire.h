@@ -89,6 +89,7 @@ class GlooWire {
 
  private:
   const std::shared_ptr<GlooDevice> device_;
+  const int size_;
   std::shared_ptr<gloo::transport::Context> context_;
 
   std::mutex mutex_;
