@@ -5,7 +5,7 @@
                       [--only ours,torchrun,torchft] [-o json|FILE.json]
 
 LeNet with a batch of 64 everywhere. The pause is the time between the last step before the fault and the first one after
-it, less a usual step: the same for all. Faults come one at a time, when everybody has been in again for a while.
+it, less a usual step: the same for all. Faults come one at a time, when everybody has been a member again for a while.
 
 ours      `muster verify --calm`, four workers: SIGKILL; SIGSTOP for longer than the lease; a worker that joins (as many
           leave, to make room). It also proves that the faults changed no bit. "rejoined" is the time from a kill until
@@ -115,9 +115,9 @@ def verify(args, faults, steps, folder):
 
 def ours(args, folder):
     rows = []
-    # How many steps a fault needs, calm: the time until all are in again, and a second.
+    # How many steps a fault needs, calm: the time until all have rejoined, and a second.
     for kind, faults, steps, goal in (
-            ("kill", f"kill:{args.kills}", 90, "in again within 1.0 s"),
+            ("kill", f"kill:{args.kills}", 90, "rejoined within 1.0 s"),
             ("suspend", f"suspend:{args.kills}", 150, "pause within lease + 0.5 s = 2.5 s"),
             ("join", f"join:{args.kills},leave:{args.kills}", 150, "")):
         report, run = verify(args, faults, steps * args.kills + 100, os.path.join(folder, kind))
@@ -193,7 +193,7 @@ def torchrun(args, folder):
                 steps.append(job.step)
                 say(f"  torchrun, {name}: kill {len(pauses) + lost}, {pause:.2f} s")
         processes.end_all()
-        # All processes start again, so the pause is also the time until the killed one is in again.
+        # All processes start again, so the pause is also the time until the killed one has rejoined.
         rows.append(row(f"torchrun, {args.workers} processes, {name}", "SIGKILL", pauses, pauses,
                         statistics.median(steps) if steps else None, lost))
     return rows
@@ -226,7 +226,7 @@ class Torchft:
         return all(sum(s["replicas"] == 2 for s in self.of(r)) >= 10 for r in self.replicas)
 
     def kill_one(self, chance):
-        """(the survivor's pause, seconds until the other one is in again); None for what never came."""
+        """(the survivor's pause, seconds until the other one has rejoined); None for what never came."""
         number = chance.randrange(2)
         survivor = self.replicas[1 - number]
         times = [s["time"] for s in self.of(survivor)]
@@ -273,7 +273,7 @@ def torchft_with(args, python, version, heartbeat, folder):
         pause, back = job.kill_one(chance)
         steps.append(job.step)
         say(f"  {name}: kill {len(steps)}, survivor {'lost' if pause is None else f'{pause:.2f} s'},"
-            f" in again {'never' if back is None else f'{back:.2f} s'}")
+            f" rejoined {'never' if back is None else f'{back:.2f} s'}")
         if pause is None:
             lost += 1
         else:
@@ -304,13 +304,13 @@ def table(rows):
     def seconds(values, *names):
         return ", ".join(f"{values[n]:.2f}" for n in names) + " s" if values else "-"
 
-    print("| who | fault | times | pause: median, 99 %, longest | in again: median, longest | never recovered | wanted |")
+    print("| who | fault | times | pause: median, 99 %, longest | rejoined: median, longest | never recovered | wanted |")
     print("|---|---|---|---|---|---|---|")
     for r in rows:
         if "skipped" in r:
             print(f"| {r['who']} | skipped: {r['skipped']} | | | | | |")
             continue
-        never = str(r["lost"]) + (f", not in again {r['lost_again']}" if r.get("lost_again") else "")
+        never = str(r["lost"]) + (f", not rejoined {r['lost_again']}" if r.get("lost_again") else "")
         print(f"| {r['who']} | {r['fault']} | {r['count']} | {seconds(r['pause'], 'median', 'p99', 'longest')} |"
               f" {seconds(r['again'], 'median', 'longest')} | {never} | {r['goal']} |")
 

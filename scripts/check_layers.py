@@ -6,6 +6,7 @@ and the parts without libtorch stay quick to build and to start. Besides:
 - libtorch's headers are seen only by the modules marked so, by tools/muster-worker, by bench/, tests/ and
   examples/, and by files named *_torch_test.cc or *_torch_benchmark.cc;
 - a module's CMakeLists.txt names in DEPS exactly the modules its files include;
+- a folder inside a module is named in its CMakeLists.txt (FOLDERS) or has one of its own, or it would not be built;
 - *_testing.h, and the test libraries, are for tests.
 """
 
@@ -108,6 +109,10 @@ def check_module(root, folder):
             problems.append(f"{place}: muster_module({own}) in the folder {name}")
         if torch != (name in TORCH_MODULES):
             problems.append(f"{place}: TORCH here and MODULES in scripts/check_layers.py disagree")
+        words = re.findall(r"[\w-]+", cmake.read_text())
+        for inside in sorted({path.parent.relative_to(folder).parts[0] for path in files if path.parent != folder}):
+            if inside not in words and not (folder / inside / "CMakeLists.txt").exists():
+                problems.append(f"{place}: its files in {inside}/ are not built: name it in FOLDERS")
         for dep in deps:
             if dep not in ORDER or ORDER[dep] >= ORDER[name]:
                 problems.append(f"{place}: DEPS {dep} is not a module above {name}")

@@ -56,6 +56,12 @@ class CheckLayersTest(unittest.TestCase):
         self.write("tools/muster-worker/main.cc", '#include "muster/model/zoo.h"\n')
         self.assertEqual(check(self.root)[0], [])
 
+    def test_a_folder_inside_a_module_must_be_built(self):
+        self.write("muster/data/formats/csv.cc", '#include "muster/base/hash.h"\n')
+        self.expect("muster/data/CMakeLists.txt", "formats/", "FOLDERS")
+        self.write("muster/data/CMakeLists.txt", "muster_module(data FOLDERS formats DEPS base)")
+        self.assertEqual(check(self.root)[0], [])
+
     def test_deps_must_name_what_is_included(self):
         self.write("muster/data/CMakeLists.txt", "muster_module(data)")
         self.expect("muster/data/order.h:1", "includes base")

@@ -32,7 +32,7 @@ COLUMNS, ROWS = 92, 60
 WIDE = 108  # columns that the last line of verify needs
 JOB = "examples/lenet-sample.yaml"
 # The undisturbed run is quiet, so that the picture fits a page.
-VERIFY = f"muster verify {JOB} --faults kill:6,stop:1,leave:2,join:2 --seed 3 -q"
+VERIFY = f"muster verify {JOB} --faults kill:6,suspend:1,leave:2,join:2 --seed 3 -q"
 KILL_AT = 80  # the step that the screen shows when the worker is killed
 PLAY_SECONDS = 15.0
 BETWEEN = 0.4  # seconds of the picture between two commands

@@ -1,7 +1,6 @@
 // Where the large buffers of a worker live: training state, sums of gradients, batches of samples.
-// All three are allocated through a Memory and nowhere else, so this is the place where another
-// kind of memory, such as a device's, is added: a session takes the Memory it is given
-// (train::Registries::memory).
+// A session takes all three from the Memory it is given (train::Registries::memory), so this is the
+// place where another kind of memory, such as a device's, is added.
 //
 // Everything that works on these buffers (optimizers, fixed-point sums, libtorch's CPU kernels)
 // reads and writes them in place, so a Memory must be addressable by the processor.

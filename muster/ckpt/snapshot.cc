@@ -295,7 +295,7 @@ Status SnapshotStore::remove_superseded(int64_t just_written) {
 }
 
 Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
-  MUSTER_TRY(const auto all, candidates_and_void());
+  MUSTER_TRY(const auto all, candidates_and_invalid());
   // Newest first, so that a crash in between leaves one line of history.
   for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
     const auto manifest = read_manifest(it->name);
@@ -335,7 +335,7 @@ Result<SnapshotStore::Rollback> SnapshotStore::rollback() {
                      object["roster"].is_number_unsigned() && object["step"].is_number_integer();
   if (!sound) {
     return Error(ErrorKind::kCheckpoint,
-                 "'{}' is damaged: it says which snapshots are void after a faulty worker was "
+                 "'{}' is damaged: it says which snapshots are invalid after a faulty worker was "
                  "found. Remove it together with the snapshots that may be wrong",
                  file);
   }
@@ -349,13 +349,13 @@ bool SnapshotStore::is_invalid(const Candidate& candidate, const Rollback& rollb
 }
 
 Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates() {
-  MUSTER_TRY(auto found, candidates_and_void());
+  MUSTER_TRY(auto found, candidates_and_invalid());
   MUSTER_TRY(const auto last, rollback());
   std::erase_if(found, [&](const Candidate& candidate) { return is_invalid(candidate, last); });
   return found;
 }
 
-Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates_and_void() {
+Result<std::vector<SnapshotStore::Candidate>> SnapshotStore::candidates_and_invalid() {
   MUSTER_TRY(const auto names, fs_.list(directory_));
   std::map<int64_t, std::string> by_step;
   for (const auto& name : names) {

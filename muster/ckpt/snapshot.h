@@ -8,7 +8,7 @@
 //     and
 //                         its own hash. Written last
 //   .tmp-0-step-000001000/    being written by roster 0, or left by a crash; nobody reads it
-//   rollback.json         after a rollback: which snapshots are void
+//   rollback.json         after a rollback: which snapshots are invalid
 //   .old-step-000000500/      its replacement was being put in its place; read if that is missing
 //
 // Crash safety. A snapshot is written aside, every file and the directory are synced, then it is
@@ -19,12 +19,12 @@
 // Rosters. A worker that was cut off may still think it should write. A snapshot of an older roster
 // is refused when one of a newer roster is there at the same or a later step.
 //
-// Rollbacks. An audit may find that what was computed after some step is wrong (train/audit.h).
-// Then the snapshots that rosters up to the present one wrote after that step are void: they are
-// removed, rollback.json says so, and one that is written late by a worker that has not heard of it
-// is refused or not seen. So that there is something to go back to, two more are kept: the newest
-// one up to the step that the caller trusts (keep_for_rollback), and the one after that, which
-// takes its place as soon as it is trusted.
+// Rollbacks. An audit may find that what was computed after some step is wrong
+// (train/audit/audit.h). Then the snapshots that rosters up to the present one wrote after that
+// step are invalid: they are removed, rollback.json says so, and one that is written late by a
+// worker that has not heard of it is refused or not seen. So that there is something to go back to,
+// two more are kept: the newest one up to the step that the caller trusts (keep_for_rollback), and
+// the one after that, which takes its place as soon as it is trusted.
 //
 // The best. The caller marks a snapshot as the best so far when it writes it; the newest snapshot
 // so marked is the best. The mark is inside the snapshot, so a crash cannot part them.
@@ -111,7 +111,7 @@ class SnapshotStore {
   // The last rollback; {0, 0}: there was none.
   struct Rollback {
     uint64_t roster = 0;  // what rosters up to this one wrote
-    int64_t step = 0;     // of later steps is void
+    int64_t step = 0;     // of later steps is invalid
     bool invalidates(int64_t of_step, uint64_t by_roster) const {
       return roster != 0 && of_step > step && by_roster <= roster;
     }
@@ -119,7 +119,7 @@ class SnapshotStore {
   Result<Rollback> rollback();
   // Durable once this returns ok. Does nothing if a later rollback is known.
   Status roll_back(const Rollback& rollback);
-  // Removes what is void, and forgets why: for a process that has the run for itself.
+  // Removes what is invalid, and forgets why: for a process that has the run for itself.
   Status finish_rollback();
   // From now on write() keeps the newest snapshot of a step up to `step`, the best of these, and
   // the first one after it. -1: none of them.
@@ -137,7 +137,7 @@ class SnapshotStore {
 
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   Result<std::vector<Candidate>> candidates();
-  Result<std::vector<Candidate>> candidates_and_void();
+  Result<std::vector<Candidate>> candidates_and_invalid();
   bool is_invalid(const Candidate& candidate, const Rollback& rollback);
   Result<Manifest> read_manifest(const std::string& name);
   Result<Snapshot> read(const Candidate& candidate);

@@ -104,9 +104,9 @@ bool GlooMember::allreduce_tree(const Team& team, const Operation& op, std::byte
   return true;
 }
 
-// Recursive halving and doubling. In step k a member and the one whose place differs in bit k hold
+// Recursive halving and doubling. In round k a member and the one whose place differs in bit k hold
 // sums of the same range of the data; each keeps one half of the range, which the other one sends
-// it to add. After the last step each member has the whole sum of its own range; the rounds
+// it to add. After the last round each member has the whole sum of its own range; the rounds
 // backwards hand the ranges round. If the number of members is no power of two, the odd ones of
 // the first few pairs give all their data to their neighbour beforehand and get the sum at the end.
 //

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <gloo/transport/tcp/device.h>
@@ -63,7 +64,7 @@ struct GlooDevice::Impl {
   // well, but they are gone by then: their wires hold the GlooDevice.)
   std::shared_ptr<gloo::transport::tcp::Device> device;
   std::mutex mutex;
-  int hurries = 0;  // guarded by mutex
+  std::multiset<long> ticks;  // of those that hurry; guarded by mutex
 
   // 0: not at all.
   void set_ticking(long nanoseconds) {
@@ -115,12 +116,15 @@ GlooDevice::Hurry::Hurry(GlooDevice& device, int members) : device_(device) {
   const long tick =
       std::min(kTickNanoseconds * std::max(members / kFewMembers, 1), kLongestTickNanoseconds);
   const std::lock_guard lock(device_.impl_->mutex);
-  if (device_.impl_->hurries++ == 0) device_.impl_->set_ticking(tick);
+  place_ = device_.impl_->ticks.insert(tick);
+  if (place_ == device_.impl_->ticks.begin()) device_.impl_->set_ticking(tick);
 }
 
 GlooDevice::Hurry::~Hurry() {
   const std::lock_guard lock(device_.impl_->mutex);
-  if (--device_.impl_->hurries == 0) device_.impl_->set_ticking(0);
+  auto& ticks = device_.impl_->ticks;
+  ticks.erase(place_);
+  device_.impl_->set_ticking(ticks.empty() ? 0 : *ticks.begin());
 }
 
 }  // namespace muster::comm

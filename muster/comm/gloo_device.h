@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "muster/base/result.h"
@@ -34,9 +35,9 @@ class GlooDevice {
   std::shared_ptr<gloo::transport::Context> create_context(int rank, int size);
 
   // While one lives, Gloo's thread looks around at least every 100 us, in a group of more than
-  // kFewMembers proportionally less often: they may all be on one machine, whose processors would
-  // do nothing else. Left alone it does so every 10 ms, and both connecting a pair and closing it
-  // wait for that, one pair after the other.
+  // kFewMembers proportionally less often (but every 5 ms): they may all be on one machine, whose
+  // processors would do nothing else. Left alone it does so every 10 ms, and both connecting a pair
+  // and closing it wait for that, one pair after the other.
   static constexpr int kFewMembers = 8;
   class Hurry {
    public:
@@ -47,6 +48,7 @@ class GlooDevice {
 
    private:
     GlooDevice& device_;
+    std::multiset<long>::iterator place_;
   };
 
  private:

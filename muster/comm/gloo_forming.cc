@@ -260,11 +260,13 @@ Status GlooMember::listen_for_peers() {
   try {
     wire_->listen(peers);
   } catch (const std::exception& e) {
+    if (failed()) return forming_error();
     const auto what = fmt::format(
         "Gloo cannot listen for {} peers of a group (too many open files? see `ulimit -n`): {}",
         peers.size(), e.what());
     fail({.kind = FailureKind::kInternal, .origin = rank(), .message = what});
-    return Error(ErrorKind::kMachine, "{}", what);
+    return Error(ErrorKind::kMachine, "{} cannot form a group of {}: {}", describe(rank()), size(),
+                 what);
   }
   return {};
 }

@@ -9,12 +9,13 @@
 // What is ours: the meeting of members (one round trip, rendezvous.h), who lives (peer_watch.h),
 // and the algorithms (gloo_collectives.cc), so that every wait can be woken, names a peer, and
 // costs few messages. Files: gloo_device (the thread that moves bytes), gloo_wire (one group's
-// connections), gloo_forming, gloo_member (failing), gloo_collectives,
-// gloo_allreduce, gloo_exchange; shared_plane.
+// connections), topology (which pairs have one), gloo_forming, gloo_member (failing),
+// gloo_collectives, gloo_allreduce, gloo_parts; shared_plane.
 //
 // Threads: one per device, which is Gloo's and does the reading and most of the writing, and one
 // per group (muster-watch); while a group forms, some more (muster-connect). Descriptors: for each
-// group 2 per peer and 2 more, and while it forms a few more; mind `ulimit -n`.
+// group 1 per member, 1 per data connection (topology.h) and 2 more, and while it forms a few more;
+// mind `ulimit -n`.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@
 namespace muster::comm {
 
 // The algorithm of larger allreduces by TCP. All members must choose the same; other values than
-// kBest are for tests and benchmarks.
+// kBest are for tests and benchmarks. In groups of more than kAllPairs members (topology.h) it is
+// always kHalving.
 enum class Allreduce : uint8_t { kBest, kExchange, kHalving };
 
 struct GlooGroupOptions {
@@ -57,7 +59,7 @@ struct GlooGroupOptions {
   std::stop_token stop = {};
 };
 
-// Returns once this member is connected to all others. A peer that died since it gave its address
+// Returns once this member has all its connections. A peer that died since it gave its address
 // is noticed within milliseconds, one that cannot be reached after PeerWatch::kDialTime, one that
 // hangs at the deadline. If it fails, the error is a sentence and `*failure` says the same to
 // programs. Its suspect is the first peer, by rank, with which no connection stood, else the first

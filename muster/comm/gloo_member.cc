@@ -72,8 +72,12 @@ GlooMember::~GlooMember() { retire(); }
 Result<std::unique_ptr<GlooMember>> GlooMember::create(const GlooGroupOptions& options) {
   const int size = static_cast<int>(options.names.size());
   MUSTER_TRY(auto watch, PeerWatch::listen(options.device->address(), options.rank, size));
-  auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
-  return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
+  try {
+    auto wire = std::make_unique<GlooWire>(options.device, options.rank, size);
+    return std::unique_ptr<GlooMember>(new GlooMember(options, std::move(wire), std::move(watch)));
+  } catch (const std::exception& e) {
+    return Error(ErrorKind::kMachine, "Gloo cannot make a context: {}", e.what());
+  }
 }
 
 void GlooMember::shut(const GroupFailure* failure) {

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include <gloo/common/error.h>
@@ -35,6 +36,7 @@ GlooWire::GlooWire(std::shared_ptr<GlooDevice> device, int rank, int size)
 void GlooWire::listen(const std::vector<int>& peers) {
   // All of them at once: close() walks over them, from another thread.
   const std::lock_guard lock(mutex_);
+  if (closed_) throw std::runtime_error("closed");
   for (const int peer : peers) context_->createPair(peer);
 }
 

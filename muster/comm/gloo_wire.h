@@ -2,9 +2,10 @@
 // from another thread, and connecting as well.
 //
 // Gloo (of 2022, as Debian 12 has it) in short. A context has a pair, one connection, for each
-// peer. A message goes from an "unbound buffer" of the sender to one of the receiver that names the
-// same id (Gloo: slot); messages of one id and pair arrive in order. A receive tells the sender
-// that it is ready; the data travels only then, so nothing is ever buffered on the way. Traps:
+// peer that it is connected to. A message goes from an "unbound buffer" of the sender to one of the
+// receiver that names the same id (Gloo: slot); messages of one id and pair arrive in order. A
+// receive tells the sender that it is ready; the data travels only then, so nothing is ever
+// buffered on the way. Traps:
 // - A message longer than its receive ends the process (an exception on Gloo's own thread). So
 //   ids are made from all that both sides must agree on; what disagrees does not meet.
 // - When a connection breaks, operations that wait to begin are told, those in the middle of a

@@ -162,11 +162,12 @@ class Group {
   // Nobody leaves before everybody has come.
   Status barrier(const OpOptions& options = {});
 
-  // Whether these two members can send to each other. In large groups not all pairs can
+  // Whether these two different members can send to each other. In large groups not all pairs can
   // (topology.h); the answer is the same on all members.
   virtual bool can_send(int /*from*/, int /*to*/) const { return true; }
-  // To and from one peer (not oneself) that can_send(). Both sides must give the same size and tag.
-  // send may return before the peer has called recv, or wait for it.
+  // To and from one peer (not oneself) for which can_send() is true; another one ends the process.
+  // Both sides must give the same size and tag. send may return before the peer has called recv, or
+  // wait for it.
   template <typename T>
   Status send(std::span<T> data, int to, const OpOptions& options = {}) {
     static_assert(std::is_trivially_copyable_v<T>);

@@ -80,7 +80,7 @@ void ManyMembers(benchmark::State& state) {
 BENCHMARK(ManyMembers)
     ->ArgNames({"members", "hosts", "by", "bytes"})
     ->ArgsProduct({{16, 64}, {0, 1, 4}, {0}, {4 << 10, 64 << 10, 1 << 20, 16 << 20}})
-    ->ArgsProduct({{16, 64}, {0}, {1, 2}, {64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}})
+    ->ArgsProduct({{16}, {0}, {1, 2}, {64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}})
     ->Iterations(1)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);

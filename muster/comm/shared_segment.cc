@@ -25,11 +25,14 @@ static_assert(sizeof(SharedSegment::Header) <= 4096);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);  // or it would not work across processes
 
 // Which running kernel this is: two containers on one machine have the same, two machines never.
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
+const std::string& boot_id() {
+  static const std::string kept = [] {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    file >> id;
+    return id;
+  }();
+  return kept;
 }
 
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {

@@ -1,9 +1,9 @@
 // Which part of a flat buffer is which tensor, and which block.
 //
-// Weights, gradients, their fixed-point sums and every optimizer state of a model are flat buffers
-// of one shape, so that element i of each belongs together and one BlockLayout describes them all.
-// Tensors follow each other in order, each starting on a 64-byte line; the few elements in between
-// are padding: in no block, never read, never written.
+// Weights, gradients, their fixed-point sums and every state buffer of its optimizer are flat
+// buffers of one shape, so that element i of each belongs together and one BlockLayout describes
+// them all. Tensors follow each other in order, each starting on a 64-byte line; the few elements
+// in between are padding: in no block, never read, never written.
 //
 // A block is at most kBlockSize elements of one tensor. It is the unit of everything that is
 // decided about many numbers at once (a fixed-point scale, an exponent, a partial norm) and of

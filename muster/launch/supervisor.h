@@ -86,8 +86,8 @@ class Waker {
 struct JobEnd {
   bool finished = false;
   int stopped_by = 0;  // the signal that stopped the job; 0: none
-  std::optional<WorkerFailure>
-      failure;                      // what ended the job, or went wrong while it was being stopped
+  // What ended the job, or went wrong while it was being stopped.
+  std::optional<WorkerFailure> failure;
   std::vector<std::string> killed;  // who did not leave in time
   bool hurried = false;             // and not because of the time, but of a second SIGINT
   size_t unfinished_leavers = 0;    // left as asked, one by one, until nobody was left

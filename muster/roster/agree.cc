@@ -63,9 +63,10 @@ Agreement restore(std::span<const StateReport> reports, std::optional<Position> 
   return result;
 }
 
-// A worker that has not heard of the last rollback may have a state that is void: it is treated
+// A worker that has not heard of the last rollback may have a state that is invalid: it is treated
 // like one that begins.
-std::vector<StateReport> without_void(std::span<const StateReport> reports, const Rollback& last) {
+std::vector<StateReport> without_invalid(std::span<const StateReport> reports,
+                                         const Rollback& last) {
   std::vector<StateReport> result(reports.begin(), reports.end());
   for (StateReport& report : result) {
     if (report.rollback != last) report = StateReport{};
@@ -118,7 +119,7 @@ Agreement agree_on(std::span<const StateReport> reports) {
 Agreement agree(std::span<const StateReport> given) {
   MUSTER_CHECK(!given.empty(), "an agreement needs a member");
   const Rollback rollback = std::ranges::max(given, {}, &StateReport::rollback).rollback;
-  Agreement result = agree_on(without_void(given, rollback));
+  Agreement result = agree_on(without_invalid(given, rollback));
   result.rollback = rollback;
   return result;
 }

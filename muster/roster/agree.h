@@ -14,8 +14,8 @@
 // worker that was away for long, and is the only one left, would have all do again what others had
 // committed and saved. It need not be compared with the states, since all go on from it.
 //
-// After a rollback (types.h) it is the other way round: what was committed before is void. Whoever
-// does not know of it yet is treated like one that has just come.
+// After a rollback (types.h) it is the other way round: what was committed before is invalid.
+// Whoever does not know of it yet is treated like one that has just come.
 //
 // This holds for exact reduction. With `reduction: native` two groups may reach one position with
 // different bits, so there a worker that was out must report has_state = false.
@@ -47,7 +47,7 @@ struct Agreement {
   // Ranks that have the state once those that roll forward or restore have done so; ascending.
   // Receivers take an equal stripe of the state from each: see stripes().
   std::vector<int> sources;
-  // The last that any member knows of: states and checkpoints that it made void were not used.
+  // The last that any member knows of: states and checkpoints that it made invalid were not used.
   Rollback rollback;
   std::string reason;  // for the log
 

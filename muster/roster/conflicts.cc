@@ -38,8 +38,8 @@ std::vector<Conflict> conflicts_after(const State& state) {
   return result;
 }
 
-const Member* one_to_put_out(std::span<const Conflict> conflicts, std::span<const Member> members,
-                             int32_t tries) {
+const Member* one_to_quarantine(std::span<const Conflict> conflicts,
+                                std::span<const Member> members, int32_t tries) {
   std::map<std::string, int> degree;
   for (const Conflict& conflict : conflicts) {
     if (conflict.rosters < tries) continue;

@@ -28,7 +28,7 @@ std::vector<Conflict> conflicts_after(const State& state);
 
 // Of those who failed with each other in at least `tries` rosters: the one with most conflicts,
 // then the higher id; null if there is none. Deterministic, so that it is always the same one.
-const Member* one_to_put_out(std::span<const Conflict> conflicts, std::span<const Member> members,
-                             int32_t tries);
+const Member* one_to_quarantine(std::span<const Conflict> conflicts,
+                                std::span<const Member> members, int32_t tries);
 
 }  // namespace muster::roster

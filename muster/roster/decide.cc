@@ -103,7 +103,8 @@ class Deciding {
         continue;
       }
       const size_t count = ++accusers[beat.broken];
-      if (accuser != &worker && 2 * count <= roster->members.size()) continue;
+      const auto auditors = static_cast<size_t>(options_.trainers(roster->members));
+      if (accuser != &worker && 2 * count <= auditors) continue;
       return fmt::format(
           "{}; it may rejoin in {}", beat.trouble,
           human_seconds(seconds(quarantine_time(state_, worker.key().id, options_))));
@@ -221,11 +222,11 @@ class Deciding {
     result_.retry = true;
     say(std::move(trouble));
     result_.conflicts = conflicts_after(state_);
-    put_one_out();
+    quarantine_one();
   }
 
-  void put_one_out() {
-    const Member* victim = one_to_put_out(result_.conflicts, stay_, options_.tries);
+  void quarantine_one() {
+    const Member* victim = one_to_quarantine(result_.conflicts, stay_, options_.tries);
     if (!victim) return;
     const std::string reason = fmt::format(
         "it could not work with others in {} rosters; it may rejoin in {}", options_.tries,
@@ -254,7 +255,7 @@ class Deciding {
     std::ranges::sort(candidates, {}, [](const WorkerState* worker) {
       return std::pair(worker->joined, worker->key().id);
     });
-    int32_t trainers = trainers_of(stay_);
+    int32_t trainers = options_.trainers(stay_);
     for (const WorkerState* candidate : candidates) {
       const RoleOptions* role = options_.role(candidate->join.role);
       if (!role || (role->computes_lanes && trainers >= options_.most_workers())) continue;
@@ -268,16 +269,6 @@ class Deciding {
     }
   }
 
-  bool computes_lanes(const Member& member) const {
-    const RoleOptions* role = options_.role(member.role);
-    return role && role->computes_lanes;
-  }
-  // How many of them compute lanes.
-  int32_t trainers_of(const std::vector<Member>& members) const {
-    return static_cast<int32_t>(std::ranges::count_if(
-        members, [this](const Member& member) { return computes_lanes(member); }));
-  }
-
   // The present roster was itself issued because of a loss.
   bool losing() const { return state_.lost; }
 
@@ -285,7 +276,7 @@ class Deciding {
     if (state_.current.number != 0 || !state_.first_join) return false;
     // More than can be members need not be waited for.
     const int32_t expected = std::min(options_.expected, options_.most_workers());
-    return trainers_of(add_) < expected && !reached(*state_.first_join + options_.gather);
+    return options_.trainers(add_) < expected && !reached(*state_.first_join + options_.gather);
   }
 
   Decision issue() {
@@ -304,9 +295,9 @@ class Deciding {
     }
     if (gathering()) {
       return finish(
-          fmt::format("{} of {} workers have joined", trainers_of(add_), options_.expected));
+          fmt::format("{} of {} workers have joined", options_.trainers(add_), options_.expected));
     }
-    const int32_t size = trainers_of(stay_) + trainers_of(add_);
+    const int32_t size = options_.trainers(stay_) + options_.trainers(add_);
     Roster next = begin_next();
     next.waiting = size < options_.min_workers;
     for (const Member& member : add_) say(fmt::format("worker {} joins", member.key.id));
@@ -364,7 +355,7 @@ class Deciding {
     std::vector<LaneWorker> workers;
     std::vector<Member*> trainers;
     for (Member& member : members) {
-      if (!computes_lanes(member)) continue;
+      if (!options_.computes_lanes(member.role)) continue;
       const WorkerState* found = state_.find(member.key);
       trainers.push_back(&member);
       workers.push_back({.lanes = member.lanes,

@@ -40,9 +40,11 @@ struct WorkerState {
   // one to the other it is known to have stood still.
   Moment progressed;
   Moment still_until;
-  RosterNumber offered = 0;     // the newest roster for all groups of which it gave its addresses
-  std::optional<Moment> broke;  // when it first said that its group of beat.broken failed
-  double lane_seconds = 0;      // smoothed
+  RosterNumber offered = 0;  // the newest roster for which it gave addresses: it has left others
+  RosterNumber awaits_addresses = 0;  // that roster, while members of a group have not given theirs
+  std::optional<Moment> addressed;    // when it last got the addresses of a group of that roster
+  std::optional<Moment> broke;        // when it first said that its group of beat.broken failed
+  double lane_seconds = 0;            // smoothed
 
   const WorkerKey& key() const { return join.key; }
 };
@@ -68,7 +70,6 @@ struct State {
   // Since when members wait for others to form the group, without a commit since. Further rosters
   // do not change it: a member that hangs is removed by this clock, however often its peers retry.
   std::optional<Moment> awaited;
-  std::optional<Moment> exchanged;  // when all groups of `current` had exchanged their addresses
   std::map<std::string, Quarantine> quarantines;
   Moment rebalanced;              // when lanes were last looked at for speed
   std::optional<Moment> resumed;  // when this coordinator last continued after a suspension

@@ -204,7 +204,7 @@ TEST_F(DecideTest, WhenAllWaitForEachOtherAnotherGroupTellsWhichOneHangs) {
   for (const char* id : {"0", "2"}) {
     at(id).beat.group = 0;
     at(id).beat.activity = Activity::kForming;
-    at(id).offered = state_.current.number;
+    at(id).awaits_addresses = state_.current.number;
     at(id).progressed = now_;
   }
   for (int i = 0; i < 4; ++i) {
@@ -288,7 +288,7 @@ TEST_F(DecideTest, WhoWaitsInTheOldGroupForOneThatHangsIsNotRemovedWithIt) {
   beat();
   at("3").progressed = now_;
   ASSERT_TRUE(decided().roster);
-  at("3").offered = state_.current.number;
+  at("3").awaits_addresses = state_.current.number;
   state_.awaited = now_;
   for (int i = 0; i < 12 && in().size() == 4; ++i) {
     pass(1s);
@@ -347,7 +347,7 @@ TEST_F(DecideTest, OneThatNeverComesToTheNewGroupIsOut) {
   // Worker 1 waits for the addresses of the others, and worker 2 is stuck in its old group.
   at("1").beat.group = 0;
   at("1").beat.activity = Activity::kForming;
-  at("1").offered = state_.current.number;
+  at("1").awaits_addresses = state_.current.number;
   pass(9s);
   beat();
   ASSERT_FALSE(decided().roster);
@@ -414,7 +414,7 @@ TEST_F(DecideTest, OneThatWaitsInTheOldGroupForAPeerThatMakesProgressDoesNotHang
   at("1").beat.activity = Activity::kWaiting;
   join("2");
   ASSERT_TRUE(decided().roster);
-  at("2").offered = state_.current.number;
+  at("2").awaits_addresses = state_.current.number;
   state_.awaited = now_;
   for (int i = 0; i < 60; ++i) {
     pass(1s);

@@ -7,7 +7,7 @@ namespace muster::roster {
 std::optional<std::string> why_abort(const Roster& group, const Roster& newest) {
   if (newest.number <= group.number) return std::nullopt;
   if (group.number <= newest.invalid_through) {
-    return fmt::format("roster {} is void: {}", sequence_of(group.number), newest.reason);
+    return fmt::format("roster {} is invalid: {}", sequence_of(group.number), newest.reason);
   }
   // Rosters keep the order of their members, so the next one is most often where the last one
   // was found: with thousands of members, looking for each would take tens of milliseconds.
@@ -39,7 +39,7 @@ Next next_move(const WorkerKey& self, bool leaving, const Roster& newest, Roster
     if (leaving) return Next::kGo;
     // One that asked in and is not in yet has no roster with itself behind it; it is told so by the
     // coordinator, not by a roster. Here the worker was in.
-    return Next::kOut;
+    return Next::kRemoved;
   }
   if (newest.waiting || newest.number <= past) return Next::kWait;
   return Next::kForm;

@@ -1,8 +1,8 @@
 // What a worker does with the rosters it gets: pure rules, used by train and by the simulation.
 //
 // A group is bound to one roster and is never repaired. There are two ways out of it:
-// - At once, when it is broken: a member is gone, or its number is void. Whoever learns it aborts
-// the
+// - At once, when it is broken: a member is gone, or its number is invalid. Whoever learns it
+// aborts the
 //   group, which wakes everybody who waits in it.
 // - At a step boundary, when the change was planned (somebody joins, goes, or lanes move). The
 // commit
@@ -36,10 +36,10 @@ AfterCommit after_commit(uint8_t agreed, const Roster& group, const Roster& newe
 
 // What a worker without a group does.
 enum class Next : uint8_t {
-  kForm,  // exchange addresses for the newest roster and form its group
-  kWait,  // nothing to do before another roster comes
-  kGo,    // it asked to leave, and the newest roster is without it
-  kOut,   // it is not in the newest roster and did not ask to leave: it must rejoin
+  kForm,     // exchange addresses for the newest roster and form its group
+  kWait,     // nothing to do before another roster comes
+  kGo,       // it asked to leave, and the newest roster is without it
+  kRemoved,  // it is not in the newest roster and did not ask to leave: it must rejoin
 };
 // `past`: the number of the last roster whose group it has left or could not form, or 0. A group is
 // never formed twice.

@@ -72,7 +72,7 @@ TEST(Follow, WithoutAGroup) {
   EXPECT_EQ(next_move(kA, false, one, 0), Next::kForm);
   EXPECT_EQ(next_move(kA, false, one, 1), Next::kWait) << "its group of roster 1 failed";
   EXPECT_EQ(next_move(kC, true, one, 0), Next::kGo);
-  EXPECT_EQ(next_move(kC, false, one, 0), Next::kOut);
+  EXPECT_EQ(next_move(kC, false, one, 0), Next::kRemoved);
   Roster few = one;
   few.waiting = true;
   EXPECT_EQ(next_move(kA, false, few, 0), Next::kWait);

@@ -133,8 +133,8 @@ class Judging {
       if (waits_for_addresses(worker)) return std::nullopt;
     }
     Moment since = std::max(worker.progressed, state_.awaited.value_or(state_.issued));
-    if (worker.offered == current && state_.exchanged) {
-      since = std::max(since, *state_.exchanged + kConnecting);
+    if (worker.offered == current && worker.addressed) {
+      since = std::max(since, *worker.addressed + kConnecting);
     }
     // Whatever came before this roster, it has had time to follow it.
     const Duration least = std::max(options_.hang_timeout / 4, options_.lease / 2);
@@ -143,7 +143,7 @@ class Judging {
   }
 
   bool waits_for_addresses(const WorkerState& worker) const {
-    return worker.offered == state_.current.number && !state_.exchanged;
+    return worker.awaits_addresses == state_.current.number;
   }
 
   // Whether whoever is still in the group of this roster should have left it at once.

@@ -13,6 +13,10 @@ Duration duration(double seconds) {
 
 }  // namespace
 
+std::vector<RoleOptions> roles_of(std::string_view /*strategy*/) {
+  return std::vector<RoleOptions>(1);  // lockstep, the only strategy, has trainers alone
+}
+
 Options options_of(const config::Job& job, std::string name, int32_t expected) {
   Options options;
   options.job = std::move(name);
@@ -25,6 +29,7 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   options.heartbeat = duration(job.workers.heartbeat);
   options.hang_timeout = duration(job.workers.hang_timeout);
   options.tolerant = job.numerics == "tolerant";
+  options.roles = roles_of(job.sync.strategy);
   // Progress is known from heartbeats: a short timeout needs more of them.
   if (options.hang_timeout > Duration{0}) {
     options.heartbeat =

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "muster/config/job.h"
 #include "muster/roster/types.h"
 
 namespace muster::roster {
+
+// The roles and groups of a job with this `sync.strategy`.
+std::vector<RoleOptions> roles_of(std::string_view strategy);
 
 // `name`: of the run; workers that join for another are refused. `expected`: how many were
 // started. The term is left at its default: whoever starts a coordinator has a clock.

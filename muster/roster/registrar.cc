@@ -77,7 +77,6 @@ void Registrar::take_up_current() {
   const Roster& roster = state_.current;
   differences_.clear();
   exchanges_.clear();
-  state_.exchanged.reset();
   ranks_.clear();
   in_group_ = 0;
   std::map<std::string, std::vector<std::string>> groups;
@@ -251,7 +250,7 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
   }
   const auto found = exchanges_.find(group);
   if (found == exchanges_.end() || !found->second.ranks.contains(id)) {
-    send(session, Addresses{roster, group, nullptr,
+    send(session, Addresses{roster, shortened(group, kLongestName), nullptr,
                             fmt::format("worker {} is not in group '{}' of roster {}", id,
                                         shortened(group, kLongestName), sequence_of(roster)),
                             false});
@@ -260,6 +259,8 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
   worker->progressed = worker->still_until = now;
   const bool first = !state_.awaited;
   if (first) state_.awaited = now;
+  if (worker->offered != roster) worker->addressed.reset();
+  worker->offered = roster;
   AddressExchange& addresses = found->second.addresses;
   const bool was_complete = addresses.complete();
   const auto answer = addresses.offer(found->second.ranks.at(id), std::move(blob));
@@ -268,28 +269,33 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
          Addresses{roster, group, nullptr, "its addresses are not those the others have", false});
   } else if (answer == AddressExchange::Answer::kComplete && was_complete) {
     send(session, Addresses{roster, group, addresses.blobs(), "", false});
+    worker->addressed = now;
   } else if (answer == AddressExchange::Answer::kComplete) {
     const auto all =
         std::make_shared<const ToWorker>(Addresses{roster, group, addresses.blobs(), "", false});
     for (const std::string& member : found->second.ids) {
       const auto to = session_of_.find(member);
       if (to != session_of_.end()) send(to->second, all);
+      const auto other = state_.workers.find(member);
+      if (other == state_.workers.end()) continue;
+      other->second.addressed = now;
+      note_awaited(other->second);
     }
   }
-  if (offered_all(id)) worker->offered = roster;
-  const auto complete = [](const auto& one) { return one.second.addresses.complete(); };
-  if (!state_.exchanged && std::ranges::all_of(exchanges_, complete)) state_.exchanged = now;
+  note_awaited(*worker);
   // From the first offer on, a member waits for the others: when to look for one that hangs follows
   // from it. For each further one there is nothing to decide.
   first ? settle(now) : release_leavers();
 }
 
-// Whether it has given its addresses for all of its groups.
-bool Registrar::offered_all(const std::string& id) const {
-  return std::ranges::all_of(exchanges_, [&](const auto& one) {
-    const auto rank = one.second.ranks.find(id);
-    return rank == one.second.ranks.end() || one.second.addresses.offered(rank->second);
+// Whether it has given its addresses for a group in which others have not.
+void Registrar::note_awaited(WorkerState& worker) const {
+  const bool awaits = std::ranges::any_of(exchanges_, [&](const auto& one) {
+    const auto& [ids, ranks, addresses] = one.second;
+    const auto rank = ranks.find(worker.key().id);
+    return rank != ranks.end() && addresses.offered(rank->second) && !addresses.complete();
   });
+  worker.awaits_addresses = awaits ? state_.current.number : 0;
 }
 
 void Registrar::disconnected(Moment now, SessionId session) {

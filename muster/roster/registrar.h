@@ -129,7 +129,7 @@ class Registrar {
   void tell_all();
   void send_roster(SessionId id, Session& session);
   void fail_exchanges(RosterNumber old);
-  bool offered_all(const std::string& id) const;
+  void note_awaited(WorkerState& worker) const;
   void take_up_current();
   int rank_of(const WorkerKey& key) const;
   void release_leavers();

@@ -39,8 +39,12 @@ Status Registrar::check_held(const JoinRequest& request) const {
     return wrong("the worker is not in it");
   for (const Member& member : held.members) {
     const RoleOptions* role = options_.role(member.role);
-    if (!role || role->groups != member.groups)
+    if (!role || role->groups != member.groups) {
       return wrong("its groups are not those of this job");
+    }
+    if (!role->computes_lanes && !member.lanes.empty()) {
+      return wrong("a member whose role computes no lanes has some");
+    }
   }
   return check_roster(held, options_.lanes);
 }
@@ -54,7 +58,7 @@ void Registrar::learn(Moment now, const JoinRequest& request) {
 }
 
 // The newest roster that anybody holds is known: those who hold an older one, and are not in it,
-// are out.
+// were removed.
 void Registrar::end_learning() {
   std::vector<WorkerKey> strangers;
   for (const auto& [id, worker] : state_.workers) {

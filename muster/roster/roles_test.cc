@@ -122,9 +122,9 @@ TEST_F(RolesTest, EachGroupExchangesItsOwnAddresses) {
   offer("t0", std::string(kTrainers));
   ASSERT_THAT(told<Addresses>("t0"), SizeIs(1)) << "alone in its group";
   EXPECT_EQ(told<Addresses>("t0")[0].group, kTrainers);
-  EXPECT_EQ(registrar_->state().workers.at("t0").offered, 0) << "not for all of its groups";
+  EXPECT_EQ(registrar_->state().workers.at("t0").awaits_addresses, 0) << "it has them";
   offer("t0", "all");
-  EXPECT_EQ(registrar_->state().workers.at("t0").offered, current().number);
+  EXPECT_EQ(registrar_->state().workers.at("t0").awaits_addresses, current().number);
   EXPECT_THAT(told<Addresses>("t0"), SizeIs(1));
   offer("s0", "all");
   for (const char* id : {"t0", "s0"}) {
@@ -133,9 +133,8 @@ TEST_F(RolesTest, EachGroupExchangesItsOwnAddresses) {
     ASSERT_TRUE(last.blobs);
     EXPECT_THAT(*last.blobs, ElementsAre("t0/all", "s0/all"));
   }
-  EXPECT_FALSE(registrar_->state().exchanged);
-  offer("s0", "servers");
-  EXPECT_TRUE(registrar_->state().exchanged);
+  EXPECT_EQ(registrar_->state().workers.at("t0").awaits_addresses, 0);
+  EXPECT_EQ(registrar_->state().workers.at("t0").addressed, now_);
 }
 
 TEST_F(RolesTest, AddressesForAGroupOfOthersAreRefused) {
@@ -165,6 +164,37 @@ TEST_F(RolesTest, AllGroupsOfAReplacedRosterFail) {
     EXPECT_TRUE(answer.superseded);
   }
   EXPECT_NE(answers[0].group, answers[1].group);
+}
+
+// The one that does not come to a group is removed, and not those that wait for it there, even if
+// they have not begun to form their other groups.
+TEST_F(RolesTest, WhoWaitsInItsFirstGroupIsNotTakenForHung) {
+  options_.hang_timeout = 10s;
+  start();
+  join("t0", "trainer");
+  settle();
+  join("t1", "trainer");
+  settle();
+  join("s0", "server");
+  const Moment began = now_;
+  offer("t0", "all");
+  offer("t1", "all");
+  while (current().has({"s0", 1}) && now_ < began + 30s) {
+    now_ += 400ms;
+    for (const char* id : {"t0", "t1", "s0"}) {
+      Heartbeat beat;
+      beat.sequence = ++beats_;
+      beat.known = current().number;
+      beat.activity = Activity::kForming;
+      beat.progress = 7;
+      beat.still = now_ - began;
+      registrar_->heartbeat(now_, sessions_.at(id), beat);
+    }
+    registrar_->tick(now_);
+  }
+  EXPECT_FALSE(current().has({"s0", 1}));
+  EXPECT_LE(now_, began + options_.hang_timeout + 1s);
+  EXPECT_THAT(ids_of(current(), "all"), ElementsAre("t0", "t1"));
 }
 
 TEST_F(RolesTest, ARestartedCoordinatorAdoptsNoRosterWithOtherGroups) {

@@ -20,8 +20,8 @@ std::string standing_of(Moment now, const WorkerState& worker, const Registrar& 
   if (member) return "member";
   const auto quarantine = state.quarantines.find(worker.key().id);
   if (quarantine != state.quarantines.end() && now < quarantine->second.until) return "quarantined";
-  const auto members = static_cast<int32_t>(state.current.members.size());
-  return members >= options.most_workers() ? "spare" : "joining";
+  const bool full = options.trainers(state.current.members) >= options.most_workers();
+  return full && options.computes_lanes(worker.join.role) ? "spare" : "joining";
 }
 
 }  // namespace
@@ -60,6 +60,7 @@ StatusReport status_of(Moment now, const Registrar& registrar) {
       status.member.host = worker.join.host;
       status.member.lane_threads = worker.join.lane_threads;
       status.member.role = worker.join.role;
+      status.member.groups.clear();
     }
     status.standing = standing_of(now, worker, registrar, member);
     status.beat = worker.beat;

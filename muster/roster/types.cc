@@ -304,6 +304,16 @@ const RoleOptions* Options::role(std::string_view name) const {
   return found == roles.end() ? nullptr : &*found;
 }
 
+bool Options::computes_lanes(std::string_view role_name) const {
+  const RoleOptions* found = role(role_name);
+  return found != nullptr && found->computes_lanes;
+}
+
+int32_t Options::trainers(const std::vector<Member>& members) const {
+  return static_cast<int32_t>(std::ranges::count_if(
+      members, [this](const Member& member) { return computes_lanes(member.role); }));
+}
+
 Status Options::validate() const {
   const auto wrong = [](std::string_view what) {
     return Error(ErrorKind::kJob, "workers: {}", what);
@@ -324,6 +334,13 @@ Status Options::validate() const {
   if (tries < 1) return wrong("there must be at least one try");
   if (std::ranges::none_of(roles, &RoleOptions::computes_lanes)) {
     return wrong("a job needs a role that computes lanes");
+  }
+  std::set<std::string_view> names;
+  for (const RoleOptions& one : roles) {
+    const std::set<std::string_view> groups(one.groups.begin(), one.groups.end());
+    if (!names.insert(one.name).second || groups.empty() || groups.size() < one.groups.size()) {
+      return wrong("roles need different names, and each some different groups");
+    }
   }
   return {};
 }

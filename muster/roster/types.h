@@ -44,7 +44,7 @@ struct WorkerKey {
 
 // A role says what a worker does in a job; a group is a set of members that communicate among
 // themselves. Which of them a job has, and which roles form which group, follows from its strategy
-// (Options::roles). Lockstep has one of each.
+// (roles_of() in job_options.h). Lockstep, the only strategy so far, has one of each.
 inline constexpr std::string_view kTrainer = "trainer";    // role: computes lanes
 inline constexpr std::string_view kTrainers = "trainers";  // group: all trainers
 
@@ -77,7 +77,7 @@ struct Roster {
 
   const Member* find(const WorkerKey& key) const;
   bool has(const WorkerKey& key) const { return find(key) != nullptr; }
-  // The rank, or -1.
+  // Its place in `members`, or -1. Not its rank in a group: see group().
   int rank_of(const WorkerKey& key) const;
   bool is_leaving(const WorkerKey& key) const;
   // The members of this group, in the order of `members`: the rank in a group is the place here.
@@ -153,7 +153,7 @@ struct Heartbeat {
   std::string suspect;
   std::string trouble;  // with broken: what happened, one sentence
   // With broken: the id of a member whose memory or computation an audit found to be wrong
-  // (train/audit.h), if there is one.
+  // (train/audit/audit.h), if there is one.
   std::string faulty;
   Activity activity = Activity::kIdle;
   uint64_t step = 0;        // steps committed
@@ -193,9 +193,9 @@ enum class RemovalCause : uint8_t {
 };
 std::string_view removal_cause_name(RemovalCause cause);
 
-// A member computed wrongly or its memory was damaged, and an audit noticed (train/audit.h). What
-// the job computed after `step`, in rosters up to `number`, may be wrong and is invalid: states in
-// memory, checkpoints and metrics.
+// A member computed wrongly or its memory was damaged, and an audit noticed (train/audit/audit.h).
+// What the job computed after `step`, in rosters up to `number`, may be wrong and is invalid:
+// states in memory, checkpoints and metrics.
 struct Rollback {
   RosterNumber number = 0;  // of the roster whose members noticed; 0: there was none
   uint64_t step = 0;
@@ -231,8 +231,8 @@ struct StateReport {
 
 // How long a worker takes at most to connect to all members of a roster once it has their
 // addresses; then it reports which of them it could not reach. One place for both sides: the worker
-// gives up after it (train/membership.h), and the coordinator allows for it before it takes a
-// worker for one that hangs (hang_rules.cc).
+// gives up after it (train/membership/membership.h), and the coordinator allows for it before it
+// takes a worker for one that hangs (hang_rules.cc).
 inline constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
 // What the workers of one role do in a job.
@@ -295,6 +295,9 @@ struct Options {
   int32_t most_workers() const { return max_workers > 0 ? std::min(max_workers, lanes) : lanes; }
   // Null: the job has no such role.
   const RoleOptions* role(std::string_view name) const;
+  bool computes_lanes(std::string_view role_name) const;
+  // How many of these compute lanes.
+  int32_t trainers(const std::vector<Member>& members) const;
   // One sentence if some of this cannot work together.
   Status validate() const;
 };

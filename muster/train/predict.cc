@@ -60,6 +60,7 @@ Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data
     }
   }
   data::Batch batch;
+  batch.memory = session.plan().memory;
   data::read_samples(dataset, samples, batch);
   MUSTER_TRY(const auto output, session.predict(batch));
   std::vector<nlohmann::json> results;
@@ -97,6 +98,7 @@ Result<std::string> generate_text(Session& session, const GenerateOptions& optio
   RandomStream random(options.seed, Purpose::kUser);
   std::string text = options.prompt;
   data::Batch batch;
+  batch.memory = session.plan().memory;
   data::Schema window = schema;
   for (int64_t i = 0; i < options.length; ++i) {
     const size_t used = std::min(context, tokens.size());

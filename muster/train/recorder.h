@@ -5,10 +5,10 @@
 // is off, so that one of them can take over at any step boundary. What is to be said of the last
 // step and evaluation is part of the state, so whoever takes over can say it, if nobody has.
 //
-// One that was put out while it slept does no harm when it wakes up. It can only append to the
-// metrics, and what it appends they have already (track/metrics.h); its checkpoint is refused and
-// it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its own;
-// that a job of several is running only its launcher says.
+// One that was removed while it was suspended does no harm when it continues. It can only append to
+// the metrics, and what it appends they have already (track/metrics.h); its checkpoint is refused
+// and it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its
+// own; that a job of several is running only its launcher says.
 //
 // For one thread.
 #pragma once
@@ -62,7 +62,7 @@ class Recorder {
   // From the session's present step on, this worker records. `roster`: of the group, 0 without. If
   // whoever recorded before died before it had told of the present step, this one does.
   Status begin(uint64_t roster);
-  // The last rollback of the job (roster/types.h): lines in the metrics that it made void are
+  // The last rollback of the job (roster/types.h): lines in the metrics that it made invalid are
   // written anew. Before begin().
   void set_rollback(const roster::Rollback& rollback) { rollback_ = rollback; }
   // Another one does, or nobody. What is being written is finished first.

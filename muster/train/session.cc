@@ -215,7 +215,7 @@ Status Session::begin_fingerprint() {
   MUSTER_CHECK(loader_ == nullptr && arena_->counters().step == 0, "the model is still initial");
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
-  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples);
+  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory);
   if (!hash.ok()) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
     return hash.error();
@@ -294,6 +294,7 @@ EvalReport Session::last_evaluation() const {
 Status Session::try_forward() {
   if (plan_.own != nullptr) return {};
   data::Batch batch;
+  batch.memory = plan_.memory;
   data::read_range(*train_, 0, 1, batch);
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;

@@ -7,24 +7,16 @@
 #include <thread>
 
 #include "muster/train/numerics/job_fingerprint.h"
-#include "muster/train/state/weights_file.h"
 
 namespace muster::train {
-
-namespace {
-
-ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback) {
-  return {rollback.number, static_cast<int64_t>(rollback.step)};
-}
-
-}  // namespace
 
 Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment environment,
                  Membership* membership)
     : session_(session),
       recorder_(recorder),
       env_(std::move(environment)),
-      membership_(membership) {
+      membership_(membership),
+      restorer_(session, recorder, *env_.files, *env_.log, env_.accept_other_data) {
   const auto& job = session_.job();
   const auto& metrics = session_.plan().loss.metrics;
   best_by_ = !job.best_by.empty() ? job.best_by : metrics.empty() ? "loss" : metrics[0].name;
@@ -40,111 +32,12 @@ Trainer::~Trainer() {
 
 Status Trainer::prepare() {
   MUSTER_RETURN_IF_ERROR(session_.begin_fingerprint());
-  std::vector<std::string> notes;
-  MUSTER_TRY(const auto snapshot, recorder_.store().load_newest(&notes));
-  for (const auto& note : notes) recorder_.warn(note);
-  if (!snapshot) return make_initial();
-  env_.log->info("resuming after step {}", snapshot->step);
-  MUSTER_RETURN_IF_ERROR(load(*snapshot));
-  return check_weights(*snapshot);
+  return restorer_.newest();
 }
 
-// Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
-// is seen when it is needed, which is rare.
-Result<Recovery::Restorable> Trainer::restorable(const roster::Rollback& known, bool repair) {
-  auto& store = recorder_.store();
-  if (repair && known.number != 0) MUSTER_RETURN_IF_ERROR(store.roll_back(as_stored(known)));
-  MUSTER_TRY(const auto stored, store.rollback());
-  Recovery::Restorable result;
-  result.rollback = std::max(known, {stored.roster, static_cast<uint64_t>(stored.step)});
-  std::optional<Error> unreadable;
-  MUSTER_TRY(const auto snapshots, store.list(&unreadable));
-  // Newer than all others perhaps: going on from an older one would be to lose it.
-  if (unreadable) return *std::move(unreadable);
-  for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
-    // The store may not know of the rollback yet.
-    if (as_stored(result.rollback).invalidates(it->step, it->roster)) continue;
-    if (unreadable_.contains(it->step)) continue;
-    result.step = static_cast<uint64_t>(it->step);
-    break;
-  }
-  return result;
+double Trainer::elapsed() const {
+  return restorer_.seconds_before() + seconds(env_.clock->now() - started_);
 }
-
-Result<bool> Trainer::restore(uint64_t step) {
-  if (step == 0) {
-    MUSTER_RETURN_IF_ERROR(make_initial());
-    return true;
-  }
-  env_.log->info("resuming after step {}", step);
-  const auto snapshot = recorder_.store().load(static_cast<int64_t>(step));
-  if (!snapshot.ok()) {
-    recorder_.warn(snapshot.error().message());
-    unreadable_.insert(static_cast<int64_t>(step));
-    return false;
-  }
-  MUSTER_RETURN_IF_ERROR(load(*snapshot));
-  if (const auto checked = check_weights(*snapshot); !checked.ok()) {
-    recorder_.warn(checked.error().message());
-    unreadable_.insert(static_cast<int64_t>(step));
-    return false;
-  }
-  return true;
-}
-
-Status Trainer::make_initial() {
-  MUSTER_RETURN_IF_ERROR(session_.reset());
-  session_.auditor().trust(0);
-  const auto& from = session_.job().model.init_from;
-  if (from.empty()) return {};
-  MUSTER_TRY(const auto file, open_weights(*env_.files, from, session_.job().runs));
-  const size_t loaded = session_.arena().load_matching(file);
-  const size_t all = session_.arena().tensors().size();
-  if (loaded == 0) {
-    return Error(
-        ErrorKind::kCheckpoint,
-        "model.init_from: nothing in '{}' has the name and shape of anything in this model", from);
-  }
-  env_.log->info("initial weights: {} of {} tensors from {}", loaded, all, from);
-  if (loaded < all) {
-    recorder_.warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",
-                               all - loaded, all, from));
-  }
-  return {};
-}
-
-Status Trainer::load(const ckpt::Snapshot& snapshot) {
-  Arena& arena = session_.arena();
-  MUSTER_RETURN_IF_ERROR(arena.load_model(snapshot.model));
-  MUSTER_RETURN_IF_ERROR(arena.load_state(snapshot.state));
-  if (arena.counters().step != snapshot.step) {
-    return Error(ErrorKind::kCheckpoint, "'{}' says step {} but its state is of step {}",
-                 snapshot.path, snapshot.step, arena.counters().step);
-  }
-  // Now it is known to be of this model.
-  MUSTER_TRY(const auto fingerprint, session_.fingerprint());
-  const Accepted accepted{.numerics = session_.job().numerics == "tolerant",
-                          .data = env_.accept_other_data};
-  auto warning = check_resumed(fingerprint, snapshot.meta, accepted);
-  if (!warning.ok()) return std::move(warning).error().context("'{}'", snapshot.path);
-  if (!warning->empty()) recorder_.warn(fmt::format("'{}': {}", snapshot.path, *warning));
-  seconds_before_ = snapshot.meta.value("seconds", 0.0);
-  session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
-  return {};
-}
-
-// Its files are as they were written; but the copy that they were written from may have been
-// damaged.
-Status Trainer::check_weights(const ckpt::Snapshot& snapshot) {
-  const auto hash = snapshot.meta.value("weights_hash", "");
-  if (hash.empty() || hash == session_.arena().weights_hash().hex()) return {};
-  return Error(ErrorKind::kCheckpoint,
-               "the weights in '{}' are not those that were to be saved: the memory of the worker "
-               "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
-               snapshot.path);
-}
-
-double Trainer::elapsed() const { return seconds_before_ + seconds(env_.clock->now() - started_); }
 
 bool Trainer::is_better(double value) const {
   const auto& counters = session_.arena().counters();
@@ -173,17 +66,17 @@ Progressed Trainer::progressed() const {
   return {counters.step, counters.samples, counters.last.samples, session_.train_samples()};
 }
 
-int Trainer::stop_wish() {
+int Trainer::requested_signal() {
   const int signal = env_.stop_signal();
   if (signal == 0 || membership_ == nullptr || signal != SIGTERM) return signal;
   membership_->leave();
   return membership_->connected() ? 0 : signal;  // else nobody can let it go
 }
 
-CommitFlags Trainer::wishes() {
+CommitFlags Trainer::commit_flags() {
   CommitFlags flags;
   if (membership_ != nullptr) flags.newer_roster = membership_->roster_byte();
-  flags.stop = static_cast<uint8_t>(stop_wish());
+  flags.stop = static_cast<uint8_t>(requested_signal());
   if (!recorder_.on()) return flags;  // one clock decides
   const auto& job = session_.job();
   flags.time_over = job.time > 0 && elapsed() >= job.time ? 1 : 0;
@@ -236,8 +129,8 @@ void Trainer::watch_for_stop() {
 Membership::Sources Trainer::sources() {
   return {
       .restorable = [this](const roster::Rollback& known,
-                           bool repair) { return restorable(known, repair); },
-      .restore = [this](uint64_t step) { return restore(step); },
+                           bool repair) { return restorer_.restorable(known, repair); },
+      .restore = [this](uint64_t step) { return restorer_.restore(step); },
       // Without a group there is nobody to come to a boundary with.
       .give_up =
           [this] {
@@ -280,9 +173,9 @@ Status Trainer::take_up(const Membership::Entry& entry) {
     flags_step_ = counters.step;
   }
   if (flags_step_ != counters.step) flags_.evaluate = 0;
-  std::array<uint8_t, 3> wishes = {flags_.evaluate, flags_.time_over, flags_.stop};
-  MUSTER_RETURN_IF_ERROR(membership_->combine(wishes));
-  flags_ = {0, wishes[0], wishes[1], wishes[2]};
+  std::array<uint8_t, 3> flags = {flags_.evaluate, flags_.time_over, flags_.stop};
+  MUSTER_RETURN_IF_ERROR(membership_->combine(flags));
+  flags_ = {0, flags[0], flags[1], flags[2]};
   flags_step_ = counters.step;
 
   if (membership_->rank() != 0) {
@@ -313,7 +206,7 @@ void Trainer::announce_roster() {
 
 Result<Trainer::Turn> Trainer::advance() {
   if (membership_ == nullptr) {
-    flags_ = wishes();  // of this boundary: there is nobody to agree with
+    flags_ = commit_flags();  // of this boundary: there is nobody to agree with
     flags_step_ = session_.arena().counters().step;
   }
   MUSTER_RETURN_IF_ERROR(settle());
@@ -348,7 +241,7 @@ Status Trainer::settle() {
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
   const auto report =
-      session_.step([this] { return membership_ != nullptr ? wishes() : CommitFlags{}; });
+      session_.step([this] { return membership_ != nullptr ? commit_flags() : CommitFlags{}; });
   if (!report.ok()) {
     if (membership_ == nullptr || !session_.auditor().has_finding()) return report.error();
     return settle_difference();

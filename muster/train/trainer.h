@@ -34,6 +34,7 @@
 #include "muster/train/due.h"
 #include "muster/train/membership/membership.h"
 #include "muster/train/recorder.h"
+#include "muster/train/restorer.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
@@ -86,13 +87,6 @@ class Trainer {
  private:
   enum class Turn { kAdvance, kEnter, kEnd };
 
-  // Where the state comes from if nobody has it.
-  Result<Recovery::Restorable> restorable(const roster::Rollback& known, bool repair);
-  Result<bool> restore(uint64_t step);
-  Status load(const ckpt::Snapshot& snapshot);
-  Status check_weights(const ckpt::Snapshot& snapshot);
-  Status make_initial();
-
   Result<Turn> enter();
   Status take_up(const Membership::Entry& entry);
   Result<Turn> advance();
@@ -105,8 +99,8 @@ class Trainer {
   Result<Turn> conclude(EndReason reason);
   Result<Turn> give_up();
 
-  CommitFlags wishes();
-  int stop_wish();
+  CommitFlags commit_flags();
+  int requested_signal();
   Progressed progressed() const;
   double elapsed() const;
   bool is_better(double value) const;
@@ -120,17 +114,16 @@ class Trainer {
   Recorder& recorder_;
   TrainerEnvironment env_;
   Membership* membership_;
+  Restorer restorer_;
   std::string best_by_;  // the metric that decides
   bool higher_is_better_ = false;
   // What all agreed on for the boundary after flags_step_ steps. `stop` and `time_over` stay.
   CommitFlags flags_;
   int64_t flags_step_ = 0;
-  std::set<int64_t> unreadable_;              // checkpoints that could not be loaded
   std::vector<roster::WorkerKey> announced_;  // who was in when it was last said
   EndReason reason_ = EndReason::kDone;       // at the end
   Moment started_;
   Moment last_eval_time_;
-  double seconds_before_ = 0;  // trained before this process, for time limits
 
   std::atomic<bool> over_{false};     // no need to watch any more
   std::atomic<bool> gave_up_{false};  // told to stop, and the others did not come along

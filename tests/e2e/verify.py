@@ -76,7 +76,7 @@ def main():
     if len(happened) < LEAST or left_out:
         sys.exit(f"{len(happened)} faults, of {LEAST}; none of the kinds {sorted(left_out)}")
     if not any(what["rejoined"] for what in happened):
-        sys.exit("none of those that were hit was seen to come in again")
+        sys.exit("none of those that were hit was seen to rejoin")
     print(f"equal after {len(happened)} faults of {len(kinds)} kinds")
 
     # The comparison can fail: sums of floats depend on who adds what to what.

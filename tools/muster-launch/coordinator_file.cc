@@ -27,7 +27,7 @@ CoordinatorFile::~CoordinatorFile() {
   if (files_ != nullptr) (void)files_->remove_all(path_);
 }
 
-Result<std::string> read_signpost(FileSystem& files, const track::RunDirectory& run) {
+Result<std::string> read_coordinator_file(FileSystem& files, const track::RunDirectory& run) {
   const auto none = [&](std::string_view why) {
     return Error(ErrorKind::kUsage,
                  "{} has no coordinator now: {}; `muster runs show {}` tells how it is",
@@ -69,7 +69,7 @@ bool is_address(const std::string& text) {
 Result<std::string> find_coordinator(const RunChoice& choice, FileSystem& files) {
   if (is_address(choice.name)) return choice.name;
   MUSTER_TRY(const auto run, find_run(choice, files));
-  return read_signpost(files, run);
+  return read_coordinator_file(files, run);
 }
 
 }  // namespace muster::cli

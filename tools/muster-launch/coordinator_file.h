@@ -11,7 +11,7 @@
 
 namespace muster::cli {
 
-// Stands while it lives. Whoever puts it up holds the run's lock.
+// The file exists as long as this object does. Whoever writes it holds the run's lock.
 class CoordinatorFile {
  public:
   static Result<CoordinatorFile> write(FileSystem& files, const track::RunDirectory& run,
@@ -27,7 +27,7 @@ class CoordinatorFile {
 };
 
 // Where the coordinator of that run is. An error says that there is none.
-Result<std::string> read_signpost(FileSystem& files, const track::RunDirectory& run);
+Result<std::string> read_coordinator_file(FileSystem& files, const track::RunDirectory& run);
 
 // What the coordinator calls the job: the name of the run's directory, whatever link led there.
 std::string job_name(const track::RunDirectory& run);

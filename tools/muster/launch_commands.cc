@@ -78,7 +78,7 @@ bool changes_length(const std::vector<std::string>& sets) {
   });
 }
 
-// Those that the job names, for the formats that come with Muster. ReportedError now, nothing has
+// Those that the job names, for the formats that come with Muster. Told now, nothing has
 // been made on the disk yet; the worker that opens them says what is wrong inside.
 Status check_files(const config::LoadedJob& loaded) {
   const auto check = [&](const std::string& key, const std::string& path) -> Status {

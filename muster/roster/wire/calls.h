@@ -65,10 +65,10 @@ class SessionCall {
     SessionCall& call;
   };
 
-  // The next operation of gRPC will come back to this step.
-  Completion* give(Completion& step) {
+  // The next operation of gRPC will come back to this completion.
+  Completion* give(Completion& completion) {
     ++out_;
-    return &step;
+    return &completion;
   }
   void accepted(bool ok);
   void read(bool ok);

@@ -38,7 +38,7 @@ class Stream {
   void close();
   // Ends it now. on_broken follows, if it was not told yet.
   void cancel() { context_.TryCancel(); }
-  // No operation was removed: it may be destroyed.
+  // No operation is outstanding: it may be destroyed.
   bool idle() const { return out_ == 0; }
 
  private:
@@ -52,9 +52,9 @@ class Stream {
     }
     Stream& call;
   };
-  Completion* give(Completion& step) {
+  Completion* give(Completion& completion) {
     ++out_;
-    return &step;
+    return &completion;
   }
   void opened(bool ok);
   void read(bool ok);

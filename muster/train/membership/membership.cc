@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "muster/base/check.h"
 #include "muster/base/fault_point.h"
 
 namespace muster::train {
@@ -68,6 +69,7 @@ roster::ClientOptions Membership::client_options(const JobFingerprint& fingerpri
   auto& follower = client.follower;
   follower.join.key.id = options_.id;
   follower.join.job = options_.job;
+  follower.join.role = roster::kTrainer;
   follower.join.host = options_.host;
   follower.join.lane_threads = session_.threads();
   follower.join.process = options_.process;
@@ -213,6 +215,8 @@ Status Membership::form(const roster::RosterPtr& roster, comm::GroupFailure& fai
     if (member->key == key_) rank_ = static_cast<int>(names.size());
     names.push_back(member->key.id + "@" + member->host);
   }
+  MUSTER_CHECK(rank_ >= 0 && roster->find(key_)->groups.size() == 1,
+               "a trainer forms one group, that of the trainers");
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);

@@ -73,7 +73,7 @@ class Membership {
         restorable;
     Recovery::Restore restore;
     std::function<bool()> give_up;  // asked now and then while there is nothing to do but wait
-    // An audit found a difference: `what` for people, `rollback` if states are void from now on.
+    // An audit found a difference: `what` for people, `rollback` if states are invalid from now on.
     // `keep`: this worker is to make it known to the checkpoints.
     std::function<Status(const std::string& what, const roster::Rollback* rollback, bool keep)>
         roll_back;
@@ -89,7 +89,7 @@ class Membership {
     bool rolled = false;       // it applied the others' last commit
     bool other_state = false;  // received or restored: not the state it had before
     bool rejoined = false;     // it had been removed: others may have had its place meanwhile
-    // The last one: what it made void is not part of the state.
+    // The last one: what it made invalid is not part of the state.
     // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
     roster::Rollback rollback = {};
   };

@@ -35,7 +35,7 @@ class Recovery {
   bool has_state() const { return has_state_; }
   void lose_state() { has_state_ = false; }
 
-  // What the last rollback that this worker knows of made void is never offered to others.
+  // What the last rollback that this worker knows of made invalid is never offered to others.
   const roster::Rollback& rollback() const { return rollback_; }
   // Gives up the state because of it, if it is newer than what is known.
   void roll_back(const roster::Rollback& rollback);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
-#include "muster/base/check.h"
 #include "muster/base/fault_point.h"
 
 namespace muster::train {
@@ -25,10 +25,10 @@ Status each_part(std::span<std::byte> state, const Vitals& vitals, Body body) {
 }
 
 Result<uint64_t> by_rounds(std::span<std::byte> state, comm::Group& group,
-                           std::span<const int> sources, std::span<const int> receivers,
-                           const Vitals& vitals, const comm::OpOptions& options) {
+                           std::span<const Receiver> receivers, const Vitals& vitals,
+                           const comm::OpOptions& options) {
   uint64_t received = 0;
-  for (const auto& round : transfer_rounds(state.size(), sources, receivers)) {
+  for (const auto& round : transfer_rounds(state.size(), receivers)) {
     for (const Handover& one : round) {
       if (one.source != group.rank() && one.receiver != group.rank()) continue;
       const bool gives = one.source == group.rank();
@@ -60,42 +60,52 @@ Result<uint64_t> by_broadcast(std::span<std::byte> state, comm::Group& group,
 
 }  // namespace
 
-std::vector<std::vector<Handover>> transfer_rounds(uint64_t bytes, std::span<const int> sources,
-                                                   std::span<const int> receivers) {
-  MUSTER_CHECK(receivers.size() <= sources.size(), "rounds need a source for each receiver");
-  std::vector<std::vector<Handover>> rounds;
+std::vector<std::vector<Handover>> transfer_rounds(uint64_t bytes,
+                                                   std::span<const Receiver> receivers) {
+  // What each receiver still has to get, in the order in which it would like to.
+  std::vector<std::vector<roster::Stripe>> wanted;
   for (size_t i = 0; i < receivers.size(); ++i) {
-    // Each receiver begins with another source, and then goes round.
-    std::vector<int> order(sources.begin(), sources.end());
-    std::ranges::rotate(order, order.begin() + static_cast<std::ptrdiff_t>(i));
-    const auto stripes = roster::stripes(bytes, order, 0);
-    rounds.resize(std::max(rounds.size(), stripes.size()));
-    for (size_t round = 0; round < stripes.size(); ++round) {
-      const auto& stripe = stripes[round];
-      rounds[round].push_back({stripe.source, receivers[i], stripe.offset, stripe.bytes});
-    }
+    // Each begins with another source, and then goes round.
+    std::vector<int> order = receivers[i].sources;
+    const auto first = static_cast<std::ptrdiff_t>(i % order.size());
+    std::ranges::rotate(order, order.begin() + first);
+    wanted.push_back(roster::stripes(bytes, order, 0));
   }
-  return rounds;
+  std::vector<std::vector<Handover>> rounds;
+  while (true) {
+    std::vector<Handover> round;
+    std::set<int> busy;
+    for (size_t i = 0; i < receivers.size(); ++i) {
+      const auto stripe = std::ranges::find_if(
+          wanted[i], [&](const roster::Stripe& one) { return !busy.contains(one.source); });
+      if (stripe == wanted[i].end()) continue;
+      busy.insert(stripe->source);
+      round.push_back({stripe->source, receivers[i].rank, stripe->offset, stripe->bytes});
+      wanted[i].erase(stripe);
+    }
+    if (round.empty()) return rounds;
+    rounds.push_back(std::move(round));
+  }
 }
 
 Result<uint64_t> transfer_state(std::span<std::byte> state, comm::Group& group,
                                 const roster::Agreement& agreement, const Vitals& vitals,
                                 const comm::OpOptions& options) {
-  std::vector<int> receivers;
+  std::vector<Receiver> receivers;
+  bool near = true;  // each receiver has a source that can send to it
+  bool receives = false;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (agreement.actions[static_cast<size_t>(rank)] == roster::Action::kReceive) {
-      receivers.push_back(rank);
-    }
+    if (agreement.actions[static_cast<size_t>(rank)] != roster::Action::kReceive) continue;
+    Receiver receiver{.rank = rank, .sources = {}};
+    std::ranges::copy_if(agreement.sources, std::back_inserter(receiver.sources),
+                         [&](int source) { return group.can_send(source, rank); });
+    near &= !receiver.sources.empty();
+    receives |= rank == group.rank();
+    receivers.push_back(std::move(receiver));
   }
-  std::vector<int> near;
-  std::ranges::copy_if(agreement.sources, std::back_inserter(near), [&](int source) {
-    return std::ranges::all_of(receivers,
-                               [&](int receiver) { return group.can_send(source, receiver); });
-  });
-  if (receivers.size() <= near.size()) {
-    return by_rounds(state, group, near, receivers, vitals, options);
+  if (near && receivers.size() <= agreement.sources.size()) {
+    return by_rounds(state, group, receivers, vitals, options);
   }
-  const bool receives = std::ranges::binary_search(receivers, group.rank());
   return by_broadcast(state, group, agreement.sources, receives, vitals, options);
 }
 

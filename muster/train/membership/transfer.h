@@ -1,10 +1,10 @@
 // How the state gets from the members of a group that have it to those that do not. All of them
 // take part; who has it and who receives it was agreed on (muster/roster/agree.h).
 //
-// Few receivers (not more than there are sources that can send to all of them) take a stripe from
-// each source, in rounds in which each member serves or is served by one other: nobody waits for a
-// third. Many receivers get
-// all of it by broadcasts, whose roots take turns, because then those who have a part pass it on.
+// Few receivers (not more than there are sources) take a stripe from each source that can send to
+// them, in rounds in which each member serves or is served by one other: nobody waits for a third.
+// Many receivers get all of it by broadcasts, whose roots take turns, because then those who have a
+// part pass it on.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,15 @@ struct Handover {
   uint64_t bytes = 0;
 };
 
-// For not more receivers than sources. In each round a rank occurs at most once; after all rounds
-// each receiver has every byte.
-std::vector<std::vector<Handover>> transfer_rounds(uint64_t bytes, std::span<const int> sources,
-                                                   std::span<const int> receivers);
+// A receiver and those that can send to it, at least one.
+struct Receiver {
+  int rank = 0;
+  std::vector<int> sources;
+};
+
+// In each round a rank occurs at most once; after all rounds each receiver has every byte.
+std::vector<std::vector<Handover>> transfer_rounds(uint64_t bytes,
+                                                   std::span<const Receiver> receivers);
 
 // Collective. `state` is read on those that have it and written on those that receive it, in parts,
 // each of which is progress: all of it may take longer than workers.hang_timeout. Returns how many

@@ -1,6 +1,7 @@
 #include "muster/train/membership/transfer.h"
 
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/comm/local_group.h"
+#include "muster/comm/topology.h"
 
 namespace muster::train {
 namespace {
@@ -23,7 +25,9 @@ TEST(TransferRounds, NobodyWaitsForAThirdAndEachGetsAll) {
     for (const int receivers : {1, 2, 3, 8, 9, 63}) {
       if (receivers > sources) continue;
       for (const uint64_t bytes : {uint64_t{1}, uint64_t{10'000}, uint64_t{50} << 20}) {
-        const auto rounds = transfer_rounds(bytes, ranks(0, sources), ranks(sources, receivers));
+        std::vector<Receiver> wanted;
+        for (int r = 0; r < receivers; ++r) wanted.push_back({sources + r, ranks(0, sources)});
+        const auto rounds = transfer_rounds(bytes, wanted);
         EXPECT_LE(rounds.size(), 8U);
         std::vector<std::set<std::pair<uint64_t, uint64_t>>> got(static_cast<size_t>(receivers));
         for (const auto& round : rounds) {
@@ -46,6 +50,32 @@ TEST(TransferRounds, NobodyWaitsForAThirdAndEachGetsAll) {
       }
     }
   }
+}
+
+// Three newcomers at the end of a large group, each with the sources that are connected to it.
+TEST(TransferRounds, EachReceiverTakesFromThoseThatCanSendToIt) {
+  const comm::Topology topology(64, {0});
+  std::vector<Receiver> receivers;
+  for (const int rank : {61, 62, 63}) {
+    Receiver receiver{.rank = rank, .sources = {}};
+    for (const int peer : topology.peers(rank)) {
+      if (peer < 61) receiver.sources.push_back(peer);
+    }
+    EXPECT_GE(receiver.sources.size(), 8U);
+    receivers.push_back(receiver);
+  }
+  std::map<int, uint64_t> got;
+  const auto rounds = transfer_rounds(50 << 20, receivers);
+  EXPECT_LE(rounds.size(), 10U);
+  for (const auto& round : rounds) {
+    std::set<int> busy;
+    for (const Handover& one : round) {
+      EXPECT_TRUE(topology.connected(one.source, one.receiver));
+      EXPECT_TRUE(busy.insert(one.source).second && busy.insert(one.receiver).second);
+      got[one.receiver] += one.bytes;
+    }
+  }
+  for (const int rank : {61, 62, 63}) EXPECT_EQ(got[rank], uint64_t{50} << 20);
 }
 
 struct Case {

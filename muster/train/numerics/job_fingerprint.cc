@@ -8,11 +8,12 @@
 namespace muster::train {
 
 Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
-                               const data::Dataset& dataset, uint64_t samples) {
+                               const data::Dataset& dataset, uint64_t samples, Memory& memory) {
   std::vector<uint64_t> first(samples);
   // A lane may be larger than the data: then it uses samples of several passes.
   for (uint64_t i = 0; i < samples; ++i) first[i] = i % dataset.size();
   data::Batch batch;
+  batch.memory = &memory;
   data::read_samples(dataset, first, batch);
 
   // As floats: fixed-point sums would need scales, which only training finds.

@@ -22,7 +22,7 @@ namespace muster::train {
 // model give in this process. Only `sum` is used for it, until its next begin(); the arena does not
 // change.
 Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
-                               const data::Dataset& dataset, uint64_t samples);
+                               const data::Dataset& dataset, uint64_t samples, Memory& memory);
 
 nlohmann::json to_json(const JobFingerprint& fingerprint);
 // What to_json() made. Parts that are missing are empty.

@@ -31,10 +31,10 @@ struct LaneResult {
   bool operator==(const LaneResult&) const = default;
 };
 
-// What one worker wishes, and after the commit what all of them do. Each is a byte of its own,
-// because the maximum is taken byte by byte.
+// What one worker requests; after the commit, what any of them requested and all of them do. Each
+// is a byte of its own, because the maximum is taken byte by byte.
 struct CommitFlags {
-  uint8_t newer_roster = 0;  // somebody knows of a newer roster: all leave the group
+  uint8_t newer_roster = 0;  // a worker knows of a newer roster: all leave the group
   uint8_t evaluate = 0;      // the time for an evaluation has come
   uint8_t time_over = 0;     // the job's time is used up
   uint8_t stop = 0;          // the signal that tells the job to save and end

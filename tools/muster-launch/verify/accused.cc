@@ -7,7 +7,8 @@
 namespace muster::cli {
 namespace {
 
-// As train/membership.cc says it: "...: worker 2 on host is wrong, the others agree. ..."
+// As train/membership/membership.cc says it: "...: worker 2 on host is wrong, the others agree.
+// ..."
 constexpr std::string_view kBefore = ": worker ";
 constexpr std::string_view kBehind = " is wrong, the others agree";
 

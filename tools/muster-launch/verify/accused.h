@@ -1,5 +1,5 @@
-// Which workers an audit accused (train/audit.h), as the workers' logs tell: verify compares that
-// with whom it made faulty.
+// Which workers an audit accused (train/audit/audit.h), as the workers' logs tell: verify compares
+// that with whom it made faulty.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Who was hit by a fault and is not in again yet.
+// Who was hit by a fault and has not rejoined yet.
 #pragma once
 
 #include <string>

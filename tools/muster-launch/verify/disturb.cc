@@ -27,7 +27,7 @@ constexpr auto kAnswerTakes = 500ms;      // of the coordinator
 constexpr uint64_t kCalmSteps = 20;       // between two faults of a calm run
 constexpr double kCalmSeconds = 1;        // the same
 constexpr double kBetweenStandIns = 0.1;  // seconds
-constexpr double kAskEvery = 0.05;        // seconds, who is in again
+constexpr double kAskEvery = 0.05;        // seconds, which workers have rejoined
 // Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
 constexpr uint32_t kCommitsBehind = 2;
 // What a coordinator does when it continues, or starts, belongs to the fault too.
@@ -93,7 +93,8 @@ class Disturbance {
   // written by one of them, while others may be gone already.
   bool at_the_end() const { return commits_.newest() + 1 >= plan_.steps; }
 
-  // The members, by rank; none while the coordinator does not answer. Tells who is in again.
+  // The members, by rank; none while the coordinator does not answer. Tells which workers have
+  // rejoined.
   std::vector<Target> members() {
     if (address_.empty()) address_ = coordinator_address(plan_.run);
     if (address_.empty() || ongoing_.coordinator_is_away()) return {};

@@ -27,7 +27,7 @@ struct Disturbed {
 };
 
 // Whatever happens is told at once, a line for each fault, for the end of its pause, and for each
-// who is in again. An error if it could not be started, or we were told to stop.
+// which workers have rejoined. An error if it could not be started, or we were told to stop.
 Result<Disturbed> disturb(const DisturbPlan& plan, Children& children, FileSystem& files,
                           const Clock& clock, const std::function<void(const std::string&)>& tell);
 

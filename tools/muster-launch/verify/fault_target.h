@@ -18,7 +18,7 @@ namespace muster::cli {
 struct Target {
   std::string id;
   pid_t process = 0;
-  uint64_t incarnation = 0;  // another one each time it asks in (roster/types.h)
+  uint64_t incarnation = 0;  // another one each time it joins (roster/types.h)
   bool operator==(const Target&) const = default;
 };
 
@@ -37,7 +37,7 @@ struct FaultTarget {
 std::optional<FaultTarget> choose_target(const launch::Fault& fault, std::vector<Target> free,
                                          int lanes);
 
-// Whether this one will be in again, or be in, by itself: a slot of the launcher is started anew, a
+// Whether this one will rejoin, or join, by itself: a slot of the launcher is started anew, a
 // stopped worker goes on, one that joins comes. Who left, and a joiner that was killed, are gone.
 bool comes_in(launch::FaultKind kind, const Target& target);
 

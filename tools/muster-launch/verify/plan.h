@@ -25,7 +25,7 @@ struct DisturbPlan {
   double hang_timeout = 0;  // seconds
   int lanes = 8;            // never more workers than these
   uint64_t steps = 0;       // that the job has
-  bool calm = false;        // each fault waits until everybody is in again and the job gets on
+  bool calm = false;  // each fault waits until all workers have rejoined and the job makes progress
   std::vector<launch::Fault> faults;  // in the order of their steps
   Network* network = nullptr;         // for the fault cut; not owned
 };

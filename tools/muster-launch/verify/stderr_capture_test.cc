@@ -10,7 +10,7 @@ namespace muster::cli {
 namespace {
 
 TEST(StderrCapture, IsWhatChildrenSayInTheOrderTheySayIt) {
-  const std::string path = testing::TempDir() + "/verify_overhear_test.err";
+  const std::string path = testing::TempDir() + "/verify_stderr_capture_test.err";
   const launch::HeldSignals held;
   Children children(held);
   auto said = StderrCapture::open(path).value();

@@ -1,4 +1,4 @@
-// What was done to a job, when, how long that held the others up and when all were in again; as
+// What was done to a job, when, how long that stalled the others and when all had rejoined; as
 // text and as JSON. Pure functions.
 #pragma once
 
@@ -24,23 +24,23 @@ struct InjectedFault {
   // -1: not known.
   double stalled = -1;    // seconds that the others lost by it
   double recovered = -1;  // seconds since 1970: the commit that ended that
-  double rejoined = -1;   // the same: the last of those who come in again by themselves was in
+  double rejoined = -1;   // the same: the last of those that rejoin by themselves had rejoined
   double until = -1;      // the same: of one that lasts, when its cause was taken away
 };
 
 // When its cause was over: at once, or, of one that lasts, once it was taken away; -1: not yet.
 double over_at(const InjectedFault& what);
 
-// Fills in how long each held the job up, and until when: the longest pause between commits around
+// Fills in how long each stalled the job, and until when: the longest pause between commits around
 // it, less a usual step. Two pauses are looked at, because the commit under way may still succeed
 // after the fault. If the coordinator was paused or started again, or a disk was slow, all pauses
 // until two commits after its end are looked at.
 //
-// A worker that is suspended, hangs or cannot reach another one holds the others up until it is
-// removed, much longer than any other fault. That pause belongs to the stop, hang or cut alone:
-// whatever else falls beside it has to do with what is left, and one that falls while all workers
-// wait anyway costs nothing more. Of other faults that share a pause, each is said to have caused
-// it.
+// A worker that is suspended, hangs or cannot reach another one stalls the others until it is
+// removed, much longer than any other fault. That pause belongs to the suspension, hang or cut
+// alone: whatever else falls beside it has to do with what is left, and one that falls while all
+// workers wait anyway costs nothing more. Of other faults that share a pause, each is said to have
+// caused it.
 //
 // Returns the usual step in seconds, the median; 0 if there were too few.
 double measure_pauses(const CommitTimes& commits, std::vector<InjectedFault>& happened);
@@ -51,13 +51,13 @@ struct Spread {
   double worst99 = 0;
   double worst = 0;
 };
-// Of the known stalled of one kind.
+// Of the known stalls of one kind.
 Spread spread_of(const std::vector<InjectedFault>& happened, launch::FaultKind kind);
 // Of one kind: seconds from the fault until its worker was a member again, where that is known.
 Spread rejoin_spread_of(const std::vector<InjectedFault>& happened, launch::FaultKind kind);
 
 // Lines of the timeline, in columns: the fault, the end of its pause, and that one it hit (or
-// added) was in (again) at `when`.
+// added) had joined or rejoined at `when`.
 std::string happened_text(const InjectedFault& what);
 std::string recovered_text(const InjectedFault& what);
 std::string rejoined_text(const InjectedFault& what, const std::string& whom, double when);

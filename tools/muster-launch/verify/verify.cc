@@ -4,15 +4,15 @@
 //   children   what is started, and ended with us
 //   training   the processes of the disturbed training
 //   disturb    when a fault falls, and its consequences
-//   target       whom a fault hits
+//   fault_target   whom a fault hits
 //   ongoing    faults whose cause lasts, until it is taken away
 //   hung_process, network   a worker that hangs; workers that cannot reach each other
-//   awaited    who of them is not in again yet
+//   awaited    who of them has not rejoined yet
 //   commits    how far the job is
-//   overhear   what the disturbed training says
+//   stderr_capture   what the disturbed training says
 //   compare    what the two runs came to, and in what they differ
 //   accused    whom audits found faulty, and whether it was those that verify made faulty
-//   timeline   what happened and how long it held the others up, in words
+//   timeline   what happened and how long it stalled the others, in words
 #include "tools/muster-launch/verify/verify.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ class Folder {
   bool ours_;
 };
 
-// What `muster train` does with one worker, but for who keeps the door. ReportedError to stop, the
+// What `muster train` does with one worker, but for who keeps the door. Told to stop, the
 // worker would save, and advise to go on with a run whose folder is gone a moment later. Nobody
 // goes on with half a comparison, so it is killed: it has nothing to save, and says nothing.
 Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, const Added& added,

@@ -1,0 +1,121 @@
+#include "muster/train/restorer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "muster/train/numerics/job_fingerprint.h"
+#include "muster/train/state/weights_file.h"
+
+namespace muster::train {
+
+ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback) {
+  return {rollback.number, static_cast<int64_t>(rollback.step)};
+}
+
+Status Restorer::newest() {
+  std::vector<std::string> notes;
+  MUSTER_TRY(const auto snapshot, recorder_.store().load_newest(&notes));
+  for (const auto& note : notes) recorder_.warn(note);
+  if (!snapshot) return make_initial();
+  log_.info("resuming after step {}", snapshot->step);
+  MUSTER_RETURN_IF_ERROR(load(*snapshot));
+  return check_weights(*snapshot);
+}
+
+// Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
+// is seen when it is needed, which is rare.
+Result<Recovery::Restorable> Restorer::restorable(const roster::Rollback& known, bool repair) {
+  auto& store = recorder_.store();
+  if (repair && known.number != 0) MUSTER_RETURN_IF_ERROR(store.roll_back(as_stored(known)));
+  MUSTER_TRY(const auto stored, store.rollback());
+  Recovery::Restorable result;
+  result.rollback = std::max(known, {stored.roster, static_cast<uint64_t>(stored.step)});
+  std::optional<Error> unreadable;
+  MUSTER_TRY(const auto snapshots, store.list(&unreadable));
+  // Newer than all others perhaps: going on from an older one would be to lose it.
+  if (unreadable) return *std::move(unreadable);
+  for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
+    // The store may not know of the rollback yet.
+    if (as_stored(result.rollback).invalidates(it->step, it->roster)) continue;
+    if (unreadable_.contains(it->step)) continue;
+    result.step = static_cast<uint64_t>(it->step);
+    break;
+  }
+  return result;
+}
+
+Result<bool> Restorer::restore(uint64_t step) {
+  if (step == 0) {
+    MUSTER_RETURN_IF_ERROR(make_initial());
+    return true;
+  }
+  log_.info("resuming after step {}", step);
+  const auto snapshot = recorder_.store().load(static_cast<int64_t>(step));
+  if (!snapshot.ok()) {
+    recorder_.warn(snapshot.error().message());
+    unreadable_.insert(static_cast<int64_t>(step));
+    return false;
+  }
+  MUSTER_RETURN_IF_ERROR(load(*snapshot));
+  if (const auto checked = check_weights(*snapshot); !checked.ok()) {
+    recorder_.warn(checked.error().message());
+    unreadable_.insert(static_cast<int64_t>(step));
+    return false;
+  }
+  return true;
+}
+
+Status Restorer::make_initial() {
+  MUSTER_RETURN_IF_ERROR(session_.reset());
+  session_.auditor().trust(0);
+  const auto& from = session_.job().model.init_from;
+  if (from.empty()) return {};
+  MUSTER_TRY(const auto file, open_weights(files_, from, session_.job().runs));
+  const size_t loaded = session_.arena().load_matching(file);
+  const size_t all = session_.arena().tensors().size();
+  if (loaded == 0) {
+    return Error(
+        ErrorKind::kCheckpoint,
+        "model.init_from: nothing in '{}' has the name and shape of anything in this model", from);
+  }
+  log_.info("initial weights: {} of {} tensors from {}", loaded, all, from);
+  if (loaded < all) {
+    recorder_.warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",
+                               all - loaded, all, from));
+  }
+  return {};
+}
+
+Status Restorer::load(const ckpt::Snapshot& snapshot) {
+  Arena& arena = session_.arena();
+  MUSTER_RETURN_IF_ERROR(arena.load_model(snapshot.model));
+  MUSTER_RETURN_IF_ERROR(arena.load_state(snapshot.state));
+  if (arena.counters().step != snapshot.step) {
+    return Error(ErrorKind::kCheckpoint, "'{}' says step {} but its state is of step {}",
+                 snapshot.path, snapshot.step, arena.counters().step);
+  }
+  // Now it is known to be of this model.
+  MUSTER_TRY(const auto fingerprint, session_.fingerprint());
+  const Accepted accepted{.numerics = session_.job().numerics == "tolerant",
+                          .data = accept_other_data_};
+  auto warning = check_resumed(fingerprint, snapshot.meta, accepted);
+  if (!warning.ok()) return std::move(warning).error().context("'{}'", snapshot.path);
+  if (!warning->empty()) recorder_.warn(fmt::format("'{}': {}", snapshot.path, *warning));
+  seconds_before_ = snapshot.meta.value("seconds", 0.0);
+  session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
+  return {};
+}
+
+// Its files are as they were written; but the copy that they were written from may have been
+// damaged.
+Status Restorer::check_weights(const ckpt::Snapshot& snapshot) {
+  const auto hash = snapshot.meta.value("weights_hash", "");
+  if (hash.empty() || hash == session_.arena().weights_hash().hex()) return {};
+  return Error(ErrorKind::kCheckpoint,
+               "the weights in '{}' are not those that were to be saved: the memory of the worker "
+               "that wrote it is faulty; remove this checkpoint to continue from an earlier one",
+               snapshot.path);
+}
+
+}  // namespace muster::train
