@@ -259,7 +259,8 @@ TEST(RolesOverConnections, TrainersAndServersFormTheirGroups) {
         if (next.kind != Instruction::Kind::kForm) continue;
         std::map<std::string, std::vector<std::string>> mine;
         for (const std::string& group : next.roster->find(client->key())->groups) {
-          auto blobs = client->exchange(next.roster->number, group, id + "/" + group);
+          auto blobs =
+              client->exchange(next.roster->number, group, fmt::format("{}/{}", id, group));
           if (!blobs.ok()) break;
           mine[group] = *blobs;
         }
