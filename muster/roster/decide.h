@@ -43,8 +43,10 @@ struct WorkerState {
   RosterNumber offered = 0;  // the newest roster for which it gave addresses: it has left others
   RosterNumber awaits_addresses = 0;  // that roster, while members of a group have not given theirs
   std::optional<Moment> addressed;    // when it last got the addresses of a group of that roster
-  std::optional<Moment> broke;        // when it first said that its group of beat.broken failed
-  double lane_seconds = 0;            // smoothed
+  std::optional<Moment> asked_to_leave;  // when it first said that it wants to
+  std::optional<Moment> released;        // when it was told that no member needs it any more
+  std::optional<Moment> broke;           // when it first said that its group of beat.broken failed
+  double lane_seconds = 0;               // smoothed
 
   const WorkerKey& key() const { return join.key; }
 };

@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 TEST_F(DecideTest, AFailureWithoutADeathIsTriedAgainUnderANewNumber) {
   running(3);
@@ -296,6 +297,64 @@ TEST_F(DecideTest, WhoWaitsInTheOldGroupForOneThatHangsIsNotRemovedWithIt) {
     decided();
   }
   EXPECT_THAT(in(), ElementsAre("0", "2", "3"));
+}
+
+// Its thread hangs, and it was asked to leave: nobody waits for it, but its launcher cannot start
+// another one in its place.
+TEST_F(DecideTest, OneThatWasAskedToLeaveAndHangsIsRemoved) {
+  options_.hang_timeout = 10s;
+  running(2);
+  at("1").beat.leaving = true;
+  ASSERT_TRUE(decided().roster);
+  form();
+  EXPECT_THAT(in(), ElementsAre("0"));
+  at("1").beat.group = 0;
+  at("1").beat.activity = Activity::kIdle;
+  pass(5s);
+  beat();
+  at("1").asked_to_leave = now_;
+  for (int i = 0; i < 9; ++i) {
+    pass(1s);
+    beat();
+    at("0").progressed = now_;
+    ASSERT_THAT(decided().out, IsEmpty()) << i;
+  }
+  pass(1s);
+  beat();
+  at("0").progressed = now_;
+  const Decision decision = decided();
+  ASSERT_THAT(decision.out, SizeIs(1));
+  EXPECT_EQ(decision.out[0].who.id, "1");
+  EXPECT_EQ(decision.out[0].cause, RemovalCause::kHung);
+  EXPECT_EQ(decision.out[0].reason, "it hangs: it was asked to leave and has not left for 10s");
+}
+
+// One that has said that it has left waits to be released, for as long as that takes.
+TEST_F(DecideTest, OneThatHasLeftDoesNotHang) {
+  options_.hang_timeout = 10s;
+  running(2);
+  at("1").beat.leaving = true;
+  at("1").asked_to_leave = now_;
+  ASSERT_TRUE(decided().roster);
+  form();
+  at("1").beat.group = 0;
+  at("1").beat.activity = Activity::kLeft;
+  for (int i = 0; i < 60; ++i) {
+    pass(1s);
+    beat();
+    at("0").progressed = now_;
+    EXPECT_THAT(decided().out, IsEmpty()) << i;
+  }
+  // Unless it was released, and does not exit.
+  at("1").released = now_;
+  pass(9s);
+  beat();
+  at("0").progressed = now_;
+  EXPECT_THAT(decided().out, IsEmpty());
+  pass(1s);
+  beat();
+  at("0").progressed = now_;
+  EXPECT_THAT(decided().out, SizeIs(1));
 }
 
 TEST_F(DecideTest, TheOnlyMemberIsGivenThreeTimesAsLong) {

@@ -88,7 +88,9 @@ class Judging {
 
   std::optional<std::string> why_hung(const WorkerState& worker) {
     const Duration timeout = options_.hang_timeout;
-    if (timeout <= Duration{0} || !census_.includes(worker)) return std::nullopt;
+    if (timeout <= Duration{0}) return std::nullopt;
+    if (has_only_to_leave(worker)) return why_not_left(worker);
+    if (!census_.includes(worker)) return std::nullopt;
     if (!reached(worker.progressed + timeout)) return std::nullopt;
     auto awaited = awaited_in_group(worker);
     if (const auto outside = awaited_outside(worker);
@@ -105,6 +107,23 @@ class Judging {
         "it hangs: no progress for {} after step {}, {}",
         human_seconds(seconds(awaited->by_peers ? timeout : 3 * timeout)), worker.beat.step,
         awaited->by_peers ? "while others wait for it" : "and it is the only member");
+  }
+
+  // It is in no group and will be in none: its own thread has only to say that it has left or, once
+  // it was released, to exit.
+  bool has_only_to_leave(const WorkerState& worker) const {
+    return worker.asked_to_leave && worker.beat.leaving && worker.beat.group == 0 &&
+           !census_.is_member(worker) &&
+           (worker.beat.activity != Activity::kLeft || worker.released);
+  }
+
+  std::optional<std::string> why_not_left(const WorkerState& worker) {
+    const Moment since = std::max({worker.progressed, *worker.asked_to_leave,
+                                   worker.released.value_or(*worker.asked_to_leave)});
+    if (!reached(since + options_.hang_timeout)) return std::nullopt;
+    if (!known_until(since + options_.hang_timeout, worker.still_until)) return std::nullopt;
+    return fmt::format("it hangs: it was asked to leave and has not left for {}",
+                       human_seconds(seconds(options_.hang_timeout)));
   }
 
   // In a group, this roster's or one before: since when a peer waits for its own work. A member

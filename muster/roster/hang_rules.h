@@ -23,6 +23,9 @@
 //    ones, so one hangs inside a collective, or what it sent was lost. Which one cannot be told
 //    from heartbeats, so the coordinator issues another roster. A member that hangs does not come
 //    to its group, and rule 1 removes it T after the standstill began (State::awaited).
+// 4. A worker that was asked to leave, is no member and is in no group has only to say that it has
+//    left and, once it was released, to exit. One that is still for T hangs and is removed, or it
+//    would keep its launcher's slot for ever.
 //
 // From the moment a member is awaited to its removal: at least T, at most T, a heartbeat and a
 // quarter of one (the rules are looked at that often).

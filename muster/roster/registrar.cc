@@ -190,6 +190,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   worker->beat.suspect = shortened(beat.suspect, kLongestName);
   worker->beat.faulty = shortened(beat.faulty, kLongestName);
   worker->beat.trouble = shortened(beat.trouble, kLongestTrouble);
+  if (beat.leaving && !before.leaving) worker->asked_to_leave = now;
   const bool moved = beat.group != before.group;
   if (moved && rank_of(worker->key()) >= 0) {
     if (beat.group == state_.current.number) ++in_group_;
@@ -212,7 +213,7 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
   // deciding each time would be all that the coordinator does.
   const bool complete = moved && in_group_ == state_.current.members.size();
   bool news = complete || beat.leaving != before.leaving;
-  if (moved && !complete) release_leavers();
+  if (moved && !complete) release_leavers(now);
   if (beat.broken != before.broken || beat.suspect != before.suspect ||
       beat.faulty != before.faulty) {
     note_failure(now, *worker, beat);
@@ -256,14 +257,16 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
                             false});
     return;
   }
-  worker->progressed = worker->still_until = now;
   const bool first = !state_.awaited;
   if (first) state_.awaited = now;
   if (worker->offered != roster) worker->addressed.reset();
   worker->offered = roster;
   AddressExchange& addresses = found->second.addresses;
+  // Sent again, by its connection alone, they say nothing about its own thread.
+  const int place = found->second.ranks.at(id);
+  if (!addresses.offered(place)) worker->progressed = worker->still_until = now;
   const bool was_complete = addresses.complete();
-  const auto answer = addresses.offer(found->second.ranks.at(id), std::move(blob));
+  const auto answer = addresses.offer(place, std::move(blob));
   if (answer == AddressExchange::Answer::kTooLate) {
     send(session,
          Addresses{roster, group, nullptr, "its addresses are not those the others have", false});
@@ -285,7 +288,7 @@ void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber rost
   note_awaited(*worker);
   // From the first offer on, a member waits for the others: when to look for one that hangs follows
   // from it. For each further one there is nothing to decide.
-  first ? settle(now) : release_leavers();
+  first ? settle(now) : release_leavers(now);
 }
 
 // Whether it has given its addresses for a group in which others have not.
@@ -371,7 +374,7 @@ void Registrar::settle_at_once(Moment now) {
     }
     if (!decision.roster && decision.out.empty() && !decision.learned) break;
   }
-  release_leavers();
+  release_leavers(now);
 }
 
 void Registrar::remove(Moment now, const Removal& removal) {
@@ -454,9 +457,9 @@ Addresses Registrar::superseded(RosterNumber roster, const std::string& group) c
 
 // One that leaves may go when every member has left the group it was in: then nobody can still be
 // reading from it.
-void Registrar::release_leavers() {
+void Registrar::release_leavers(Moment now) {
   const Roster& roster = state_.current;
-  release_left();
+  release_left(now);
   if (roster.leaving.empty()) return;
   for (const Member& member : roster.members) {
     const auto found = state_.workers.find(member.key.id);
@@ -467,28 +470,30 @@ void Registrar::release_leavers() {
         (roster.waiting && group == 0 && found->second.beat.known == roster.number);
     if (!moved_on) return;
   }
-  for (const WorkerKey& key : roster.leaving) release(key);
+  for (const WorkerKey& key : roster.leaving) release(now, key);
 }
 
 // Those that have left their last group, and whom the present roster does not know any more: a
 // member was lost before it had moved on, and nobody is still reading from the group before.
-void Registrar::release_left() {
+void Registrar::release_left(Moment now) {
   std::erase_if(left_, [&](const std::string& id) { return !state_.workers.contains(id); });
   for (const std::string& id : left_) {
     const WorkerState& worker = state_.workers.at(id);
     if (worker.beat.activity == Activity::kLeft && rank_of(worker.key()) < 0 &&
         !state_.current.is_leaving(worker.key())) {
-      release(worker.key());
+      release(now, worker.key());
     }
   }
 }
 
-void Registrar::release(const WorkerKey& key) {
+void Registrar::release(Moment now, const WorkerKey& key) {
   const auto found = session_of_.find(key.id);
   if (found == session_of_.end()) return;
   const auto session = sessions_.find(found->second);
   if (session == sessions_.end() || session->second.key != key || session->second.released) return;
   session->second.released = true;
+  const auto worker = state_.workers.find(key.id);
+  if (worker != state_.workers.end()) worker->second.released = now;
   send(found->second, Released{});
 }
 

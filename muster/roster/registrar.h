@@ -132,9 +132,9 @@ class Registrar {
   void note_awaited(WorkerState& worker) const;
   void take_up_current();
   int rank_of(const WorkerKey& key) const;
-  void release_leavers();
-  void release_left();
-  void release(const WorkerKey& key);
+  void release_leavers(Moment now);
+  void release_left(Moment now);
+  void release(Moment now, const WorkerKey& key);
   void end_session(const WorkerKey& key, ToWorker last);
   bool plausible(RosterNumber number) const;
   void heard_of(RosterNumber number);

@@ -444,9 +444,7 @@ class Run {
     const Options& options = scenario_.options;
     size_t could = 0;
     for (const auto& worker : workers_) {
-      // Told to leave, it must have left by now; unless it was no member and its thread hangs,
-      // which nobody can notice.
-      if (worker->leaving() && !worker->hung()) return false;
+      if (worker->leaving()) return false;  // it must have left by now
       could += worker->running() && !worker->leaving() ? 1 : 0;
     }
     size_t most = static_cast<size_t>(options.lanes);
