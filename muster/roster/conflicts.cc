@@ -9,6 +9,17 @@
 
 namespace muster::roster {
 
+void count_conflict(const std::string& one, const std::string& other, RosterNumber roster,
+                    std::vector<Conflict>& conflicts) {
+  const auto& [a, b] = std::minmax(one, other);
+  auto known = std::ranges::find_if(
+      conflicts, [&](const Conflict& conflict) { return conflict.a == a && conflict.b == b; });
+  if (known == conflicts.end()) known = conflicts.insert(known, {a, b, 0, 0});
+  if (known->last == roster) return;
+  ++known->rosters;
+  known->last = roster;
+}
+
 std::vector<Conflict> conflicts_after(const State& state) {
   const RosterNumber number = state.current.number;
   const auto member = [&](const std::string& id) -> const WorkerState* {
@@ -26,15 +37,7 @@ std::vector<Conflict> conflicts_after(const State& state) {
     if (other) pairs.insert(std::minmax(id, suspect));
   }
   std::vector<Conflict> result = state.conflicts;
-  for (const auto& [a, b] : pairs) {
-    const auto known = std::ranges::find_if(
-        result, [&](const Conflict& conflict) { return conflict.a == a && conflict.b == b; });
-    if (known == result.end()) {
-      result.push_back({a, b, 1});
-    } else {
-      ++known->rosters;
-    }
-  }
+  for (const auto& [a, b] : pairs) count_conflict(a, b, number, result);
   return result;
 }
 

@@ -21,7 +21,12 @@ struct State;
 struct Conflict {
   std::string a, b;  // ids, a < b
   int32_t rosters = 0;
+  RosterNumber last = 0;  // of them
 };
+
+// Counts that two could not work together in this roster, once.
+void count_conflict(const std::string& one, const std::string& other, RosterNumber roster,
+                    std::vector<Conflict>& conflicts);
 
 // The conflicts as they are once the failure of the present roster is counted.
 std::vector<Conflict> conflicts_after(const State& state);

@@ -236,8 +236,23 @@ void Registrar::heartbeat(Moment now, SessionId session, const Heartbeat& beat) 
 
 void Registrar::note_failure(Moment now, WorkerState& worker, const Heartbeat& beat) {
   worker.broke = now;
+  if (beat.broken != state_.current.number) note_earlier_conflict(worker);
   if (beat.broken == 0 || beat.broken != state_.current.number) return;
   record(now, fmt::format("worker {}: its group failed: {}", worker.key().id, worker.beat.trouble));
+}
+
+// A group that was about to be left for the present roster by plan has failed. If two of its
+// members could not reach each other, they will not in the next one either.
+void Registrar::note_earlier_conflict(const WorkerState& worker) {
+  const Heartbeat& beat = worker.beat;
+  const auto roster = std::ranges::find(state_.history, beat.broken, &Roster::number);
+  const auto other = state_.workers.find(beat.suspect);
+  if (roster == state_.history.end() || other == state_.workers.end()) return;
+  for (const WorkerKey& key : {worker.key(), other->second.key()}) {
+    if (!roster->has(key) || rank_of(key) < 0) return;
+  }
+  if (beat.suspect == worker.key().id) return;
+  count_conflict(worker.key().id, beat.suspect, beat.broken, state_.conflicts);
 }
 
 void Registrar::offer_addresses(Moment now, SessionId session, RosterNumber roster,

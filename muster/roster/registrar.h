@@ -119,6 +119,7 @@ class Registrar {
   void learn(Moment now, const JoinRequest& request);
   Status check_held(const JoinRequest& request) const;
   WorkerState* find(SessionId session);
+  void note_earlier_conflict(const WorkerState& worker);
   void note_failure(Moment now, WorkerState& worker, const Heartbeat& beat);
   void settle(Moment now);
   void settle_at_once(Moment now);

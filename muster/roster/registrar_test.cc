@@ -295,6 +295,27 @@ TEST_F(RegistrarTest, AnOlderHeartbeatThatComesLateIsDropped) {
   EXPECT_FALSE(current().has({"0", 1}));
 }
 
+// Lanes moved just when two could not reach each other any more: that try counts, too.
+TEST_F(RegistrarTest, AConflictInAGroupThatWasToBeLeftByPlanCounts) {
+  for (const char* id : {"0", "1", "2"}) {
+    join(id, 1);
+    form();
+  }
+  const RosterNumber old = current().number;
+  join("3", 1);
+  ASSERT_GT(current().number, old);
+  for (const char* id : {"0", "1"}) {
+    Heartbeat beat = beat_of(workers_[id]);
+    beat.group = 0;
+    beat.broken = old;
+    beat.suspect = id == std::string("0") ? "1" : "0";
+    say(workers_[id], beat);
+  }
+  ASSERT_THAT(registrar_->state().conflicts, SizeIs(1)) << "once, although both say so";
+  EXPECT_EQ(registrar_->state().conflicts[0].rosters, 1);
+  EXPECT_EQ(registrar_->state().conflicts[0].last, old);
+}
+
 TEST_F(RegistrarTest, AddressesComeWhenAllAreIn) {
   join("0", 1);
   form();
