@@ -101,8 +101,10 @@ Duration bound(const Scenario& scenario) {
   const Duration retry = options.tries * (options.lease + timing.form);
   const Duration steps = (most_lost(scenario) + 3) * longest_step(scenario);
   const Duration work = timing.slow_disk + (timing.evaluations ? 400s : 0s);
+  // Those who join wait for the step boundary of one that was left alone with all lanes.
+  const Duration alone = 2 * options.lanes * kLongestLane;
   return start + notice + retry + options.longest_quarantine + 2 * options.rebalance_every + steps +
-         work;
+         work + alone;
 }
 
 // After one fault in a quiet job the others have committed two more steps within this time. What is
