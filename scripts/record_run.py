@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS, ROWS = 92, 60
-WIDE = 108  # columns that the last line of verify needs
+WIDE = 112  # columns that the last line of verify needs
 JOB = "examples/lenet-sample.yaml"
 # The undisturbed run is quiet, so that the picture fits a page.
 VERIFY = f"muster verify {JOB} --faults kill:6,suspend:1,leave:2,join:2 --seed 3 -q"

@@ -186,7 +186,10 @@ std::vector<std::string> pauses_text(const std::vector<InjectedFault>& happened,
     lines.push_back(fmt::format(
         "  {:<20} {:>4} times: median {:>6.0f} ms, 99 % {:>6.0f} ms, longest {:>6.0f} ms{}", name,
         spread.count, 1000 * spread.median, 1000 * spread.worst99, 1000 * spread.worst,
-        rejoin.count == 0 ? "" : fmt::format(", rejoined after {:.2f} s", rejoin.median)));
+        rejoin.count == 0
+            ? ""
+            : fmt::format(", {} after {:.2f} s", kind == FaultKind::kJoin ? "joined" : "rejoined",
+                          rejoin.median)));
   }
   return lines;
 }
