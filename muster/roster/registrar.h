@@ -114,6 +114,9 @@ class Registrar {
     AddressExchange addresses;
   };
 
+  static constexpr size_t kLongestName = 256;  // bytes, of what a worker calls itself or a peer
+  static std::string shortened(const std::string& text, size_t most);
+
   std::optional<Refused> why_refused(Moment now, const JoinRequest& request) const;
   bool alive(Moment now, const WorkerState& worker) const;
   void learn(Moment now, const JoinRequest& request);
