@@ -1,6 +1,7 @@
 // How the Gloo backend sums by TCP: which algorithm, and the ones for small data and for many
 // members. Few members with much data: gloo_parts.cc.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -12,9 +13,11 @@ namespace {
 
 // Up to so many members, small data goes directly between all.
 constexpr int kDirect = 8;
-// With more members than kDirect the data goes by halving, unless a member's part of it is larger
-// than this and all pairs are connected (topology.h). A message costs about as much as so many
-// bytes; the exchange of parts needs 2 (size-1) of them on each member, halving 2 log2(size).
+// With more members than kDirect the data goes by halving. If their number is no power of two, some
+// members' data takes a detour then: that pays if a member's part of it is no larger than this. A
+// message costs about as much as so many bytes; the exchange of parts needs 2 (size-1) of them on
+// each member, halving 2 log2(size). Groups larger than kAllPairs are not connected for an
+// exchange of parts (topology.h).
 constexpr size_t kSmallPart = 128 << 10;
 // Receives that are under way at a time.
 constexpr size_t kWindow = 4;
@@ -27,9 +30,10 @@ bool GlooMember::allreduce_of(const Team& team, const Operation& op, std::byte* 
     return team.size() <= kDirect ? allreduce_direct(team, op, data)
                                   : allreduce_tree(team, op, data);
   }
-  const bool many =
-      team.size() > kDirect && op.bytes() / static_cast<size_t>(team.size()) <= kSmallPart;
-  const bool wanted = algorithm_ == Allreduce::kBest ? many : algorithm_ == Allreduce::kHalving;
+  const bool best =
+      team.size() > kDirect && (std::has_single_bit(static_cast<unsigned>(team.size())) ||
+                                op.bytes() / static_cast<size_t>(team.size()) <= kSmallPart);
+  const bool wanted = algorithm_ == Allreduce::kBest ? best : algorithm_ == Allreduce::kHalving;
   const bool halving = wanted || team.size() > kAllPairs;
   return halving ? allreduce_halving(team, op, data) : exchange_parts(team, op, data, true);
 }

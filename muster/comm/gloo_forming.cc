@@ -107,6 +107,8 @@ Status GlooMember::form(const GlooGroupOptions& options) {
   // The exchange may have waited for a member for long; connecting has its time all the same.
   deadline = connecting_since_.load() + options.timeout;
   places_[0].number = kFormingNumber;
+  // A link that is cut matters between members that exchange data; they tell the others.
+  watch_->notice_silence_of(topology_.peers(rank()));
   MUSTER_RETURN_IF_ERROR(watch_->start(addresses, std::move(greetings), handlers()));
   if (!connect_watch(deadline) || !connect_wire(deadline) ||
       !agree_on_memory(options.shared_memory, deadline)) {

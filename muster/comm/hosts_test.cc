@@ -11,6 +11,7 @@
 #include "muster/comm/group_testing.h"
 #include "muster/comm/hosts_testing.h"
 #include "muster/comm/process_testing.h"
+#include "muster/comm/topology.h"
 
 namespace muster::comm {
 namespace {
@@ -24,7 +25,8 @@ constexpr auto kPatience = seconds(60);
 constexpr int kHosts = 4;
 constexpr int kSize = 12;
 
-Result<std::unique_ptr<Group>> join(const TestHosts& hosts, const MeetingFolder& folder, int rank) {
+Result<std::unique_ptr<Group>> join(const TestHosts& hosts, const MeetingFolder& folder, int rank,
+                                    int size = kSize) {
   const int host = rank % kHosts;
   hosts.enter(host);
   MUSTER_TRY(auto device, GlooDevice::open(TestHosts::address(host)));
@@ -32,7 +34,7 @@ Result<std::unique_ptr<Group>> join(const TestHosts& hosts, const MeetingFolder&
   return make_gloo_group({.device = device,
                           .rendezvous = &rendezvous,
                           .rank = rank,
-                          .names = test_names(kSize),
+                          .names = test_names(size),
                           .timeout = kPatience});
 }
 
@@ -43,7 +45,7 @@ void sum_for_ever(Group& group, Report& report, Duration timeout) {
     const size_t count = i % 3 == 0 ? 100 : i % 3 == 1 ? 20'000 : 700'001;
     std::vector<int32_t> data(count, group.rank() + i);
     status = group.allreduce_sum(std::span(data), {.timeout = timeout});
-    const int32_t sum = kSize * (kSize - 1) / 2 + kSize * i;
+    const int32_t sum = group.size() * (group.size() - 1) / 2 + group.size() * i;
     if (status.ok() && std::ranges::any_of(data, [&](int32_t x) { return x != sum; })) {
       return report.finish("a wrong sum");
     }
@@ -129,6 +131,28 @@ TEST_F(HostsTest, AStoppedMemberIsTheSuspectAtTheDeadline) {
     }
     EXPECT_TRUE(named);
   }
+}
+
+// In a large group only members that exchange data notice a silent link themselves.
+TEST_F(HostsTest, ACutLinkIsNoticedByAllOfALargeGroup) {
+  constexpr int kLarge = 20;
+  static_assert(kLarge > kAllPairs);
+  const TestHosts hosts(kHosts);
+  const MeetingFolder folder;
+  Processes p(kLarge, [&](int rank, Report& report) {
+    auto group = join(hosts, folder, rank, kLarge);
+    if (!group.ok()) return report.finish(group.error().message());
+    sum_for_ever(**group, report, kPatience);
+  });
+  for (int r = 0; r < kLarge; ++r) ASSERT_TRUE(p.wait_progress(r, 4)) << r;
+  hosts.cut(1, 2);
+  bool named = false;
+  for (int r = 0; r < kLarge; ++r) {
+    ASSERT_TRUE(p.wait_done(r)) << r;
+    EXPECT_EQ(p.report(r).kind, FailureKind::kPeerLost) << r << p.report(r).message;
+    named |= p.report(r).suspect % kHosts == 1 || p.report(r).suspect % kHosts == 2;
+  }
+  EXPECT_TRUE(named);
 }
 
 }  // namespace

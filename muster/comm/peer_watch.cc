@@ -94,6 +94,12 @@ std::string PeerWatch::hello_for(uint64_t token, bool probe, std::string_view gr
                 greeting);
 }
 
+void PeerWatch::notice_silence_of(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (Peer& p : peers_) p.notice_silence = false;
+  for (const int r : ranks) peer(r).notice_silence = true;
+}
+
 Status PeerWatch::start(const std::vector<std::string>& addresses,
                         std::vector<std::string> greetings, Handlers handlers) {
   handlers_ = std::move(handlers);

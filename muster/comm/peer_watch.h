@@ -90,6 +90,10 @@ class PeerWatch {
   // What the others need to find this member: text without line ends.
   std::string address() const;
 
+  // Before start(): only these peers are unreachable after kSilence; default: all. Each needs a
+  // packet a second, and those of all pairs of a large group fall into the same moments: enough to
+  // overflow the queue of a host, so that several in a row are lost and a peer seems unreachable.
+  void notice_silence_of(const std::vector<int>& ranks);
   // Connects to the peers. `addresses` and `greetings` are by rank, one's own is ignored; the
   // greeting for a peer is what its greeting(rank) returns. An error: an address makes no sense.
   Status start(const std::vector<std::string>& addresses, std::vector<std::string> greetings,
@@ -125,8 +129,9 @@ class PeerWatch {
  private:
   struct Peer {
     SocketAddress address;
-    Fd fd;                           // the connection, dialled or accepted
-    bool connected = false;          // and our hello sent
+    Fd fd;                   // the connection, dialled or accepted
+    bool connected = false;  // and our hello sent
+    bool notice_silence = true;
     std::string hello;               // ours
     uint64_t token = 0;              // its
     std::string heard;               // bytes of it not yet understood
@@ -158,6 +163,7 @@ class PeerWatch {
   bool redial(Peer& p, int error, Moment now);
   void probe(Peer& p);
   void admit(std::span<const pollfd> polled);
+  static void connected(Peer& p);
   void greeted(Peer& p, std::string greeting);
   void on_dialling(int rank, short events);
   void on_probe(int rank, short events);

@@ -82,14 +82,18 @@ void PeerWatch::admit(std::span<const pollfd> polled) {
     // One connection for each pair, and only from the side that is to dial.
     if (p.over || p.fd || !dials(guest.rank, rank_, size_)) continue;
     p.fd = std::move(guest.fd);
-    p.connected = true;
-    notice_silence(p.fd, p.address, kSilence);
-    write_now(p.fd, p.hello);
+    connected(p);
     greeted(p, std::move(guest.greeting));
   }
 }
 
-// mutex_ is held.
+// mutex_ is held, here and below.
+void PeerWatch::connected(Peer& p) {
+  p.connected = true;
+  if (p.notice_silence) notice_silence(p.fd, p.address, kSilence);
+  write_now(p.fd, p.hello);
+}
+
 void PeerWatch::greeted(Peer& p, std::string greeting) {
   p.greeting = std::move(greeting);
   p.probe.reset();
@@ -107,11 +111,9 @@ void PeerWatch::on_dialling(int rank, short events) {
   if (p.over || p.connected) return;
   const int error = pending_error(p.fd);
   if (error == 0 && (events & POLLOUT) != 0 && (events & POLLHUP) == 0) {
-    p.connected = true;
-    notice_silence(p.fd, p.address, kSilence);
     p.give_up.reset();
     trouble_.clear();
-    write_now(p.fd, p.hello);
+    connected(p);
     return;
   }
   if (error == 0 && (events & (POLLERR | POLLHUP)) == 0) return;

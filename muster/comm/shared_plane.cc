@@ -102,7 +102,7 @@ class SharedPlane::Run {
         parity_(plane.calls_++ % 2),
         adds_(op.kind == OpKind::kAllreduce || op.kind == OpKind::kReduceScatter),
         cell_(adds_ ? op.element : 1),
-        step_(unit_bytes(plane.size_) / cell_) {
+        step_(op.kind == OpKind::kBroadcast ? block_bytes() : unit_bytes(plane.size_) / cell_) {
     own().header().calls[parity_] = call_of(op);
   }
 
@@ -145,7 +145,10 @@ class SharedPlane::Run {
   std::byte* staged(int rank, uint32_t block, int reader) {
     return block_of(rank, block) + static_cast<size_t>(reader) * unit_bytes(p_.size_);
   }
-  std::byte* result(int rank, uint32_t block) { return staged(rank, block, p_.size_); }
+  // A broadcast has nothing but the root's result: it takes the whole block.
+  std::byte* result(int rank, uint32_t block) {
+    return op_.kind == OpKind::kBroadcast ? block_of(rank, block) : staged(rank, block, p_.size_);
+  }
   // What a member adds up, or brings; in cells.
   Part part(int rank) const {
     if (op_.kind == OpKind::kBroadcast) return rank == op_.peer ? Part{0, op_.bytes()} : Part{};
