@@ -5,35 +5,12 @@
 #include <sys/socket.h>
 
 #include <string>
-#include <utility>
 
 #include "muster/base/clock.h"
+#include "muster/base/fd.h"
 #include "muster/base/result.h"
 
 namespace muster::comm {
-
-// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 // An IPv4 or IPv6 address with a port.
 struct SocketAddress {

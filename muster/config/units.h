@@ -1,5 +1,5 @@
 // Quantities as people write them in a job file, and back. Reading what was written gives exactly
-// the same value. Only for the files of this folder.
+// the same value.
 #pragma once
 
 #include <cstdint>

@@ -53,6 +53,7 @@ struct VerifyArguments {
   std::string faults = "kill:20,suspend:5,leave:5,join:5";
   uint64_t seed = 1;
   bool calm = false;   // one fault at a time
+  std::string lab;     // a file that describes hosts (muster/lab); empty: no laboratory
   std::string folder;  // for both runs; empty: a temporary one
   bool quiet = false;
   Format format = Format::kTable;

@@ -120,6 +120,10 @@ void add_verify(CLI::App* root, Request& request) {
       ->check(whole_number(0));
   app->add_flag("--calm", a->calm,
                 "inject a fault only after all workers have rejoined, to measure each");
+  app->add_option(
+         "--lab", a->lab,
+         "put the workers on the hosts of this file, with slow links between them; needs root")
+      ->type_name("FILE");
   app->add_option("--folder", a->folder, "where both runs are written, and kept")->type_name("DIR");
   app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
   add_format(app, a->format);

@@ -27,7 +27,8 @@ class WrapperScript : public testing::Test {
   }
   // The words that nsenter or the worker gets, one per line.
   std::string words(const std::string& given) const {
-    write("wrapper", wrapper_script(folder_ + "/worker", {{"--net=A", "1.1"}, {"--net=B", "1.2"}}));
+    write("wrapper", wrapper_script(folder_ + "/worker",
+                                    {{"nsenter --net=A", "1.1"}, {"nsenter --net=B", "1.2"}}));
     // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
     EXPECT_EQ(system(("cd " + folder_ + " && PATH=.:$PATH ./wrapper " + given).c_str()), 0);
     std::ifstream file(folder_ + "/out");

@@ -77,6 +77,9 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
   disturb.lanes = static_cast<int>(loaded.job.lanes);
   disturb.calm = arguments.calm;
+  if (!arguments.lab.empty()) {
+    MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
+  }
   if (has_kind(disturb.faults, FaultKind::kHang) && disturb.hang_timeout <= 0) {
     return Error(ErrorKind::kUsage,
                  "--faults hang: with {}: 0 a worker that hangs is never removed; set it, or leave "

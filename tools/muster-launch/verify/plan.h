@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/lab/hosts_file.h"
 #include "muster/launch/fault_plan.h"
 
 #include "tools/muster/commands.h"
@@ -26,8 +27,9 @@ struct DisturbPlan {
   int lanes = 8;            // never more workers than these
   uint64_t steps = 0;       // that the job has
   bool calm = false;  // each fault waits until all workers have rejoined and the job makes progress
-  std::vector<launch::Fault> faults;  // in the order of their steps
-  Network* network = nullptr;         // for the fault cut; not owned
+  std::vector<launch::Fault> faults;    // in the order of their steps
+  std::vector<lab::HostOptions> hosts;  // of the laboratory in which it is trained; empty: none
+  Network* network = nullptr;           // for the fault cut; not owned
 };
 
 // What was added to the options of a job, beside those that every verification needs.

@@ -158,11 +158,18 @@ Result<std::optional<Network>> prepare(DisturbPlan& plan, const Folder& folder,
   if (has_kind(plan.faults, launch::FaultKind::kHang)) {
     MUSTER_RETURN_IF_ERROR(check_tracing(children));
   }
-  if (!has_kind(plan.faults, launch::FaultKind::kCut)) return std::optional<Network>();
-  MUSTER_TRY(auto network, Network::make(plan.workers, folder.path(), plan.worker, children));
+  if (!has_kind(plan.faults, launch::FaultKind::kCut) && plan.hosts.empty()) {
+    return std::optional<Network>();
+  }
+  auto network = Network::make(plan.workers, plan.hosts, folder.path(), plan.worker);
+  if (!network.ok()) {
+    const bool given = !plan.hosts.empty();
+    return Error(network.error().kind(), "{}: {}; or leave {} out",
+                 given ? "--lab" : "--faults cut", network.error().message(), given ? "it" : "cut");
+  }
   plan.host = Network::address();
-  plan.worker = network.worker();
-  return std::optional(std::move(network));
+  plan.worker = network->worker();
+  return std::optional(*std::move(network));
 }
 
 Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& folder,

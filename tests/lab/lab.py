@@ -1,0 +1,101 @@
+"""A laboratory of hosts for tests and benchmarks: network namespaces on this machine, with links of a given rate,
+delay and loss (muster/lab). Needs root.
+
+    with Lab("rate: 100mbit\\nhosts: [paris, tokyo]") as lab:
+        lab.run("paris", ["iperf3", "-s"])
+        lab.cut("paris", "tokyo")
+
+Nothing is left behind, even if this program is killed: its processes end with it, and the hosts with the processes.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import tempfile
+
+BIN_DIR = os.environ.get("MUSTER_BIN_DIR", "build/release/bin")
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+class LabError(RuntimeError):
+    pass
+
+
+def start(words, **options):
+    """A program that dies with this one. Call it in the main thread: the kernel looks at the thread's end."""
+    parent = os.getpid()
+
+    def before():
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return subprocess.Popen([str(word) for word in words], preexec_fn=before, **options)
+
+
+class Lab:
+    """`hosts`: the text of a hosts file (muster/lab/hosts_file.h). The switch is the host "hub"."""
+
+    def __init__(self, hosts, bin_dir=BIN_DIR):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(hosts)
+            file.flush()
+            self.process = start([os.path.join(bin_dir, "muster-lab"), file.name], text=True,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            line = self.process.stdout.readline()
+        if not line:
+            raise LabError(f"muster-lab ended with {self.process.wait()}")
+        made = json.loads(line)
+        self.hosts = {host["name"]: host for host in made["hosts"]} | {"hub": made["hub"]}
+        self.started = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def end(self):
+        for process in self.started:
+            process.kill()
+            process.wait()
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def address(self, host):
+        return self.hosts[host]["address"]
+
+    def words(self, host, command):
+        """The command as it is run on that host."""
+        return [*self.hosts[host]["enter"], f"--wd={os.getcwd()}", "--", *command]
+
+    def run(self, host, command, **options):
+        """Starts it; it is killed with the laboratory."""
+        self.started.append(start(self.words(host, command), **options))
+        return self.started[-1]
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(words) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        if "error" in answer:
+            raise LabError(answer["error"])
+        return answer
+
+    def cut(self, a, b):
+        self.ask("cut", a, b)
+
+    def heal(self, a, b):
+        self.ask("heal", a, b)
+
+    def link(self, host, **options):
+        """lab.link("paris", rate="10mbit", delay="20ms", loss=0.01); what is left out is none."""
+        self.ask("link", host, *(f"{key}={value}" for key, value in options.items()))
+
+    def bytes(self, host):
+        """{"sent": ..., "received": ...} of its interface, since the beginning."""
+        return self.ask("bytes", host)
