@@ -1,9 +1,12 @@
 // What every backend must do, over several sizes. Failures: group_failure_test.cc.
 #include "muster/comm/group.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -148,6 +151,28 @@ TEST_P(GroupTest, BroadcastFromEachRoot) {
         for (size_t i = 0; i < n; ++i) same &= data[i] == value(root, i, n);
         EXPECT_TRUE(same) << n << " from " << root;
       }
+    }
+  });
+}
+
+// In shared memory both use the same blocks, in different ways.
+TEST_P(GroupTest, BroadcastsAndSumsFollowEachOtherWithSlowReaders) {
+  constexpr size_t kLarge = 700'001;
+  together([&](Group& g) {
+    for (int round = 0; round < 12; ++round) {
+      const int root = round % g.size();
+      std::vector<int32_t> told(kLarge, g.rank() == root ? round : -1);
+      // One that reads while the others are in the next operation already.
+      if (g.rank() == (root + 1) % g.size()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      expect_good(g.broadcast(std::span(told), root));
+      std::vector<int32_t> sum(kLarge, g.rank() + round);
+      expect_good(g.allreduce_sum(std::span(sum)));
+      const auto is = [](int32_t wanted) { return [=](int32_t x) { return x == wanted; }; };
+      EXPECT_TRUE(std::ranges::all_of(told, is(round))) << round;
+      const int32_t all = g.size() * (g.size() - 1) / 2 + g.size() * round;
+      EXPECT_TRUE(std::ranges::all_of(sum, is(all))) << round;
     }
   });
 }

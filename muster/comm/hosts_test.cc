@@ -2,7 +2,9 @@
 // namespaces; needs root. The same with pretended hosts: Backend::kHosts of the other tests.
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -130,6 +132,42 @@ TEST_F(HostsTest, AStoppedMemberIsTheSuspectAtTheDeadline) {
       EXPECT_TRUE(p.report(r).suspect == victim || p.report(r).suspect == kNobody) << r;
     }
     EXPECT_TRUE(named);
+  }
+}
+
+// Connections of this host that have a keep-alive timer.
+size_t kept_alive() {
+  std::ifstream file("/proc/thread-self/net/tcp");
+  size_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 6; ++i) words >> word;  // number, addresses, state, queues, timer
+    if (word.starts_with("02:")) ++count;
+  }
+  return count;
+}
+
+// All pairs of a large group would be many (peer_watch.h).
+TEST_F(HostsTest, OnlyMembersThatExchangeDataKeepTheirConnectionsAlive) {
+  constexpr int kLarge = 20;
+  const TestHosts hosts(kHosts);
+  const MeetingFolder folder;
+  Processes p(kLarge, [&](int rank, Report& report) {
+    auto group = join(hosts, folder, rank, kLarge);
+    if (!group.ok()) return report.finish(group.error().message());
+    if (!(*group)->barrier().ok()) return report.finish("no barrier");
+    const Topology topology(kLarge, {0, 1, 2, 3});
+    size_t expected = 0;
+    for (int r = rank % kHosts; r < kLarge; r += kHosts) expected += topology.peers(r).size();
+    // A connection that waits for an answer has another timer for a moment.
+    const bool right = Processes::eventually([&] { return kept_alive() == expected; });
+    (void)(*group)->barrier();
+    report.finish(right ? "" : fmt::format("{} instead of {}", kept_alive(), expected));
+  });
+  for (int r = 0; r < kLarge; ++r) {
+    ASSERT_TRUE(p.wait_done(r)) << r;
+    EXPECT_STREQ(p.report(r).message, "") << r;
   }
 }
 

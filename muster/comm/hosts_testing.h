@@ -1,5 +1,6 @@
 // Several "hosts" on one machine, for tests: each is a network namespace with an address of its
-// own, and a mount namespace with a /dev/shm of its own; a switch connects them.
+// own, and a mount namespace with a /dev/shm of its own; a switch connects them. (muster/lab moves
+// its process into the network, which a test program with other tests must not do.)
 //
 // The namespaces have no names: they exist as long as the processes that hold them, which the
 // kernel kills with the test (PR_SET_PDEATHSIG). So nothing is left behind, whatever happens.

@@ -95,6 +95,7 @@ std::string PeerWatch::hello_for(uint64_t token, bool probe, std::string_view gr
 }
 
 void PeerWatch::notice_silence_of(const std::vector<int>& ranks) {
+  MUSTER_CHECK(!thread_.running(), "call it before start()");
   const std::lock_guard lock(mutex_);
   for (Peer& p : peers_) p.notice_silence = false;
   for (const int r : ranks) peer(r).notice_silence = true;

@@ -5,8 +5,8 @@
 // through operations that wait for that peer, and this Gloo not even always then: if the connection
 // breaks in the middle of a message, the operation is not woken. Here the kernel answers for a
 // process that is busy, and closes the connections of one that has died, within a millisecond. A
-// process that is stopped (SIGSTOP, a hung machine, a cut cable) is not noticed here: that is what
-// deadlines and the coordinator's lease are for.
+// process that is stopped (SIGSTOP) or hangs is not noticed here: that is what deadlines and the
+// coordinator's lease are for.
 //
 // Each pair has one connection: the member that dials() says dials, the other one accepts; both
 // begin with a hello that carries a greeting (a few bytes for that peer). The accepting member
@@ -59,14 +59,15 @@ class PeerWatch {
   // the reason.
   static constexpr Duration kDialTime = std::chrono::seconds(4);
 
-  // How long a peer's machine may leave packets unanswered before the peer counts as unreachable: a
+  // How long a peer's machine may leave packets unanswered before the peer counts as unreachable
+  // (see notice_silence_of): a
   // cut link, a firewall that drops, a machine without power. The kernel answers for a process that
   // is suspended, so that is not noticed here.
   static constexpr Duration kSilence = std::chrono::seconds(3);
 
   enum class Loss {
     kClosed,       // its process died or closed: the connection ended, or its machine refused it
-    kUnreachable,  // no connection could be made
+    kUnreachable,  // no connection could be made, or its machine does not answer any more
   };
   // Called on the watch's thread, each at most once per peer. They may call say().
   struct Handlers {
@@ -90,9 +91,10 @@ class PeerWatch {
   // What the others need to find this member: text without line ends.
   std::string address() const;
 
-  // Before start(): only these peers are unreachable after kSilence; default: all. Each needs a
-  // packet a second, and those of all pairs of a large group fall into the same moments: enough to
-  // overflow the queue of a host, so that several in a row are lost and a peer seems unreachable.
+  // Before start(). Once a peer has said hello, its silence (kSilence) is noticed only if it is one
+  // of these; default: all. To notice it takes a packet a second, and those of all pairs of a large
+  // group fall into the same moments: enough to overflow the queue of a host, so that several in a
+  // row are lost and a peer seems unreachable.
   void notice_silence_of(const std::vector<int>& ranks);
   // Connects to the peers. `addresses` and `greetings` are by rank, one's own is ignored; the
   // greeting for a peer is what its greeting(rank) returns. An error: an address makes no sense.

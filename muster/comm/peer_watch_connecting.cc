@@ -90,12 +90,13 @@ void PeerWatch::admit(std::span<const pollfd> polled) {
 // mutex_ is held, here and below.
 void PeerWatch::connected(Peer& p) {
   p.connected = true;
-  if (p.notice_silence) notice_silence(p.fd, p.address, kSilence);
+  notice_silence(p.fd, p.address, kSilence);
   write_now(p.fd, p.hello);
 }
 
 void PeerWatch::greeted(Peer& p, std::string greeting) {
   p.greeting = std::move(greeting);
+  if (!p.notice_silence) ignore_silence(p.fd);
   p.probe.reset();
   if (all_greeted()) {
     // Nobody has to be let in any more.

@@ -11,6 +11,8 @@ namespace {
 constexpr uint32_t kAhead = 4;
 // Up to this much is shown whole to everybody, who adds up for himself: one wait instead of two.
 constexpr size_t kWhole = 16 << 10;
+// What the root of a broadcast shows in one block: no more than a block has room for.
+constexpr size_t kBroadcastUnit = 256 << 10;
 // Added and shown in pieces that stay in the first-level cache between the two.
 constexpr size_t kPiece = 8 << 10;
 // How often to look before going to sleep: a microsecond or so. No longer, because the one we wait
@@ -102,7 +104,7 @@ class SharedPlane::Run {
         parity_(plane.calls_++ % 2),
         adds_(op.kind == OpKind::kAllreduce || op.kind == OpKind::kReduceScatter),
         cell_(adds_ ? op.element : 1),
-        step_(op.kind == OpKind::kBroadcast ? block_bytes() : unit_bytes(plane.size_) / cell_) {
+        step_(op.kind == OpKind::kBroadcast ? kBroadcastUnit : unit_bytes(plane.size_) / cell_) {
     own().header().calls[parity_] = call_of(op);
   }
 
@@ -145,7 +147,7 @@ class SharedPlane::Run {
   std::byte* staged(int rank, uint32_t block, int reader) {
     return block_of(rank, block) + static_cast<size_t>(reader) * unit_bytes(p_.size_);
   }
-  // A broadcast has nothing but the root's result: it takes the whole block.
+  // A broadcast has nothing but the root's result: it begins where a block begins.
   std::byte* result(int rank, uint32_t block) {
     return op_.kind == OpKind::kBroadcast ? block_of(rank, block) : staged(rank, block, p_.size_);
   }
@@ -204,9 +206,12 @@ class SharedPlane::Run {
     end_.peer = p_.members_[static_cast<size_t>(end.peer)];
     return false;
   }
-  // The memory of a block may be used once nobody needs what was there before.
+  // The memory of a block may be used once nobody needs what was there before. What was staged is
+  // read before its reader's `reduced`; but the first blocks of a call are where the one before had
+  // its last, and if that was a broadcast, what is there is read until its reader's `copied`.
   bool room_to_stage(uint32_t block) {
-    return all(&SharedSegment::Header::reduced, block + 1 - kAhead);
+    if (!all(&SharedSegment::Header::reduced, block + 1 - kAhead)) return false;
+    return block >= kAhead || all(&SharedSegment::Header::copied, block + 1 - kAhead);
   }
 
   bool compare() {

@@ -130,6 +130,12 @@ void notice_silence(const Fd& socket, const SocketAddress& peer, Duration after)
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * total);
 }
 
+void ignore_silence(const Fd& socket) {
+  const int off = 0;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off));
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof(off));
+}
+
 bool is_silence(int error) {
   return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
          error == EHOSTDOWN || error == ENETDOWN;

@@ -45,6 +45,8 @@ int pending_error(const Fd& socket);
 // (is_silence) about `after` the other machine has stopped answering. Nothing is done between two
 // processes of one machine, whose link cannot be cut.
 void notice_silence(const Fd& socket, const SocketAddress& peer, Duration after);
+// No more.
+void ignore_silence(const Fd& socket);
 // Whether reading failed with this errno because the other machine does not answer.
 bool is_silence(int error);
 
