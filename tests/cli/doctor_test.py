@@ -1,5 +1,7 @@
 """Doctor, with a worker that answers as the real one does, and without one."""
 
+from pathlib import Path
+
 from harness import MACHINE, CommandTest, main, needs_worker
 
 PROBE = """\
@@ -68,6 +70,18 @@ class Doctor(CommandTest):
         self.assertGreater(worker["gflops_one_lane"], 0)
         again = self.muster("doctor", "-o", "json").json["worker"]
         self.assertEqual(again["fingerprint"], worker["fingerprint"])
+
+    @needs_worker
+    def test_a_job_is_timed_with_other_lanes(self):
+        job = Path(__file__).parents[2] / "examples/lenet-sample.yaml"
+        outcome = self.assert_ok(self.muster("doctor", job, "-s", "batch=16", "-o", "json"))
+        steps = outcome.json["steps"]
+        self.assertEqual([steps[0]["lanes"], steps[0]["threads_per_lane"]], [8, 1], "the job's own comes first")
+        self.assertIn(1, [each["lanes"] for each in steps])
+        for each in steps:
+            self.assertGreater(each["step_seconds"], 0)
+            self.assertLess(each["step_seconds"], 1)
+        self.assertEqual(list(self.folder.iterdir()), [], "nothing is left behind")
 
 
 if __name__ == "__main__":

@@ -149,6 +149,8 @@ struct ExportArguments {
 };
 
 struct DoctorArguments {
+  std::string job;  // to be timed; empty: none
+  std::vector<std::string> set;
   std::string runs;
   Format format = Format::kTable;
   std::string worker;

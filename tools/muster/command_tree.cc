@@ -120,9 +120,8 @@ void add_verify(CLI::App* root, Request& request) {
       ->check(whole_number(0));
   app->add_flag("--calm", a->calm,
                 "inject a fault only after all workers have rejoined, to measure each");
-  app->add_option(
-         "--lab", a->lab,
-         "put the workers on the hosts of this file, with slow links between them; needs root")
+  app->add_option("--lab", a->lab,
+                  "put the workers on the hosts of this file, with slow links between them")
       ->type_name("FILE");
   app->add_option("--folder", a->folder, "where both runs are written, and kept")->type_name("DIR");
   app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
@@ -292,6 +291,11 @@ void add_others(CLI::App* root, Request& request) {
 
   auto doctor = add_command<DoctorArguments>(
       root, app, "doctor", "whether this machine can train, how fast, what to change", request);
+  app->add_option(
+         "JOB", doctor->job,
+         "also time steps of this job, with other numbers of lanes and of threads per lane")
+      ->type_name("JOB");
+  add_set(app, doctor->set, "change an option of the job; may be repeated");
   add_runs(app, doctor->runs);
   add_format(app, doctor->format);
   add_worker(app, doctor->worker);

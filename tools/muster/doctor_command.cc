@@ -3,9 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
+#include "muster/config/load.h"
 
 #include "tools/muster/commands.h"
 #include "tools/muster/diagnosis.h"
+#include "tools/muster/job_sources.h"
+#include "tools/muster/job_timing.h"
 #include "tools/muster/machine.h"
 #include "tools/muster/text_table.h"
 #include "tools/muster/version.h"
@@ -64,7 +67,53 @@ void add_probe(const Probe& probe, TextTable& table) {
   }
 }
 
-void print_table(const Findings& findings, const std::vector<Advice>& advice, Console& console) {
+// For a person who waits.
+void tell_trial(const Arrangement& trial, Console& console) {
+  if (console.width() == 0) return;
+  console.aside(fmt::format("trying lanes: {}, threads_per_lane: {} ...", trial.lanes,
+                            trial.threads_per_lane));
+}
+
+void print_timings(const std::vector<Timing>& timings, Console& console) {
+  if (timings.empty()) return;
+  using Align = TextTable::Align;
+  TextTable table({{"lanes", Align::kRight},
+                   {"threads_per_lane", Align::kRight},
+                   {"a step takes", Align::kRight},
+                   {""}});
+  for (const auto& timing : timings) {
+    table.add({fmt::format("{}", timing.arrangement.lanes),
+               fmt::format("{}", timing.arrangement.threads_per_lane),
+               fmt::format("{:.1f} ms", 1e3 * timing.step_seconds),
+               &timing == &timings.front() ? "as the job says" : ""});
+  }
+  console.line("");
+  console.out(table.render(console));
+}
+
+Json timings_json(const std::vector<Timing>& timings) {
+  Json all = Json::array();
+  for (const auto& timing : timings) {
+    all.push_back({{"lanes", timing.arrangement.lanes},
+                   {"threads_per_lane", timing.arrangement.threads_per_lane},
+                   {"step_seconds", timing.step_seconds}});
+  }
+  return all;
+}
+
+Result<std::vector<Timing>> time_job(const DoctorArguments& arguments, const Machine& machine,
+                                     Context& context) {
+  if (arguments.job.empty()) return std::vector<Timing>();
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(const auto loaded, config::load_job(sources));
+  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  const int cores = std::max(1, static_cast<int>(machine.effective_cores()));
+  return time_steps(loaded.job, worker, cores,
+                    [&](const Arrangement& trial) { tell_trial(trial, context.console); });
+}
+
+void print_table(const Findings& findings, const std::vector<Timing>& timings,
+                 const std::vector<Advice>& advice, Console& console) {
   const Machine& machine = findings.machine;
   TextTable table({{""}, {"", TextTable::Align::kLeft, true}});
   table.add({"muster", fmt::format("{} {}", kVersion, kCommit)});
@@ -76,6 +125,7 @@ void print_table(const Findings& findings, const std::vector<Advice>& advice, Co
   table.add({"runs", disk_text(findings.disk)});
   if (findings.probe) add_probe(*findings.probe, table);
   console.out(table.render(console));
+  print_timings(timings, console);
   if (!advice.empty()) console.line("");
   for (const auto& each : advice) {
     console.line(fmt::format(
@@ -142,12 +192,18 @@ Outcome run(const DoctorArguments& arguments, Context& context) {
   } else {
     findings.probe_problem = probe.error().message();
   }
-  const auto advice = advise(findings);
+  auto advice = advise(findings);
+  std::vector<Timing> timings;
+  if (std::ranges::none_of(advice, &Advice::fatal)) {
+    MUSTER_TRY(timings, time_job(arguments, findings.machine, context));
+    if (const auto lanes = advise_lanes(timings)) advice.push_back({false, *lanes});
+  }
   if (arguments.format == Format::kJson) {
-    context.console.line(
-        findings_json(findings, advice).dump(2, ' ', false, Json::error_handler_t::replace));
+    Json object = findings_json(findings, advice);
+    if (!arguments.job.empty()) object["steps"] = timings_json(timings);
+    context.console.line(object.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    print_table(findings, advice, context.console);
+    print_table(findings, timings, advice, context.console);
   }
   const bool fatal = std::ranges::any_of(advice, &Advice::fatal);
   return fatal ? static_cast<int>(ErrorKind::kMachine) : 0;
