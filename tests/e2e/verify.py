@@ -4,7 +4,7 @@ of every kind says "equal"; and on a job whose sums depend on the order, it says
 
     tests/e2e/verify.py [--bin build/release/bin] [--seed N]
 
-docs/determinism.md has the larger campaigns: the same command with more faults.
+Larger: tests/e2e/campaign.py, and what it printed in docs/determinism.md.
 """
 import argparse
 import json
@@ -29,10 +29,10 @@ KINDS = ("kill", "pair", "most", "suspend", "hang", "leave", "join", "slow-disk"
                                          "recovery", "evaluation")))
 
 
-def verify(muster, *words):
+def verify(muster, *words, job=JOB):
     """The exit code and what it found."""
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
-        done = subprocess.run([muster, "verify", JOB, "-o", "json", "--folder", folder, *words],
+        done = subprocess.run([muster, "verify", job, "-o", "json", "--folder", folder, *words],
                               stdout=subprocess.PIPE, text=True)
         if done.returncode not in (0, 9):
             for root, _, names in os.walk(os.path.join(folder, "disturbed", "workers")):
@@ -43,9 +43,9 @@ def verify(muster, *words):
         return done.returncode, json.loads(done.stdout)
 
 
-def disturb(muster, *words):
+def disturb(muster, *words, job=JOB):
     """Four workers and these faults, shown; what happened. Ends everything unless the runs are equal."""
-    code, found = verify(muster, "--workers", "4", *words)
+    code, found = verify(muster, "--workers", "4", *words, job=job)
     for what in found["timeline"]:
         print(f"step {what['step']:>4}  {what['fault']:<20} {what['worker']:<12} "
               f"stalled {1000 * (what['stalled'] or 0):.0f} ms"
