@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <set>
 
 #include "muster/config/node.h"
@@ -14,13 +13,18 @@ namespace {
 using config::ArgReader;
 using config::Node;
 
+constexpr double kLeastRate = 1e3;  // bits a second
+constexpr double kMostRate = 1e12;
+
 Result<LinkOptions> read_link(const Node& node, ArgReader& args, LinkOptions link) {
   MUSTER_TRY(const std::string rate, args.get_string("rate", ""));
   MUSTER_TRY(const std::string delay, args.get_string("delay", ""));
   MUSTER_TRY(link.loss, args.get_number("loss", link.loss));
   if (!rate.empty()) {
     const auto bits = parse_rate(rate);
-    if (!bits) return node.error("rate must be like 100mbit, 1gbit or 500kbit, not '{}'", rate);
+    if (!bits) {
+      return node.error("rate must be from 1kbit to 1000gbit, like 100mbit, not '{}'", rate);
+    }
     link.rate = *bits;
   }
   if (!delay.empty()) {
@@ -57,6 +61,7 @@ Result<HostOptions> read_host(const Node& node, const LinkOptions& usual) {
   if (!is_name(host.name)) {
     return node.error("a host's name consists of a-z, 0-9 and '-', which '{}' does not", host.name);
   }
+  if (host.name == "hub") return node.error("'hub' is the switch; give the host another name");
   return host;
 }
 
@@ -68,8 +73,9 @@ std::optional<double> parse_rate(std::string_view text) {
   if (error != std::errc()) return std::nullopt;
   const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   const double factor = unit == "kbit" ? 1e3 : unit == "mbit" ? 1e6 : unit == "gbit" ? 1e9 : 0;
-  if (factor == 0 || !std::isfinite(number) || number <= 0) return std::nullopt;
-  return number * factor;
+  const double bits = number * factor;
+  if (!(bits >= kLeastRate && bits <= kMostRate)) return std::nullopt;
+  return bits;
 }
 
 Result<std::vector<HostOptions>> parse_hosts_file(std::string_view yaml, const std::string& name) {

@@ -21,7 +21,7 @@ namespace muster::lab {
 struct LinkOptions {
   double rate = 0;   // bits a second, each way; 0: as fast as it goes
   Duration delay{};  // of what the host sends; a round trip of two hosts takes the sum of theirs
-  double loss = 0;   // the part of the packets it sends that is lost, 0 to 1
+  double loss = 0;   // the fraction of the packets it sends that is lost
   bool operator==(const LinkOptions&) const = default;
 };
 
@@ -33,7 +33,7 @@ struct HostOptions {
 
 inline constexpr size_t kMostHosts = 200;
 
-// "10mbit", "1gbit", "500kbit", with a fraction if need be; in bits a second, more than 0.
+// "10mbit", "1gbit", "500kbit", with a fraction if need be; in bits a second, from 1e3 to 1e12.
 std::optional<double> parse_rate(std::string_view text);
 
 // `name`: of the file, for errors.

@@ -12,8 +12,8 @@ TEST(Rate, IsReadWithItsUnit) {
   EXPECT_EQ(parse_rate("100mbit"), 1e8);
   EXPECT_EQ(parse_rate("1.5gbit"), 1.5e9);
   EXPECT_EQ(parse_rate("64kbit"), 64e3);
-  for (const char* wrong :
-       {"", "100", "mbit", "100mbps", "-1mbit", "0kbit", "nanmbit", "1e400kbit"}) {
+  for (const char* wrong : {"", "100", "mbit", "100mbps", "-1mbit", "0kbit", "nanmbit", "1e400kbit",
+                            "1e300gbit", "0.0001kbit"}) {
     EXPECT_EQ(parse_rate(wrong), std::nullopt) << wrong;
   }
 }
@@ -43,6 +43,7 @@ TEST(HostsFile, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(message("hosts: []"), HasSubstr("at least one host"));
   EXPECT_THAT(message("hosts: [a, b, a]"), HasSubstr("lab.yaml:1:15: there are two hosts 'a'"));
   EXPECT_THAT(message("hosts: [a b]"), HasSubstr("'a b'"));
+  EXPECT_THAT(message("hosts: [hub]"), HasSubstr("another name"));
   EXPECT_THAT(message("rate: fast\nhosts: [a]"), HasSubstr("100mbit"));
   EXPECT_THAT(message("delay: 2m\nhosts: [a]"), HasSubstr("at most 60s"));
   EXPECT_THAT(message("loss: 1\nhosts: [a]"), HasSubstr("less than 1"));

@@ -33,18 +33,19 @@ namespace {
 constexpr const char* kHub = "10.119.0.1";
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 // A link may be ahead of its rate by what it sends in so many seconds, but by a few packets at
-// least: what a round of a thrifty strategy sends must not pass as one burst.
+// least. Little, so that the rate holds for short messages too.
 constexpr double kBurstSeconds = 0.004;
 constexpr double kLeastBurst = 16e3;  // bytes
 
 Error missing(const std::string& what) {
   return Error(ErrorKind::kUsage,
-               "a laboratory of hosts needs network namespaces, and this system does not let us "
-               "have them: {}; run as root and install iproute2",
+               "a laboratory of hosts needs network namespaces, which this system does not allow: "
+               "{}; run as root and install iproute2",
                what);
 }
 
-Status run(const std::string& line) {
+// For what makes the laboratory.
+Status make_with(const std::string& line) {
   const Status done = run_shell(line);
   if (done.ok()) return {};
   return missing(done.error().message());
@@ -93,7 +94,12 @@ Result<Fd> make_tap(const std::string& name) {
   request.ifr_flags = IFF_TAP | IFF_NO_PI;
   name.copy(request.ifr_name, IFNAMSIZ - 1);
   if (!tap || ioctl(tap.get(), TUNSETIFF, &request) != 0) {
-    return missing(io_error(errno, "delay and loss need /dev/net/tun").message());
+    const Error why = io_error(errno, "cannot make a tap device");
+    return Error(
+        ErrorKind::kUsage,
+        "delay and loss in a laboratory need /dev/net/tun: {}; load the module tun, and in a "
+        "container pass the device",
+        why.message());
   }
   return tap;
 }
@@ -114,7 +120,7 @@ void set_control(RelayControl& control, const LinkOptions& link) {
 }
 
 std::string shaping(const std::string& device, double rate) {
-  if (rate == 0) return fmt::format("tc qdisc del dev {} root 2>/dev/null; true", device);
+  if (rate == 0) return fmt::format("tc qdisc del dev {} root", device);
   const double burst = std::max(kLeastBurst, rate / 8 * kBurstSeconds);
   return fmt::format("tc qdisc replace dev {} root tbf rate {:.0f}bit burst {:.0f}b latency 50ms",
                      device, rate, burst);
@@ -135,15 +141,15 @@ Result<std::unique_ptr<Lab>> Lab::make(std::vector<HostOptions> hosts, const std
   MUSTER_RETURN_IF_ERROR(become_root());
   MUSTER_RETURN_IF_ERROR(enter_new(CLONE_NEWNET | CLONE_NEWNS));
   MUSTER_RETURN_IF_ERROR(
-      run(fmt::format("ip link set lo up && ip link add hub type bridge && "
-                      "ip addr add {}/16 dev hub && ip link set hub up",
-                      kHub)));
+      make_with(fmt::format("ip link set lo up && ip link add hub type bridge && "
+                            "ip addr add {}/16 dev hub && ip link set hub up",
+                            kHub)));
   MUSTER_TRY(lab->hub_net_, open_namespace("net"));
   MUSTER_TRY(lab->hub_mount_, open_namespace("mnt"));
   for (auto& host : hosts) MUSTER_RETURN_IF_ERROR(lab->add_host(std::move(host), folder));
   MUSTER_RETURN_IF_ERROR(lab->start_relay());
   for (size_t i = 0; i < lab->size(); ++i) {
-    if (lab->link(i).rate > 0) MUSTER_RETURN_IF_ERROR(lab->shape(i));
+    MUSTER_RETURN_IF_ERROR(lab->shape(i, lab->link(i).rate));
   }
   return lab;
 }
@@ -156,10 +162,10 @@ Status Lab::add_host(HostOptions options, const std::string& folder) {
   host.options = std::move(options);
   host.address = fmt::format("10.119.1.{}", number + 1);
   const bool relayed = is_relayed(host.options.link);
-  const std::string& boot_id =
-      files_.emplace_back(fmt::format("{}/boot-id-{}", absolute(folder), number));
+  const std::string boot_id = fmt::format("{}/boot-id-{}", absolute(folder), number);
+  const Fd here(open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!here) return io_error(errno, "cannot open the current directory");
   MUSTER_RETURN_IF_ERROR(write_text(boot_id, fmt::format("lab-{}-{}\n", getpid(), number)));
-  const Fd here(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto inside = [&]() -> Status {
     MUSTER_RETURN_IF_ERROR(enter_new(CLONE_NEWNET | CLONE_NEWNS));
     if (mount(boot_id.c_str(), kBootId, nullptr, MS_BIND, nullptr) != 0) {
@@ -170,13 +176,14 @@ Status Lab::add_host(HostOptions options, const std::string& folder) {
     if (relayed) {
       MUSTER_TRY(host.tap, make_tap("eth0"));
     } else {
-      MUSTER_RETURN_IF_ERROR(run(fmt::format("ip link add eth0 type veth peer name {} netns {}",
-                                             port(number), path_of(hub_net_))));
+      MUSTER_RETURN_IF_ERROR(make_with(fmt::format(
+          "ip link add eth0 type veth peer name {} netns {}", port(number), path_of(hub_net_))));
     }
-    return run(fmt::format("ip link set lo up && ip addr add {}/16 dev eth0 && ip link set eth0 up",
-                           host.address));
+    return make_with(fmt::format(
+        "ip link set lo up && ip addr add {}/16 dev eth0 && ip link set eth0 up", host.address));
   };
   const Status done = inside();
+  unlink(boot_id.c_str());  // the mount keeps it
   // Entering a mount namespace changes the current directory.
   const bool home = setns(hub_net_.get(), CLONE_NEWNET) == 0 &&
                     setns(hub_mount_.get(), CLONE_NEWNS) == 0 && fchdir(here.get()) == 0;
@@ -185,7 +192,7 @@ Status Lab::add_host(HostOptions options, const std::string& folder) {
   if (relayed) {
     MUSTER_TRY(host.hub_tap, make_tap(port(number)));
   }
-  return run(fmt::format("ip link set {} master hub up", port(number)));
+  return make_with(fmt::format("ip link set {} master hub up", port(number)));
 }
 
 // In a process of its own, which ends with this one.
@@ -211,15 +218,23 @@ Status Lab::start_relay() {
   if (relay_ < 0) return io_error(errno, "cannot start the relay");
   if (relay_ > 0) return {};
   stop_relay_.reset();  // so that the last one closes with our parent
-  relay(links, read_end.get());
+  try {
+    relay(links, read_end.get());
+  } catch (...) {  // nothing of our parent's may be unwound here
+    _exit(1);
+  }
   _exit(0);
+}
+
+Status Lab::check_relay() const {
+  if (relay_ <= 0 || waitpid(relay_, nullptr, WNOHANG) == 0) return {};
+  return Error(ErrorKind::kMachine, "the relay of the laboratory has ended; its hosts are cut off");
 }
 
 Lab::~Lab() {
   stop_relay_.reset();
   if (relay_ > 0) waitpid(relay_, nullptr, 0);
   if (controls_ != nullptr) munmap(controls_, hosts_.size() * sizeof(RelayControl));
-  for (const auto& file : files_) unlink(file.c_str());
 }
 
 Result<size_t> Lab::find(std::string_view name) const {
@@ -239,18 +254,21 @@ std::vector<std::string> Lab::enter_hub() const {
 }
 
 Status Lab::cut(size_t a, size_t b) {
-  MUSTER_RETURN_IF_ERROR(route("add", a, b));
-  return route("add", b, a);
+  if (a == b) return Error(ErrorKind::kUsage, "a host cannot be cut off from itself");
+  MUSTER_RETURN_IF_ERROR(check_relay());
+  MUSTER_RETURN_IF_ERROR(route("replace", a, b));
+  return route("replace", b, a);
 }
 
 Status Lab::heal(size_t a, size_t b) {
-  MUSTER_RETURN_IF_ERROR(route("del", a, b));
-  return route("del", b, a);
+  Status there = route("del", a, b);
+  Status back = route("del", b, a);
+  return there.ok() ? std::move(back) : std::move(there);
 }
 
 Status Lab::route(const char* action, size_t from, size_t to) {
-  return run(fmt::format("nsenter --net={} ip route {} blackhole {}/32", path_of(hosts_[from].net),
-                         action, hosts_[to].address));
+  return run_shell(fmt::format("nsenter --net={} ip route {} blackhole {}/32",
+                               path_of(hosts_[from].net), action, hosts_[to].address));
 }
 
 Status Lab::set_link(size_t host, const LinkOptions& link) {
@@ -260,20 +278,27 @@ Status Lab::set_link(size_t host, const LinkOptions& link) {
                  "host '{}' cannot get delay or loss now: give it some from the beginning",
                  h.options.name);
   }
-  h.options.link = link;
+  MUSTER_RETURN_IF_ERROR(check_relay());
+  MUSTER_RETURN_IF_ERROR(shape(host, link.rate));
   if (h.control != nullptr) set_control(*h.control, link);
-  return shape(host);
+  h.options.link = link;
+  return {};
 }
 
-Status Lab::shape(size_t host) {
-  const double rate = hosts_[host].options.link.rate;
-  MUSTER_RETURN_IF_ERROR(run(shaping(port(host), rate)));
-  return run(
-      fmt::format("nsenter --net={} sh -c '{}'", path_of(hosts_[host].net), shaping("eth0", rate)));
+// At both ends of the link.
+Status Lab::shape(size_t host, double rate) {
+  Host& h = hosts_[host];
+  if (rate == 0 && !h.shaped) return {};
+  MUSTER_RETURN_IF_ERROR(run_shell(shaping(port(host), rate)));
+  MUSTER_RETURN_IF_ERROR(
+      run_shell(fmt::format("nsenter --net={} {}", path_of(h.net), shaping("eth0", rate))));
+  h.shaped = rate > 0;
+  return {};
 }
 
 // At the switch's end of the link: what the host sends is received there.
 Result<Traffic> Lab::traffic(size_t host) const {
+  MUSTER_RETURN_IF_ERROR(check_relay());
   std::ifstream file("/proc/thread-self/net/dev");
   const std::string wanted = port(host) + ":";
   for (std::string line; std::getline(file, line);) {

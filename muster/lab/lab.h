@@ -7,12 +7,14 @@
 // not share memory, which would bypass the link. Files are those of this machine.
 //
 //   rate          the kernel's token bucket (tbf) at both ends of the link
-//   delay, loss   a process of ours that passes the packets on (relay.h): enough for some hundred
-//                 Mbit/s; hosts that need neither do without it
+//   delay, loss   a process of ours that passes the packets on (relay.h), which costs processor
+//                 time; hosts that need neither do without it
 //   cut           a route that leads nowhere
 //
 // Nothing is left behind, however this process ends: the namespaces have no names, and live as long
-// as a process is in them or this process has them open.
+// as a process is in them or this process has them open; the relay ends with this process. (The
+// tests of comm have hosts of their own, comm/hosts_testing.h: their process must stay where it
+// is.)
 //
 // One thread.
 #pragma once
@@ -33,8 +35,9 @@ namespace muster::lab {
 
 struct RelayControl;
 
-// Bytes that went through a host's interface, with the headers of Ethernet, IP and TCP. Large
-// packets that the kernel has not cut up yet count with one header each.
+// Bytes at the switch's end of a host's link, with the headers of Ethernet, IP and TCP: what was
+// lost on the way to the switch is not among them. Large packets that the kernel has not cut up yet
+// count with one header each.
 struct Traffic {
   uint64_t sent = 0;
   uint64_t received = 0;
@@ -42,10 +45,10 @@ struct Traffic {
 
 class Lab {
  public:
-  // Call it while this process has one thread: it moves to the namespace of the switch. Without
-  // root it becomes root of a user namespace, where the system allows that. `folder`: exists; has a
-  // few small files as long as the laboratory is there. kUsage, with what is missing, if this
-  // system has no network namespaces for us.
+  // Call it while this process has one thread: it moves to the namespace of the switch, for good,
+  // also if this fails. Without root it becomes root of a user namespace, where the system allows
+  // that. `folder`: an existing directory, used while this runs. kUsage, with what is missing, if
+  // this system has no network namespaces for us.
   static Result<std::unique_ptr<Lab>> make(std::vector<HostOptions> hosts,
                                            const std::string& folder);
   ~Lab();
@@ -60,12 +63,13 @@ class Lab {
   const std::string& address(size_t host) const { return hosts_[host].address; }
   // By its name.
   Result<size_t> find(std::string_view name) const;
-  // The words that, before a command, run it on that host: "nsenter --net=... --mount=...".
+  // The words that, before a command, run it on that host: "nsenter --net=... --mount=...". For
+  // processes that this one starts, and for those of root.
   std::vector<std::string> enter(size_t host) const;
-  // The same for where this process is, for commands that somebody else starts.
+  // The same for where this process is.
   std::vector<std::string> enter_hub() const;
 
-  // From now on, or no more: no packet passes between these two hosts, in either direction.
+  // Between two different hosts: from cut() to heal() no IP packet passes, in either direction.
   Status cut(size_t a, size_t b);
   Status heal(size_t a, size_t b);
   // Changes its link. A host that had neither delay nor loss when it was made cannot get them.
@@ -83,18 +87,19 @@ class Lab {
     Fd tap;      // of the host, if its packets are relayed
     Fd hub_tap;  // and of the switch
     RelayControl* control = nullptr;
+    bool shaped = false;
   };
   Lab() = default;
   Status add_host(HostOptions options, const std::string& folder);
   Status start_relay();
-  Status shape(size_t host);
+  Status check_relay() const;
+  Status shape(size_t host, double rate);
   Status route(const char* action, size_t from, size_t to);
   std::string port(size_t host) const;
 
   Fd hub_net_;
   Fd hub_mount_;
   std::vector<Host> hosts_;
-  std::vector<std::string> files_;  // that we wrote
   RelayControl* controls_ = nullptr;
   Fd stop_relay_;
   pid_t relay_ = 0;

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <random>
 
 #include "muster/base/clock.h"
-#include "muster/base/random.h"
 
 namespace muster::lab {
 namespace {
@@ -30,7 +30,7 @@ struct Packet {
 
 class Relayed {
  public:
-  Relayed(const RelayedLink& link, RandomStream random) : link_(link), random_(random) {}
+  Relayed(const RelayedLink& link, uint64_t seed) : link_(link), random_(seed) {}
 
   int host() const { return link_.host; }
   int hub() const { return link_.hub; }
@@ -43,7 +43,7 @@ class Relayed {
       const ssize_t n = ::read(link_.host, buffer_.data(), buffer_.size());
       if (n <= 0) return;
       const uint32_t loss = link_.control->loss_ppm.load(std::memory_order_relaxed);
-      if (loss > 0 && random_.next_u32() % 1'000'000 < loss) continue;
+      if (loss > 0 && random_() % 1'000'000 < loss) continue;
       const auto delay = std::chrono::microseconds(link_.control->delay_us.load());
       const auto size = static_cast<size_t>(n);
       if (delay.count() == 0 && held_.empty()) {
@@ -79,7 +79,7 @@ class Relayed {
   }
 
   RelayedLink link_;
-  RandomStream random_;
+  std::mt19937_64 random_;
   std::deque<Packet> held_;
   size_t held_bytes_ = 0;
   std::array<std::byte, kMostPacket> buffer_;
@@ -97,7 +97,7 @@ void relay(const std::vector<RelayedLink>& links, int stop, uint64_t seed) {
   std::deque<Relayed> relayed;
   std::vector<pollfd> set = {{.fd = stop, .events = POLLIN, .revents = 0}};
   for (const auto& link : links) {
-    relayed.emplace_back(link, RandomStream(seed, Purpose::kUser, relayed.size()));
+    relayed.emplace_back(link, seed + relayed.size());
     set.push_back({.fd = link.host, .events = POLLIN, .revents = 0});
     set.push_back({.fd = link.hub, .events = POLLIN, .revents = 0});
   }

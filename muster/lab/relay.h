@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace muster::lab {
 // May be changed at any time, also from another process if it is in shared memory.
 struct RelayControl {
   std::atomic<int64_t> delay_us{0};
-  std::atomic<uint32_t> loss_ppm{0};  // packets of a million
+  std::atomic<uint32_t> loss_ppm{0};                         // packets of a million
+  static_assert(std::atomic<int64_t>::is_always_lock_free);  // or two processes could not share it
 };
 
 struct RelayedLink {

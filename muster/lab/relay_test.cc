@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -72,10 +73,13 @@ TEST_F(RelayTest, DelaysWhatTheHostSendsAndKeepsItsOrder) {
   const auto begin = steady_clock::now();
   send(host_, "one");
   send(host_, "two");
+  // What is sent back shows that the relay has taken the two.
+  send(hub_, "back");
+  EXPECT_EQ(receive(host_, milliseconds(5000)), "back");
+  control_.delay_us = 0;
+  send(host_, "three");  // overtakes nothing
   EXPECT_EQ(receive(hub_, milliseconds(5000)), "one");
   EXPECT_GE(steady_clock::now() - begin, milliseconds(60));
-  control_.delay_us = 0;  // nothing overtakes
-  send(host_, "three");
   EXPECT_EQ(receive(hub_, milliseconds(5000)), "two");
   EXPECT_EQ(receive(hub_, milliseconds(5000)), "three");
   control_.delay_us = 3'600'000'000;  // of the other direction: no delay
@@ -86,8 +90,16 @@ TEST_F(RelayTest, DelaysWhatTheHostSendsAndKeepsItsOrder) {
 TEST_F(RelayTest, LosesThePartThatItIsToldTo) {
   control_.loss_ppm = 500'000;
   int arrived = 0;
-  for (int i = 0; i < 200; ++i) send(host_, "x");
-  while (receive(hub_, milliseconds(200))) ++arrived;
+  for (int i = 0; i < 200; ++i) {
+    send(host_, "x");
+    std::this_thread::sleep_for(std::chrono::microseconds(100));  // the sockets hold few
+  }
+  // What is sent back shows that the relay has taken them all.
+  send(hub_, "back");
+  EXPECT_EQ(receive(host_, milliseconds(5000)), "back");
+  control_.loss_ppm = 0;
+  send(host_, "last");
+  while (receive(hub_, milliseconds(5000)) == "x") ++arrived;
   EXPECT_GT(arrived, 60);
   EXPECT_LT(arrived, 140);
 }

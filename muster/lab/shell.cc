@@ -41,10 +41,12 @@ Status run_shell(const std::string& line) {
     if (n <= 0) break;
     said.append(buffer.data(), static_cast<size_t>(n));
   }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status == 0) return {};
+  int status = -1;
+  pid_t ended = 0;
+  do {
+    ended = ::waitpid(pid, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  if (ended == pid && status == 0) return {};
   while (!said.empty() && said.back() == '\n') said.pop_back();
   return Error(ErrorKind::kMachine, "`{}` failed: {}", line, said.empty() ? "no message" : said);
 }

@@ -2,12 +2,26 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "muster/train/numerics/job_fingerprint.h"
 #include "muster/train/state/weights_file.h"
 
 namespace muster::train {
+namespace {
+
+// What meta.json has under this key, if it is there and of that kind.
+template <typename T>
+T meta_value(const ckpt::Snapshot& snapshot, const char* key, T fallback) {
+  const auto found = snapshot.meta.find(key);
+  if (found == snapshot.meta.end()) return fallback;
+  if (std::is_arithmetic_v<T> ? !found->is_number() : !found->is_string()) return fallback;
+  return found->get<T>();
+}
+
+}  // namespace
 
 ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback) {
   return {rollback.number, static_cast<int64_t>(rollback.step)};
@@ -102,15 +116,15 @@ Status Restorer::load(const ckpt::Snapshot& snapshot) {
   auto warning = check_resumed(fingerprint, snapshot.meta, accepted);
   if (!warning.ok()) return std::move(warning).error().context("'{}'", snapshot.path);
   if (!warning->empty()) recorder_.warn(fmt::format("'{}': {}", snapshot.path, *warning));
-  seconds_before_ = snapshot.meta.value("seconds", 0.0);
-  session_.auditor().trust(snapshot.meta.value("trusted", snapshot.step));
+  seconds_before_ = meta_value(snapshot, "seconds", 0.0);
+  session_.auditor().trust(meta_value(snapshot, "trusted", snapshot.step));
   return {};
 }
 
 // Its files are as they were written; but the copy that they were written from may have been
 // damaged.
 Status Restorer::check_weights(const ckpt::Snapshot& snapshot) {
-  const auto hash = snapshot.meta.value("weights_hash", "");
+  const auto hash = meta_value(snapshot, "weights_hash", std::string());
   if (hash.empty() || hash == session_.arena().weights_hash().hex()) return {};
   return Error(ErrorKind::kCheckpoint,
                "the weights in '{}' are not those that were to be saved: the memory of the worker "

@@ -43,11 +43,12 @@ class Lab:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(hosts)
             file.flush()
-            self.process = start([os.path.join(bin_dir, "muster-lab"), file.name], text=True,
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # It ends when its input does, so also when this program is killed.
+            self.process = subprocess.Popen([os.path.join(bin_dir, "muster-lab"), file.name], text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             line = self.process.stdout.readline()
         if not line:
-            raise LabError(f"muster-lab ended with {self.process.wait()}")
+            raise LabError(self.process.communicate()[1].strip())
         made = json.loads(line)
         self.hosts = {host["name"]: host for host in made["hosts"]} | {"hub": made["hub"]}
         self.started = []
@@ -62,9 +63,7 @@ class Lab:
         for process in self.started:
             process.kill()
             process.wait()
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+        self.process.communicate()
 
     def address(self, host):
         return self.hosts[host]["address"]
@@ -79,9 +78,12 @@ class Lab:
         return self.started[-1]
 
     def ask(self, *words):
-        self.process.stdin.write(" ".join(words) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        try:
+            self.process.stdin.write(" ".join(words) + "\n")
+            self.process.stdin.flush()
+            answer = json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            raise LabError(f"muster-lab has ended: {self.process.communicate()[1].strip()}") from error
         if "error" in answer:
             raise LabError(answer["error"])
         return answer
@@ -97,5 +99,5 @@ class Lab:
         self.ask("link", host, *(f"{key}={value}" for key, value in options.items()))
 
     def bytes(self, host):
-        """{"sent": ..., "received": ...} of its interface, since the beginning."""
+        """{"sent": ..., "received": ...} at the switch's end of its link, since the beginning."""
         return self.ask("bytes", host)

@@ -11,11 +11,13 @@
 //   bytes A                                  what went through it so far
 //
 // It ends, and the hosts with it, when its standard input does.
+#include <errno.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -78,10 +80,25 @@ Result<Json> obey(Lab& lab, const std::vector<std::string>& words) {
   return Error(ErrorKind::kUsage, "there is no such command; there are cut, heal, link and bytes");
 }
 
-Status serve(const std::string& file, const std::string& folder) {
+Result<std::unique_ptr<Lab>> make(const std::string& file) {
   const auto files = muster::posix_file_system();
   MUSTER_TRY(auto hosts, muster::lab::read_hosts_file(*files, file));
-  MUSTER_TRY(const auto lab, Lab::make(std::move(hosts), folder));
+  std::error_code failed;
+  const auto place = std::filesystem::temp_directory_path(failed);
+  if (failed) {
+    return muster::io_error(failed.value(), "there is no directory for temporary files (TMPDIR)");
+  }
+  std::string folder = (place / "muster-lab-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return muster::io_error(errno, "cannot make a temporary directory");
+  }
+  auto lab = Lab::make(std::move(hosts), folder);
+  std::filesystem::remove_all(folder, failed);
+  return lab;
+}
+
+Status serve(const std::string& file) {
+  MUSTER_TRY(const auto lab, make(file));
   std::cout << describe(*lab).dump() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream text(line);
@@ -101,11 +118,7 @@ int main(int count, char** words) {
     std::cerr << "usage: muster-lab FILE\n";
     return 2;
   }
-  std::string folder = (std::filesystem::temp_directory_path() / "muster-lab-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return 1;
-  const Status done = serve(words[1], folder);
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
+  const Status done = serve(words[1]);
   if (done.ok()) return 0;
   std::cerr << "muster-lab: " << done.error().message() << "\n";
   return static_cast<int>(done.error().kind());

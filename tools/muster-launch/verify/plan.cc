@@ -36,6 +36,19 @@ constexpr std::array<Needed, 4> kNeeded = {{
     {"checkpoint.every", "10 steps", waits_for_audit, "flip and lie"},
 }};
 
+// Links are between hosts: a cut is to part two workers, and no others.
+Status check_cut(const DisturbPlan& plan) {
+  if (static_cast<size_t>(plan.workers) > lab::kMostHosts) {
+    return Error(ErrorKind::kUsage, "--faults cut goes with at most {} workers", lab::kMostHosts);
+  }
+  if (plan.hosts.empty() || plan.hosts.size() >= static_cast<size_t>(plan.workers)) return {};
+  return Error(
+      ErrorKind::kUsage,
+      "--faults cut needs a host for each of the {} workers, and the file of --lab has {}; "
+      "add hosts, or leave cut out",
+      plan.workers, plan.hosts.size());
+}
+
 }  // namespace
 
 Added options_for(const std::vector<launch::Fault>& faults,
@@ -80,6 +93,7 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   if (!arguments.lab.empty()) {
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
   }
+  if (has_kind(disturb.faults, FaultKind::kCut)) MUSTER_RETURN_IF_ERROR(check_cut(disturb));
   if (has_kind(disturb.faults, FaultKind::kHang) && disturb.hang_timeout <= 0) {
     return Error(ErrorKind::kUsage,
                  "--faults hang: with {}: 0 a worker that hangs is never removed; set it, or leave "

@@ -153,30 +153,30 @@ std::optional<Error> too_few_faults(const Disturbed& disturbed, size_t wanted) {
 }
 
 // What the faults need, before anything is trained: this process has one thread yet.
-Result<std::optional<Network>> prepare(DisturbPlan& plan, const Folder& folder,
-                                       Children& children) {
+Status prepare(DisturbPlan& plan, const Folder& folder, std::optional<Network>& network,
+               Children& children) {
   if (has_kind(plan.faults, launch::FaultKind::kHang)) {
     MUSTER_RETURN_IF_ERROR(check_tracing(children));
   }
-  if (!has_kind(plan.faults, launch::FaultKind::kCut) && plan.hosts.empty()) {
-    return std::optional<Network>();
+  const bool given = !plan.hosts.empty();
+  if (!given && !has_kind(plan.faults, launch::FaultKind::kCut)) return {};
+  auto made = Network::make(plan.workers, plan.hosts, folder.path(), plan.worker);
+  if (!made.ok()) {
+    if (made.error().kind() != ErrorKind::kUsage) return std::move(made).error();
+    return Error(ErrorKind::kUsage, "{}: {}; or leave {} out", given ? "--lab" : "--faults cut",
+                 made.error().message(), given ? "it" : "cut");
   }
-  auto network = Network::make(plan.workers, plan.hosts, folder.path(), plan.worker);
-  if (!network.ok()) {
-    const bool given = !plan.hosts.empty();
-    return Error(network.error().kind(), "{}: {}; or leave {} out",
-                 given ? "--lab" : "--faults cut", network.error().message(), given ? "it" : "cut");
-  }
+  network.emplace(*std::move(made));
   plan.host = Network::address();
   plan.worker = network->worker();
-  return std::optional(*std::move(network));
+  plan.network = &*network;
+  return {};
 }
 
 Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& folder,
-                 Children& children, Context& context) {
+                 std::optional<Network>& network, Children& children, Context& context) {
   DisturbPlan& plan = wanted.disturb;
-  MUSTER_TRY(auto network, prepare(plan, folder, children));
-  if (network) plan.network = &*network;
+  MUSTER_RETURN_IF_ERROR(prepare(plan, folder, network, children));
   const bool json = arguments.format == Format::kJson;
   Console& console = context.console;
   if (!json) {
@@ -240,8 +240,9 @@ Outcome verify(const VerifyArguments& arguments, Context& context) {
   // Inherited by the workers: fault_point.h.
   setenv("MUSTER_FAULTS", "1", 1);  // NOLINT(concurrency-mt-unsafe): there is one thread yet
   const launch::HeldSignals held;
+  std::optional<Network> network;  // outlives the children, which are in it
   Children children(held);
-  auto code = run_both(arguments, std::move(plan), folder, children, context);
+  auto code = run_both(arguments, std::move(plan), folder, network, children, context);
   if (code.ok() || children.stopped_by() == 0) return code;
   context.console.error(code.error().kind(), code.error().message(),
                         arguments.format == Format::kJson);
