@@ -14,26 +14,26 @@ import sys
 
 from verify import SOURCE, disturb
 
-# By model: the job, its options, and how many steps it is to have.
+# By model: the job, its options, and how many steps it takes until a faulty worker may come back five times.
 FASHION = os.path.join(SOURCE, "examples/data/fashion-mnist")
 TEXT = os.path.join(SOURCE, "examples/data/tinyshakespeare/input.txt")
 MODELS = {
-    "lenet": ("lenet-sample.yaml", ["eval.every=100 steps", "checkpoint.every=50 steps"]),
+    "lenet": ("lenet-sample.yaml", ["eval.every=100 steps", "checkpoint.every=50 steps"], 2000),
     "resnet": ("resnet-fashion.yaml",
                ["batch=32", "eval.every=100 steps", "checkpoint.every=50 steps",
                 *(f"data.{part}.{what}={FASHION}/{file}-{what}-{form}-ubyte.gz"
                   for part, file in (("train", "train"), ("test", "t10k"))
-                  for what, form in (("images", "idx3"), ("labels", "idx1")))]),
+                  for what, form in (("images", "idx3"), ("labels", "idx1")))], 600),
     "gpt": ("gpt-shakespeare.yaml",
             [f"data.train.path={TEXT}", f"data.test.path={TEXT}", "eval.samples=256", "eval.every=100 steps",
-             "checkpoint.every=50 steps"]),
+             "checkpoint.every=50 steps"], 1500),
 }
 # A hundred for each model: under `muster train`, with a coordinator of its own, and faulty workers.
 ROUNDS = (
     ("kill:16,kill@before-commit:4,kill@after-commit:4,kill@checkpoint:4,kill@transfer:4,kill@forming:4,"
      "kill@recovery:4,kill@evaluation:3,pair:4,most:3,suspend:4,leave:6,join:7,hang:3,slow-disk:3,pause:4,cut:2", 900),
     ("restart:6,kill:3,hang:1,join:1,leave:1", 200),
-    ("flip:4,lie:4,kill:1", 400),
+    ("flip:2,lie:2,kill:1", None),
 )
 
 
@@ -47,10 +47,10 @@ def main():
     muster = os.path.join(args.bin, "muster")
     happened = []
     for model in args.models.split(","):
-        job, options = MODELS[model]
+        job, options, long = MODELS[model]
         for faults, steps in ROUNDS:
             print(f"--- {model}, {faults}", flush=True)
-            sets = [word for option in [*options, f"steps={steps}", "passes=0"] for word in ("-s", option)]
+            sets = [word for option in [*options, f"steps={steps or long}", "passes=0"] for word in ("-s", option)]
             happened += disturb(muster, "--faults", faults, "--seed", args.seed, *sets,
                                 *(["--calm"] if args.calm else []), job=os.path.join(SOURCE, "examples", job))
     kinds = sorted({what["fault"] for what in happened})
