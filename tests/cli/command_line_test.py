@@ -58,6 +58,7 @@ class Mistakes(CommandTest):
         (["train", "job.yaml", "batch=64"], ["'batch=64'", "-s batch=64"]),
         (["train", "job.yaml", "version"], ["does not take 'version'"]),
         (["train", "job.yaml", "--run-dir"], ["--run-dir needs a value"]),
+        (["verify", "job.yaml", "--workers", "2", "--workers", "3"], ["--workers is given more than once"]),
         (["train", "job.yaml", "--quiet", "--json"], ["--json", "--quiet", "together"]),
         (["runs", "list", "-o", "xml"], ["--output", "table or json", "'xml'"]),
         (["eval", "latest", "--checkpoint", "bset"], ["best, newest or the number", "'bset'"]),

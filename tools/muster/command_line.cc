@@ -105,8 +105,13 @@ Error in_words(const CLI::ParseError& error, const CLI::App* root) {
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) return missing(app);
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-    return Error(ErrorKind::kUsage, "{} needs a value after it; see {} --help",
-                 text.substr(0, text.find(':')), full_name(app));
+    const std::string option = text.substr(0, text.find(':'));
+    // "--seed: 1 required TYPE missing" and "--seed: At most 1 required but received 2".
+    if (text.find(" but received ") != std::string::npos) {
+      return Error(ErrorKind::kUsage, "{} is given more than once", option);
+    }
+    return Error(ErrorKind::kUsage, "{} needs a value after it; see {} --help", option,
+                 full_name(app));
   }
   if (const size_t at = text.find(" excludes "); at != std::string::npos) {
     return Error(ErrorKind::kUsage, "{} and {} cannot be used together", text.substr(0, at),
