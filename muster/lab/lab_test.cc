@@ -82,6 +82,7 @@ std::optional<double> seconds_for(const Lab& lab, size_t from, size_t to, size_t
   MUSTER_CHECK(pipe(ready.data()) == 0 && pipe(result.data()) == 0, "pipe");
   const OnHost server(lab, to, [&] {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0) _exit(1);
     const int on = 1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(listener, where, sizeof(address)) != 0 || listen(listener, 1) != 0) _exit(1);
@@ -102,6 +103,7 @@ std::optional<double> seconds_for(const Lab& lab, size_t from, size_t to, size_t
     double seconds = -1;
     const auto begin = steady_clock::now();
     const int connection = socket(AF_INET, SOCK_STREAM, 0);
+    if (connection < 0) _exit(1);
     const timeval patience{.tv_sec = 0, .tv_usec = 500'000};
     setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     const std::vector<char> data(bytes);
