@@ -262,9 +262,12 @@ class Watcher:
         with open("/proc/uptime") as file:
             now = float(file.read().split()[0])
         zombies = set()
-        for pid, (state, _, born) in descendants(os.getpid()).items():
+        found = descendants(os.getpid())
+        for pid, (state, parent, born) in found.items():
             if state == "Z":
-                zombies.add((pid, born))
+                # A launcher that is suspended (pause) cannot take note.
+                if found.get(parent, ("",))[0] not in ("T", "t"):
+                    zombies.add((pid, born))
                 continue
             try:
                 role, name = role_of(pid)
