@@ -51,10 +51,9 @@ Duration duration(double seconds) {
 
 }  // namespace
 
-Membership::Membership(Session& session, MembershipOptions options, const Clock& clock, Log& log)
+Membership::Membership(Session& session, MembershipOptions options, Log& log)
     : session_(session),
       options_(std::move(options)),
-      clock_(clock),
       log_(log),
       recovery_(session.strategy(), session.auditor(), vitals_) {}
 
@@ -94,7 +93,7 @@ Result<std::unique_ptr<Membership>> Membership::join(Session& session, Membershi
                                                      const Clock& clock, Log& log) {
   MUSTER_RETURN_IF_ERROR(session.begin_fingerprint());
   MUSTER_TRY(const auto fingerprint, session.fingerprint());
-  std::unique_ptr<Membership> self(new Membership(session, std::move(options), clock, log));
+  std::unique_ptr<Membership> self(new Membership(session, std::move(options), log));
   MUSTER_TRY(self->device_, comm::GlooDevice::open(self->options_.host));
   MUSTER_TRY(self->client_, roster::Client::start(self->client_options(fingerprint), clock));
   self->vitals_.progress = [raw = self.get()] { raw->client_->progress(); };

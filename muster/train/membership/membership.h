@@ -137,7 +137,7 @@ class Membership {
 
  private:
   class CoordinatorRendezvous;
-  Membership(Session& session, MembershipOptions options, const Clock& clock, Log& log);
+  Membership(Session& session, MembershipOptions options, Log& log);
   roster::ClientOptions client_options(const JobFingerprint& fingerprint);
   // Nothing: the group failed, which is reported.
   Result<std::optional<Entry>> enter_group(const roster::RosterPtr& roster, const Sources& sources);
@@ -148,7 +148,6 @@ class Membership {
 
   Session& session_;
   const MembershipOptions options_;
-  const Clock& clock_;
   Log& log_;
   Vitals vitals_;
   Recovery recovery_;
