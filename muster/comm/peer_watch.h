@@ -60,9 +60,8 @@ class PeerWatch {
   static constexpr Duration kDialTime = std::chrono::seconds(4);
 
   // How long a peer's machine may leave packets unanswered before the peer counts as unreachable
-  // (see notice_silence_of): a
-  // cut link, a firewall that drops, a machine without power. The kernel answers for a process that
-  // is suspended, so that is not noticed here.
+  // (see notice_silence_of): a cut link, a firewall that drops, a machine without power. The kernel
+  // answers for a process that is suspended, so that is not noticed here.
   static constexpr Duration kSilence = std::chrono::seconds(3);
 
   enum class Loss {

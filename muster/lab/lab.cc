@@ -23,7 +23,6 @@
 
 #include <fmt/format.h>
 
-#include "muster/base/check.h"
 #include "muster/lab/relay.h"
 #include "muster/lab/shell.h"
 

@@ -43,6 +43,17 @@ def wait_until(condition, what):
     raise AssertionError(f"waited a minute for {what() if callable(what) else what}")
 
 
+def networks():
+    """Of all processes, as far as we may see them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(path))
+        except OSError:
+            pass
+    return found
+
+
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 

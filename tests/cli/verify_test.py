@@ -10,7 +10,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from harness import INTERNAL, MUSTER, USAGE, CommandTest, Program, main, needs_worker, wait_until
+from harness import INTERNAL, MUSTER, USAGE, CommandTest, Program, main, needs_worker, networks, wait_until
 
 # A stand-in: undisturbed it is done at once, among others it never leaves.
 STUBBORN = """\
@@ -108,23 +108,12 @@ SOMEWHERE = """\
     """
 
 
-def networks():
-    """Of all processes, as far as we may see them."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(os.readlink(path))
-        except OSError:
-            pass
-    return found
-
-
 @unittest.skipUnless(os.geteuid() == 0 and all(map(shutil.which, ("ip", "nsenter"))),
                      "networks that can be cut need root and iproute2")
 class Cutting(Verify):
-    def start(self):
+    def start(self, *words):
         worker = self.write_program("worker", SOMEWHERE)
-        process = Program([MUSTER, "verify", self.job, "--workers", "3", "--faults", "cut:1", "--worker", worker],
+        process = Program([MUSTER, "verify", self.job, "--workers", "3", *words, "--worker", worker],
                           cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -136,7 +125,7 @@ class Cutting(Verify):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def test_every_worker_is_on_a_machine_of_its_own(self):
-        process = self.start()
+        process = self.start("--faults", "cut:1")
         notes = sorted(self.notes(), key=lambda note: note["id"])
         self.assertEqual([note["id"] for note in notes], ["0", "1", "2"], process.poll())
         self.assertEqual([note["host"] for note in notes], ["10.119.1.1", "10.119.1.2", "10.119.1.3"])
@@ -148,7 +137,21 @@ class Cutting(Verify):
         self.assert_leaves_nothing(process, signal.SIGTERM)
 
     def test_nothing_is_left_behind_when_it_is_killed(self):
-        self.assert_leaves_nothing(self.start(), signal.SIGKILL)
+        self.assert_leaves_nothing(self.start("--faults", "cut:1"), signal.SIGKILL)
+
+    @unittest.skipUnless(os.access("/dev/net/tun", os.W_OK), "delays need /dev/net/tun")
+    def test_with_a_laboratory_workers_are_on_its_hosts_in_turn(self):
+        hosts = self.folder / "hosts.yaml"
+        hosts.write_text("hosts: [{name: paris, rate: 50mbit}, {name: tokyo, delay: 3ms}]")
+        process = self.start("--faults", "kill:1", "--lab", hosts)
+        notes = sorted(self.notes(), key=lambda note: note["id"])
+        self.assertEqual([(note["id"], note["host"]) for note in notes],
+                         [("0", "10.119.1.1"), ("1", "10.119.1.2"), ("2", "10.119.1.1")], process.poll())
+        paris, tokyo, again = (note["network"] for note in notes)
+        self.assertEqual(paris, again)
+        self.assertNotIn(tokyo, (paris, os.readlink("/proc/self/ns/net")))
+
+        self.assert_leaves_nothing(process, signal.SIGTERM)
 
     def assert_leaves_nothing(self, process, number):
         made = {note["network"] for note in self.notes()}

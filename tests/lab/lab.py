@@ -8,32 +8,18 @@ delay and loss (muster/lab). Needs root.
 Nothing is left behind, even if this program is killed: its processes end with it, and the hosts with the processes.
 """
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
+import sys
 import tempfile
 
-BIN_DIR = os.environ.get("MUSTER_BIN_DIR", "build/release/bin")
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+from harness import BIN_DIR, Program  # noqa: E402
 
 
 class LabError(RuntimeError):
     pass
-
-
-def start(words, **options):
-    """A program that dies with this one. Call it in the main thread: the kernel looks at the thread's end."""
-    parent = os.getpid()
-
-    def before():
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return subprocess.Popen([str(word) for word in words], preexec_fn=before, **options)
 
 
 class Lab:
@@ -74,7 +60,7 @@ class Lab:
 
     def run(self, host, command, **options):
         """Starts it; it is killed with the laboratory."""
-        self.started.append(start(self.words(host, command), **options))
+        self.started.append(Program([str(word) for word in self.words(host, command)], **options))
         return self.started[-1]
 
     def ask(self, *words):

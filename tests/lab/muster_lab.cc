@@ -11,11 +11,6 @@
 //   bytes A                                  what went through it so far
 //
 // It ends, and the hosts with it, when its standard input does.
-#include <errno.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -25,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/base/file_system.h"
+#include "muster/base/scratch_directory.h"
 #include "muster/lab/lab.h"
 
 namespace {
@@ -83,18 +79,8 @@ Result<Json> obey(Lab& lab, const std::vector<std::string>& words) {
 Result<std::unique_ptr<Lab>> make(const std::string& file) {
   const auto files = muster::posix_file_system();
   MUSTER_TRY(auto hosts, muster::lab::read_hosts_file(*files, file));
-  std::error_code failed;
-  const auto place = std::filesystem::temp_directory_path(failed);
-  if (failed) {
-    return muster::io_error(failed.value(), "there is no directory for temporary files (TMPDIR)");
-  }
-  std::string folder = (place / "muster-lab-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return muster::io_error(errno, "cannot make a temporary directory");
-  }
-  auto lab = Lab::make(std::move(hosts), folder);
-  std::filesystem::remove_all(folder, failed);
-  return lab;
+  MUSTER_TRY(const auto scratch, muster::ScratchDirectory::make("muster-lab"));
+  return Lab::make(std::move(hosts), scratch.path());
 }
 
 Status serve(const std::string& file) {

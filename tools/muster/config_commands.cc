@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
 #include "muster/config/document.h"
 #include "muster/config/load.h"
@@ -19,32 +20,6 @@ namespace muster::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A directory for one file, gone when this goes.
-class Scratch {
- public:
-  static Result<Scratch> create() {
-    std::error_code failed;
-    auto base = std::filesystem::temp_directory_path(failed);
-    if (failed) base = "/tmp";
-    std::string path = (base / "muster-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) {
-      return io_error(errno, fmt::format("cannot make a directory in '{}'", base.string()));
-    }
-    return Scratch(std::move(path));
-  }
-  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file() const { return path_ + "/job.yaml"; }
-
- private:
-  explicit Scratch(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
@@ -75,16 +50,16 @@ Error worker_error(const WorkerEnd& end, const std::string& file, const std::str
 // Has the worker open the data and build the model. Returns the facts it found.
 Result<Json> check_with_worker(const std::string& worker, const config::Job& job,
                                const std::string& name, Context& context) {
-  MUSTER_TRY(const auto scratch, Scratch::create());
-  MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, scratch.file(), resolved_yaml(job)));
-  MUSTER_TRY(const auto end,
-             capture_worker(worker, {"check", "--job", scratch.file(), "--written", name}));
+  MUSTER_TRY(const auto scratch, ScratchDirectory::make("muster", "/tmp"));
+  const std::string file = scratch.path() + "/job.yaml";
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, file, resolved_yaml(job)));
+  MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", file, "--written", name}));
   if (const auto death = exit_message(end, "the worker", "")) {
     return Error(death->kind, "{}{}", death->sentence, last_words(end));
   }
   if (end.exit_code != 0) {
     // What is not in the file, as from -s, is named by its line in the resolved job.
-    return worker_error(end, scratch.file(), name + " (as `muster config show` prints it)");
+    return worker_error(end, file, name + " (as `muster config show` prints it)");
   }
   Json facts = Json::parse(end.output, nullptr, false);
   return facts.is_object() ? std::move(facts) : Json::object();

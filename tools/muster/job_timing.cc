@@ -1,8 +1,5 @@
 #include "tools/muster/job_timing.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
 #include "muster/config/table.h"
 
@@ -24,30 +22,6 @@ constexpr size_t kWarmUp = 5;      // steps that do not count
 constexpr size_t kLeastSteps = 5;  // that do
 // Less than this is noise.
 constexpr double kClearly = 1.05;
-
-// A folder for the trials.
-class TrialFolder {
- public:
-  static Result<TrialFolder> make() {
-    std::error_code failed;
-    const auto place = std::filesystem::temp_directory_path(failed);
-    if (failed) return io_error(failed.value(), "there is no folder for temporary files (TMPDIR)");
-    std::string path = (place / "muster-doctor-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) return io_error(errno, "cannot make a folder for trials");
-    return TrialFolder(std::move(path));
-  }
-  TrialFolder(TrialFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TrialFolder& operator=(TrialFolder&&) = delete;
-  ~TrialFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TrialFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 config::Job trial_of(config::Job job, const Arrangement& arrangement, int cores) {
   job.lanes = arrangement.lanes;
@@ -130,7 +104,7 @@ std::optional<std::string> advise_lanes(const std::vector<Timing>& timings) {
 
 Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string& worker, int cores,
                                        const std::function<void(const Arrangement&)>& begin) {
-  MUSTER_TRY(const auto folder, TrialFolder::make());
+  MUSTER_TRY(const auto folder, ScratchDirectory::make("muster-doctor"));
   std::vector<Timing> timings;
   for (const auto& arrangement : arrangements(job, cores)) {
     begin(arrangement);

@@ -15,12 +15,12 @@
 //   timeline   what happened and how long it stalled the others, in words
 #include "tools/muster-launch/verify/verify.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <optional>
 
+#include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
 
 #include "tools/muster-launch/verify/accused.h"
@@ -48,32 +48,24 @@ class Folder {
       std::error_code failed;
       std::filesystem::create_directories(wanted, failed);
       if (failed) return io_error(failed.value(), fmt::format("cannot make '{}'", wanted));
-      return Folder(wanted, false);
+      return Folder(wanted, std::nullopt);
     }
-    std::error_code failed;
-    const auto place = std::filesystem::temp_directory_path(failed);
-    if (failed) return io_error(failed.value(), "there is no folder for temporary files (TMPDIR)");
-    std::string pattern = (place / "muster-verify-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) return io_error(errno, "cannot make a folder for runs");
-    return Folder(pattern, true);
+    MUSTER_TRY(auto scratch, ScratchDirectory::make("muster-verify"));
+    std::string path = scratch.path();
+    return Folder(std::move(path), std::move(scratch));
   }
-  ~Folder() {
-    std::error_code ignored;
-    if (ours_) std::filesystem::remove_all(path_, ignored);
+  void keep() {
+    if (scratch_) scratch_->release();
   }
-  Folder(Folder&& other) noexcept
-      : path_(std::move(other.path_)), ours_(std::exchange(other.ours_, false)) {}
-  Folder& operator=(Folder&&) = delete;
-
-  void keep() { ours_ = false; }
   std::string undisturbed() const { return path_ + "/undisturbed"; }
   std::string disturbed() const { return path_ + "/disturbed"; }
   const std::string& path() const { return path_; }
 
  private:
-  Folder(std::string path, bool ours) : path_(std::move(path)), ours_(ours) {}
+  Folder(std::string path, std::optional<ScratchDirectory> scratch)
+      : path_(std::move(path)), scratch_(std::move(scratch)) {}
   std::string path_;
-  bool ours_;
+  std::optional<ScratchDirectory> scratch_;  // one that we made ourselves
 };
 
 // What `muster train` does with one worker, but for who keeps the door. Told to stop, the
