@@ -64,7 +64,12 @@ class JudgingTest(unittest.TestCase):
     def test_generations_that_get_bigger_though_each_is_flat(self):
         workers = [life("worker", 5 * i, 5, lambda age, i=i: (100 + i) * MB) for i in range(40)]
         self.assertEqual(verdict(LAUNCHER, *workers), ["workers at 4 s, early and late: memory grew from "
-                                                       "105.0 MB to 125.0 MB"])
+                                                       "100.0 MB to 120.0 MB"])
+
+    def test_workers_at_two_levels_are_not_growth(self):
+        workers = [life("worker", 5 * i, 5, lambda age, i=i: (80 if i % (2 if i < 20 else 7) == 0 else 115) * MB)
+                   for i in range(40)]
+        self.assertEqual(verdict(LAUNCHER, *workers), [])
 
     def test_threads_and_files(self):
         more = verdict(life("launcher", 0, 100, flat, threads=lambda age: 10 + age // 10,
