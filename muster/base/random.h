@@ -22,6 +22,7 @@ enum class Purpose : uint32_t {
   kOrder = 4,     // (pass)
   kRounding = 5,  // (step, lane)
   kOwnLoop = 6,   // seeds of torch's generator: (step, lane)
+  kRotation = 7,  // (step)
   kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 

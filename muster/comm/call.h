@@ -12,7 +12,7 @@ struct Call {
   uint32_t magic = kMagic;
   uint8_t kind = 0;
   uint8_t reduction = 0;
-  uint16_t unused = 0;
+  uint16_t packed = 0;
   int32_t peer = 0;
   uint32_t element = 0;
   uint64_t number = 0;
@@ -22,6 +22,7 @@ struct Call {
 inline Call call_of(const Operation& op) {
   return {.kind = static_cast<uint8_t>(op.kind),
           .reduction = static_cast<uint8_t>(op.reduction),
+          .packed = static_cast<uint16_t>(op.packed ? 1 : 0),
           .peer = op.peer,
           .element = op.element,
           .number = op.number,
@@ -36,6 +37,7 @@ inline Operation operation_of(const Call& call, uint32_t tag) {
           .number = call.number,
           .count = call.count,
           .element = call.element,
+          .packed = call.packed != 0,
           .deadline = {}};
 }
 

@@ -30,6 +30,9 @@ bool GlooMember::allreduce_of(const Team& team, const Operation& op, std::byte* 
     return team.size() <= kDirect ? allreduce_direct(team, op, data)
                                   : allreduce_tree(team, op, data);
   }
+  if (op.packed && team.size() <= kAllPairs && algorithm_ == Allreduce::kBest) {
+    return exchange_packed(team, op, data);
+  }
   const bool best =
       team.size() > kDirect && (std::has_single_bit(static_cast<unsigned>(team.size())) ||
                                 op.bytes() / static_cast<size_t>(team.size()) <= kSmallPart);

@@ -53,6 +53,8 @@ class GlooMember final : public Group {
   struct Channel {
     std::vector<std::unique_ptr<Link>> links;  // by rank; made when first used
     std::vector<std::byte> scratch;            // parts of others, until they are added
+    std::unique_ptr<std::byte[]> packed;       // packed data on its way; see gloo_packed.cc
+    size_t packed_bytes = 0;
   };
 
   // Members that run an algorithm together by TCP: all of the group, or the leaders of its hosts.
@@ -151,7 +153,9 @@ class GlooMember final : public Group {
   bool allreduce_halving(const Team& team, const Operation& op, std::byte* data);
   struct Halving;
   struct PartsReduction;
+  struct PackedReduction;
   bool exchange_parts(const Team& team, const Operation& op, std::byte* data, bool distribute);
+  bool exchange_packed(const Team& team, const Operation& op, std::byte* data);
 
   const size_t inline_bytes_;  // the same on all members, as it depends on the size only
   const Allreduce algorithm_;

@@ -35,7 +35,7 @@ inline uint64_t data_id(MessageClass c, const Operation& op) {
   };
   mix(op.tag);
   mix(static_cast<uint64_t>(transfer ? OpKind::kSend : op.kind) << 8 |
-      static_cast<uint64_t>(op.reduction));
+      static_cast<uint64_t>(op.reduction) | (op.packed ? uint64_t{1} << 16 : 0));
   mix(transfer ? 0 : static_cast<uint64_t>(op.peer));
   mix(op.number);
   mix(op.count);

@@ -69,7 +69,8 @@ std::string describe(const Operation& op) {
 
 bool same_call(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.reduction == b.reduction && a.peer == b.peer &&
-         a.number == b.number && a.count == b.count && a.element == b.element;
+         a.number == b.number && a.count == b.count && a.element == b.element &&
+         a.packed == b.packed;
 }
 
 Group::Group(int rank, std::vector<std::string> names) : rank_(rank), names_(std::move(names)) {
@@ -112,11 +113,13 @@ Status Group::collective(Operation op, const OpOptions& options, Run run) {
 
 Status Group::reduce(OpKind kind, Reduction reduction, void* data, size_t count,
                      const OpOptions& options) {
-  const Operation op{.kind = kind,
-                     .reduction = reduction,
-                     .count = count,
-                     .element = static_cast<uint32_t>(element_size(reduction)),
-                     .deadline = {}};
+  const Operation op{
+      .kind = kind,
+      .reduction = reduction,
+      .count = count,
+      .element = static_cast<uint32_t>(element_size(reduction)),
+      .packed = options.pack && reduction == Reduction::kSumInt32 && kind == OpKind::kAllreduce,
+      .deadline = {}};
   return collective(op, options, [&](const Operation& o) {
     std::byte* bytes = static_cast<std::byte*>(data);
     return kind == OpKind::kAllreduce ? run_allreduce(o, bytes) : run_reduce_scatter(o, bytes);

@@ -60,6 +60,10 @@ struct OpOptions {
   // From the call on. An operation that takes longer has failed, and the group with it.
   Duration timeout = std::chrono::seconds(30);
   uint32_t tag = 0;
+  // Of allreduce_sum of integers: most of them are small, so pack them where they go by TCP
+  // (exact/packed_ints.h). The sums are the same. Groups of more than kAllPairs members, or of
+  // members on more than kAllPairs hosts (topology.h), do not pack.
+  bool pack = false;
 };
 
 enum class FailureKind : uint8_t {
@@ -113,6 +117,7 @@ struct Operation {
   uint64_t number = 0;   // of collectives, counted for each tag
   uint64_t count = 0;    // elements
   uint32_t element = 1;  // bytes of one
+  bool packed = false;   // OpOptions::pack
   Moment deadline;
 
   size_t bytes() const { return static_cast<size_t>(count) * element; }

@@ -73,6 +73,27 @@ TEST_P(GroupTest, AllreduceSumsInt32) {
   });
 }
 
+// Small ones and, here and there, large ones; the sums are those of an allreduce without packing.
+TEST_P(GroupTest, AllreduceSumsPackedInt32) {
+  const auto small = [](int rank, size_t i, size_t n) {
+    const int32_t v = value(rank, i, n);
+    return i % 5000 == 17 ? v : v % 15;
+  };
+  together([&](Group& g) {
+    for (const size_t n : kCounts) {
+      std::vector<int32_t> data(n), expected(n);
+      for (size_t i = 0; i < n; ++i) {
+        data[i] = small(g.rank(), i, n);
+        uint32_t sum = 0;
+        for (int r = 0; r < g.size(); ++r) sum += static_cast<uint32_t>(small(r, i, n));
+        expected[i] = static_cast<int32_t>(sum);
+      }
+      expect_good(g.allreduce_sum(std::span(data), {.pack = true}));
+      EXPECT_TRUE(data == expected) << n;
+    }
+  });
+}
+
 TEST_P(GroupTest, AllreduceSumsFloatsAndAllGetTheSameBits) {
   for (const size_t n : kCounts) {
     std::vector<std::vector<float>> results(static_cast<size_t>(size()));

@@ -113,6 +113,8 @@ struct SyncOptions {
   std::string strategy = "lockstep";
   std::string reduction = "exact";   // exact, native
   std::string rounding = "nearest";  // nearest, stochastic
+  int64_t bits = 32;                 // 32, 16, 8, 4, 2
+  std::string rotation = "none";     // none, hadamard
   int64_t bucket = 1 << 20;          // bytes
   bool operator==(const SyncOptions&) const = default;
 };

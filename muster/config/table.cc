@@ -251,8 +251,20 @@ void add_sync(Section<SyncOptions> s) {
         "How exact rounds a lane's gradient to fixed point. stochastic keeps, on average, what is "
         "too small for a lane to round to anything but zero, which matters with hundreds of lanes.")
       .one_of({"nearest", "stochastic"});
+  s.add("bits", &SyncOptions::bits,
+        "How many bits a lane's gradient has when it is added: 32, 16, 8, 4 or 2. With fewer than "
+        "32, lanes round stochastically and the sums are packed for the network, which is faster "
+        "on slow links. Part of the result.")
+      .at_least(2)
+      .at_most(32);
+  s.add(
+       "rotation", &SyncOptions::rotation,
+       "What is done to a lane's gradient before it is rounded to few bits: hadamard spreads large "
+       "elements over many, so that small ones next to them keep some of their bits.")
+      .one_of({"none", "hadamard"});
   s.add("bucket", &SyncOptions::bucket,
-        "How much of the gradient is added in one piece. With exact no effect on the result.")
+        "How much of the gradient is added in one piece, with sync.bits of 32; with fewer bits a "
+        "piece has correspondingly more elements. With exact no effect on the result.")
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);

@@ -100,7 +100,10 @@ std::string another_value(const Option& option) {
     const Option& option;
     const Node& initial;
     std::string operator()(const Access<int64_t>&) const {
-      return option.form == Form::kBytes ? "8KiB" : std::to_string(*initial.as_int("") + 1);
+      if (option.form == Form::kBytes) return "8KiB";
+      const int64_t now = *initial.as_int("");
+      const bool at_most = option.most && static_cast<double>(now) >= *option.most;
+      return std::to_string(at_most ? now - 1 : now + 1);
     }
     std::string operator()(const Access<uint64_t>&) const { return "18446744073709551615"; }
     std::string operator()(const Access<double>&) const {

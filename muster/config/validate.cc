@@ -21,6 +21,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(length());
     MUSTER_RETURN_IF_ERROR(optimizer());
     MUSTER_RETURN_IF_ERROR(schedule());
+    MUSTER_RETURN_IF_ERROR(sync());
     MUSTER_RETURN_IF_ERROR(workers());
     return evaluation();
   }
@@ -184,6 +185,23 @@ class Rules {
       return at("optimizer.schedule.warmup",
                 "optimizer.schedule.warmup {} must be less than optimizer.schedule.steps {}",
                 s.warmup, s.steps);
+    }
+    return {};
+  }
+
+  Status sync() const {
+    const auto& s = job_.sync;
+    if (s.bits != 32 && s.bits != 16 && s.bits != 8 && s.bits != 4 && s.bits != 2) {
+      return at("sync.bits", "sync.bits must be 32, 16, 8, 4 or 2, not {}", s.bits);
+    }
+    if (s.bits != 32 && s.reduction != "exact") {
+      return at("sync.bits", "sync.bits {} needs sync.reduction exact, not {}", s.bits,
+                s.reduction);
+    }
+    if (s.bits == 32 && s.rotation != "none") {
+      return at("sync.rotation",
+                "sync.rotation has no effect with sync.bits 32; remove it, or set sync.bits to 16, "
+                "8, 4 or 2");
     }
     return {};
   }

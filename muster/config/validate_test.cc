@@ -179,6 +179,27 @@ TEST(Validate, Schedule) {
             "optimizer.schedule.warmup 100 must be less than optimizer.schedule.steps 100");
 }
 
+TEST(Validate, Sync) {
+  Job job = good();
+  for (const int bits : {32, 16, 8, 4, 2}) {
+    job.sync.bits = bits;
+    EXPECT_TRUE(validate(job).ok());
+  }
+  job.sync.rotation = "hadamard";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.reduction = "native";
+  EXPECT_EQ(said(job), "sync.bits 2 needs sync.reduction exact, not native");
+  job.sync = {};
+  job.sync.bits = 5;
+  EXPECT_EQ(said(job), "sync.bits must be 32, 16, 8, 4 or 2, not 5");
+  job.sync = {};
+  job.sync.rotation = "hadamard";
+  EXPECT_EQ(
+      said(job),
+      "sync.rotation has no effect with sync.bits 32; remove it, or set sync.bits to 16, 8, 4 "
+      "or 2");
+}
+
 TEST(Validate, Workers) {
   Job job = good();
   job.workers.min = 4;

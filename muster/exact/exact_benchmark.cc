@@ -18,6 +18,8 @@
 
 #include "muster/base/random.h"
 #include "muster/exact/fixed_point.h"
+#include "muster/exact/packed_ints.h"
+#include "muster/exact/rotation.h"
 
 namespace muster::exact {
 namespace {
@@ -142,6 +144,56 @@ void BM_ToFloat(benchmark::State& state) {
   }
 }
 
+// Packing of sums of `bits` bits: 4 bytes read or written for each element, and the packed bits.
+// The comparison counts the 8 bytes of a copy for both: what matters is how long the sums are held
+// up.
+std::vector<int32_t> sums_of(size_t n, int64_t bits) {
+  RandomStream random(2, Purpose::kUser);
+  std::vector<int32_t> sums(n);
+  for (int32_t& v : sums) v = static_cast<int32_t>(random.next_u32()) >> (32 - bits);
+  return sums;
+}
+
+void BM_Pack(benchmark::State& state) {
+  Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
+  b.sum = sums_of(b.sum.size(), state.range(1));
+  std::vector<std::byte> packed(largest_packed_size(b.sum.size()));
+  size_t bytes = 0;
+  compare(state, b, 8, [&](const Block& block) {
+    if (block.begin == 0) bytes = pack(b.sum, packed.data());
+  });
+  std::vector<int32_t> back(b.sum.size());
+  packed.resize(bytes);
+  if (!unpack(packed, back) || back != b.sum) state.SkipWithError("wrong values");
+}
+
+void BM_UnpackAdd(benchmark::State& state) {
+  Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
+  const auto values = sums_of(b.sum.size(), state.range(1));
+  std::vector<std::byte> packed(largest_packed_size(values.size()));
+  packed.resize(pack(values, packed.data()));
+  uint32_t added = 0;
+  bool good = true;
+  compare(state, b, 8, [&](const Block& block) {
+    if (block.begin != 0) return;
+    good &= unpack_add(packed, b.sum);
+    ++added;
+  });
+  for (size_t i = 0; i < values.size(); ++i) {
+    good &= static_cast<uint32_t>(b.sum[i]) == added * static_cast<uint32_t>(values[i]);
+  }
+  if (!good) state.SkipWithError("wrong sums");
+}
+
+void BM_Rotate(benchmark::State& state) {
+  Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
+  const Rotation rotation(1, 2);
+  std::vector<float> rotated = b.g;
+  compare(state, b, 8, [&](const Block& block) {
+    rotate(part(std::span(rotated), block), rotation, block.begin);
+  });
+}
+
 constexpr int64_t kInCache = 256 << 10;
 constexpr int64_t kInMemory = 64 << 20;
 BENCHMARK(BM_StoreBlock)
@@ -159,6 +211,15 @@ BENCHMARK(BM_AddBlockStochastic)
     ->Arg(kInMemory)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Pack)
+    ->ArgsProduct({{kInCache, kInMemory}, {3, 5, 7, 10}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_UnpackAdd)
+    ->ArgsProduct({{kInCache, kInMemory}, {3, 5, 7, 10}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Rotate)->Arg(kInCache)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_ToFloat)
     ->Arg(kInCache)
     ->Arg(kInMemory)

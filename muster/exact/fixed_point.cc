@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "muster/base/check.h"
-#include "muster/base/hash.h"
 #include "muster/base/random.h"
+#include "muster/exact/random_words.h"
 
 namespace muster::exact {
 namespace {
@@ -31,27 +31,13 @@ struct ToNearest {
 };
 
 struct AtRandom {
-  uint32_t first;
-  uint32_t key0;
-  uint32_t key1;
+  RandomWords words;
 
-  // A hash of key and element: multiplications and shifts of 32 bits, for which every instruction
-  // set has vectors (ten rounds of Philox would cost more than all the rest). The keys are made by
-  // a good 64-bit hash (base/random.h); what is asked of this one is that neighbours, lanes and
-  // steps do not follow each other, which tests check.
-  MUSTER_ALWAYS_INLINE uint32_t word(size_t i) const {
-    uint32_t x = (first + static_cast<uint32_t>(i)) * 0x9E3779B1u + key0;
-    x ^= x >> 16;
-    x *= 0x85EBCA6Bu;
-    x = (x ^ x >> 13) + key1;
-    x *= 0xC2B2AE35u;
-    return x ^ x >> 16;
-  }
   // The conversion truncates; x - truncated is exact. The number drawn is an odd multiple of 2^-24.
   MUSTER_ALWAYS_INLINE int32_t operator()(float x, size_t i) const {
     const auto truncated = static_cast<int32_t>(x);
     const float rest = __builtin_fabsf(x - static_cast<float>(truncated));
-    const float drawn = (static_cast<float>(static_cast<int32_t>(word(i) >> 9)) + 0.5f) * 0x1p-23f;
+    const float drawn = (static_cast<float>(static_cast<int32_t>(words(i) >> 9)) + 0.5f) * 0x1p-23f;
     const int32_t away = x < 0 ? -1 : 1;
     return truncated + (drawn < rest ? away : 0);
   }
@@ -97,23 +83,18 @@ void check_scale(int s) {
 }
 
 template <bool kAdd, typename Round>
-uint8_t accumulate(std::span<const float> g, int s, int lanes, Round round, int32_t* sum, Isa isa) {
+uint8_t accumulate(std::span<const float> g, int s, const SumFormat& format, Round round,
+                   int32_t* sum, Isa isa) {
   check_scale(s);
-  const float bound = power_of_two(lane_bits(lanes));
+  // Exact: a power of two, or below 2^15.
+  const auto bound = static_cast<float>(lane_bound(format));
   const int32_t largest = run_for(isa, Accumulate<kAdd, Round>{}, g.data(), g.size(),
                                   power_of_two(s), bound, round, sum);
   return exponent_byte(largest);
 }
 
 AtRandom at_random(const Stochastic& rounding) {
-  auto key = rounding.key;
-  // The hash of an element takes 32 bits of its place. A buffer that has more gets further keys.
-  if (const uint64_t high = rounding.first >> 32; high != 0) {
-    const std::array<uint64_t, 2> name = {uint64_t{key[1]} << 32 | key[0], high};
-    const uint64_t hash = hash64(name.data(), sizeof(name));
-    key = {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
-  }
-  return {static_cast<uint32_t>(rounding.first), key[0], key[1]};
+  return {RandomWords(rounding.key, rounding.first)};
 }
 
 // (2^31 - 1) / lanes, rounded down.
@@ -124,21 +105,33 @@ uint32_t largest_share(int lanes) {
 
 }  // namespace
 
-int lane_bits(int lanes) { return std::bit_width(largest_share(lanes)) - 1; }
+SumFormat::SumFormat(int lanes, int bits) : lanes(lanes), bits(bits) {
+  MUSTER_CHECK(bits == kAllBits || bits == 16 || bits == 8 || bits == 4 || bits == 2,
+               "a lane has 32, 16, 8, 4 or 2 bits");
+}
 
-int64_t lane_bound(int lanes) { return std::bit_floor(largest_share(lanes)); }
+int lane_bits(const SumFormat& format) {
+  return format.few() ? format.bits - 1 : std::bit_width(largest_share(format.lanes)) - 1;
+}
 
-// A float with exponent byte e is below 2^(e-126); 8 times that, scaled, is to be at most 2^k.
-int scale_for(uint8_t exponent, int lanes) {
+int64_t lane_bound(const SumFormat& format) {
+  return (int64_t{1} << lane_bits(format)) - (format.few() ? 1 : 0);
+}
+
+// A float with exponent byte e is below 2^(e-126); that, scaled, is to be at most 2^k, and with all
+// bits 8 times that.
+int scale_for(uint8_t exponent, const SumFormat& format) {
   MUSTER_CHECK(exponent != kNotFinite, "no scale fits a gradient that is not finite");
-  return std::clamp(lane_bits(lanes) - kSpareBits + 126 - exponent, -kMaxScale, kMaxScale);
+  const int spare = format.few() ? 0 : kSpareBits;
+  return std::clamp(lane_bits(format) - spare + 126 - exponent, -kMaxScale, kMaxScale);
 }
 
 // Exponent byte e fits if 2^(e-126) * 2^s <= 2^k; if not, even the smallest with this exponent,
 // 2^(e-127), scales to 2^k or more. Subnormals have byte 0 and are below 2^-126.
-uint8_t largest_exponent(int s, int lanes) {
+uint8_t largest_exponent(int s, const SumFormat& format) {
   check_scale(s);
-  return static_cast<uint8_t>(std::clamp(lane_bits(lanes) + 126 - s, 0, 254));
+  const int saturated = format.few() ? kSaturated : 0;
+  return static_cast<uint8_t>(std::clamp(lane_bits(format) - s + 126 + saturated, 0, 254));
 }
 
 uint8_t exponent_of(std::span<const float> g, Isa isa) {
@@ -150,22 +143,23 @@ Stochastic::Stochastic(uint64_t seed, int64_t step, int lane)
                        static_cast<uint64_t>(lane))
               .key()) {}
 
-uint8_t store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
-  return accumulate<false>(g, s, lanes, ToNearest{}, sum, isa);
+uint8_t store_block(std::span<const float> g, int s, const SumFormat& format, int32_t* sum,
+                    Isa isa) {
+  return accumulate<false>(g, s, format, ToNearest{}, sum, isa);
 }
 
-uint8_t store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                    int32_t* sum, Isa isa) {
-  return accumulate<false>(g, s, lanes, at_random(rounding), sum, isa);
+uint8_t store_block(std::span<const float> g, int s, const SumFormat& format,
+                    const Stochastic& rounding, int32_t* sum, Isa isa) {
+  return accumulate<false>(g, s, format, at_random(rounding), sum, isa);
 }
 
-uint8_t add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa) {
-  return accumulate<true>(g, s, lanes, ToNearest{}, sum, isa);
+uint8_t add_block(std::span<const float> g, int s, const SumFormat& format, int32_t* sum, Isa isa) {
+  return accumulate<true>(g, s, format, ToNearest{}, sum, isa);
 }
 
-uint8_t add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                  int32_t* sum, Isa isa) {
-  return accumulate<true>(g, s, lanes, at_random(rounding), sum, isa);
+uint8_t add_block(std::span<const float> g, int s, const SumFormat& format,
+                  const Stochastic& rounding, int32_t* sum, Isa isa) {
+  return accumulate<true>(g, s, format, at_random(rounding), sum, isa);
 }
 
 void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa) {
@@ -188,19 +182,21 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
   return exponents;
 }
 
-int most_excess(int lanes) {
-  return std::max(kLeastExcess, lane_bits(lanes) - kSpareBits - kLeastBits);
+int most_excess(const SumFormat& format) {
+  if (format.few()) return kFewExcess;
+  return std::max(kLeastExcess, lane_bits(format) - kSpareBits - kLeastBits);
 }
 
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes) {
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  const int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
-  return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(lanes)));
+  const int every = format.few() ? kFewFallEvery : kFallEvery;
+  const int fallen = step % every == 0 && used > 0 ? used - 1 : used;
+  return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(format)));
 }
 
 // The gradient is in [2^(seen-127), 2^(seen-126)), the unit is 2^-s.
-int bits_above_unit(uint8_t used, uint8_t seen, int lanes) {
-  return std::max(0, scale_for(used, lanes) + seen - 126);
+int bits_above_unit(uint8_t used, uint8_t seen, const SumFormat& format) {
+  return std::max(0, scale_for(used, format) + seen - 126);
 }
 
 uint8_t redo_exponent(uint8_t used, uint8_t seen) {

@@ -42,6 +42,14 @@
 // errors of lanes are independent and have the mean 0: the deviation of a sum's error is at most
 // sqrt(lanes) / 2 units.
 //
+// Few bits. On a slow link a lane may be given b = 16, 8, 4 or 2 bits instead of all that the sum
+// has room for (SumFormat::bits). Then k = b - 1, a lane adds at most 2^k - 1 units, always with
+// stochastic rounding, and there are no spare bits: the scale is made so that the exponent it was
+// made for just fits. A larger gradient is SATURATED, that is clamped, and still fits if its
+// exponent is at most kSaturated higher; only beyond that has the block overflowed. The unit is
+// large: the deviation of a sum's error is up to sqrt(lanes) / 2 units of 2^(1-b) of the largest
+// gradient, which averages out over steps because its mean is 0 (except for what is saturated).
+//
 // Scales are clamped to +-kMaxScale so that 2^s and 2^-s are both normal floats. Below, this never
 // happens (lanes <= kMaxLanes); above, it happens to blocks whose largest |g| is under 2^-100 or
 // so: for these (1) still holds, and says that the error is at most lanes * 2^-127, half the
@@ -69,19 +77,34 @@ inline constexpr int kSpareBits = 3;
 inline constexpr uint8_t kNothing = 0;      // all zero (or subnormal)
 inline constexpr uint8_t kNotFinite = 255;  // an infinity or a NaN
 
-// floor(log2((2^31 - 1) / lanes)); 1 <= lanes <= kMaxLanes.
-int lane_bits(int lanes);
-// What a lane may add, 2^lane_bits(lanes): (2^31 - 1) / lanes, rounded down to a power of two.
-int64_t lane_bound(int lanes);
-// The largest s in [-kMaxScale, kMaxScale] at which every value up to 8 times (kSpareBits) the
-// largest with this exponent byte fits. Not for kNotFinite.
-int scale_for(uint8_t exponent, int lanes);
+// How the gradients of lanes are written in a sum.
+struct SumFormat {
+  // All the bits there are room for. NOLINTNEXTLINE(google-explicit-constructor): a number of lanes
+  // says it all
+  SumFormat(int lanes) : SumFormat(lanes, kAllBits) {}
+  // `bits` of each lane: kAllBits, 16, 8, 4 or 2.
+  SumFormat(int lanes, int bits);
+  static constexpr int kAllBits = 32;
+  bool few() const { return bits != kAllBits; }
+  int lanes;
+  int bits;
+};
+inline constexpr int kSaturated = 1;
+
+// With all bits floor(log2((2^31 - 1) / lanes)), else bits - 1.
+int lane_bits(const SumFormat& format);
+// What a lane may add: with all bits 2^lane_bits, that is (2^31 - 1) / lanes, rounded down to a
+// power of two; else one less than 2^lane_bits.
+int64_t lane_bound(const SumFormat& format);
+// The largest s in [-kMaxScale, kMaxScale] at which every value with this exponent byte fits, and
+// with all bits also every value up to 8 times (kSpareBits) as large. Not for kNotFinite.
+int scale_for(uint8_t exponent, const SumFormat& format);
 // A block fits scale s if and only if its exponent byte is at most this, 0 to 254.
-uint8_t largest_exponent(int s, int lanes);
+uint8_t largest_exponent(int s, const SumFormat& format);
 
 // Whether a block whose largest exponent byte was `seen` fits the scale made from `used`.
-inline bool fits(uint8_t used, uint8_t seen, int lanes) {
-  return seen <= largest_exponent(scale_for(used, lanes), lanes);
+inline bool fits(uint8_t used, uint8_t seen, const SumFormat& format) {
+  return seen <= largest_exponent(scale_for(used, format), format);
 }
 
 // The exponent byte of a block: for the dry pass before the first step.
@@ -94,16 +117,18 @@ struct Stochastic {
   std::array<uint32_t, 2> key;
   uint64_t first = 0;  // the place of g[0] in the buffer of all elements
 };
-// Both return the exponent byte of this lane's g; above largest_exponent(s, lanes), which
+// Both return the exponent byte of this lane's g; above largest_exponent(s, format), which
 // kNotFinite is, the sum must not be used. The first lane of a block: sum = q(g). `sum` has
 // g.size() elements, and may not overlap g.
-uint8_t store_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
-uint8_t store_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                    int32_t* sum, Isa isa = best_isa());
+uint8_t store_block(std::span<const float> g, int s, const SumFormat& format, int32_t* sum,
+                    Isa isa = best_isa());
+uint8_t store_block(std::span<const float> g, int s, const SumFormat& format,
+                    const Stochastic& rounding, int32_t* sum, Isa isa = best_isa());
 // Each further lane: sum += q(g).
-uint8_t add_block(std::span<const float> g, int s, int lanes, int32_t* sum, Isa isa = best_isa());
-uint8_t add_block(std::span<const float> g, int s, int lanes, const Stochastic& rounding,
-                  int32_t* sum, Isa isa = best_isa());
+uint8_t add_block(std::span<const float> g, int s, const SumFormat& format, int32_t* sum,
+                  Isa isa = best_isa());
+uint8_t add_block(std::span<const float> g, int s, const SumFormat& format,
+                  const Stochastic& rounding, int32_t* sum, Isa isa = best_isa());
 // out = sum * 2^-s, correctly rounded. Infinite only where the sum is beyond the largest float.
 void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_isa());
 
@@ -130,17 +155,22 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 // A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
 // an embedding would overflow whenever they are hit), and so does one that was not finite, if the
 // job skips such steps.
+//
+// With few bits a scale that is a bit too coarse costs a bit of what little there is, so it follows
+// faster: a bit every kFewFallEvery steps, and at most kFewExcess too coarse.
 inline constexpr int kFallEvery = 32;
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, int lanes);
+inline constexpr int kFewFallEvery = 4;
+inline constexpr int kFewExcess = 2;
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format);
 // By how many bits the scale of a block may stay too coarse for what was seen: so many that the
 // largest gradient still has kLeastBits (below), but never less than kLeastExcess.
 inline constexpr int kLeastBits = 12;
 inline constexpr int kLeastExcess = 8;
-int most_excess(int lanes);
+int most_excess(const SumFormat& format);
 // How many bits of a block's largest gradient (exponent byte `seen`, not kNothing or kNotFinite)
 // lie above the rounding unit of the scale made from `used`: lane_bits - kSpareBits if the scale
 // was made for just this exponent, 0 if the whole gradient is below the unit.
-int bits_above_unit(uint8_t used, uint8_t seen, int lanes);
+int bits_above_unit(uint8_t used, uint8_t seen, const SumFormat& format);
 // After a step in which some block overflowed (none not finite): exponents to redo it with. Blocks
 // keep theirs or rise to what was seen. The redone step fits: exponents are taken from the
 // gradients themselves, not from their clamped sums, and these come out the same again, with

@@ -83,6 +83,16 @@ TEST(Determinism, StochasticRounding) {
   EXPECT_NE(train(kLenet, stochastic), train(kLenet, {}));
 }
 
+TEST(Determinism, FewBits) {
+  for (const std::string bits : {"16", "8", "4", "2"}) {
+    expect_same_bits(kLenet, {"sync.bits=" + bits});
+  }
+  const std::vector<std::string> rotated = {"sync.bits=4", "sync.rotation=hadamard"};
+  for (const char* job : {kLenet, kResnet, kGpt}) expect_same_bits(job, rotated);
+  EXPECT_NE(train(kLenet, rotated), train(kLenet, {"sync.bits=4"}));
+  EXPECT_NE(train(kLenet, {"sync.bits=4"}), train(kLenet, {"sync.bits=8"}));
+}
+
 // Large enough for Linear to stream its gradient (model/linear.cc), which the others are not.
 const char* const kMlp = R"(
 model: { zoo: mlp, args: { hidden: [1000, 300] } }

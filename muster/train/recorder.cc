@@ -185,6 +185,8 @@ Status Recorder::step(const StepTimes& times) {
 }
 
 void Recorder::warn_of_few_bits(int64_t bits) {
+  // A job that asks for few bits has them.
+  if (session_.job().sync.bits < exact::SumFormat::kAllBits) return;
   if (bits >= kFewBits || std::exchange(warned_of_few_bits_, true)) return;
   warn(fmt::format(
       "step {}: rounding to fixed point left the largest gradient of a block of weights with {} "

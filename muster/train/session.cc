@@ -96,10 +96,16 @@ Status Session::build_nets() {
     return t.info.role == optim::Role::kStatistic;
   };
   const auto statistics = std::ranges::find_if(arena_->tensors(), is_statistic);
+  // A bucket is what travels at a time: with fewer bits it holds more elements.
+  const auto bits = static_cast<size_t>(job_.sync.bits);
   sum_ = std::make_unique<GradientSum>(
-      arena_->layout(), static_cast<int>(job_.lanes), static_cast<size_t>(job_.sync.bucket),
+      arena_->layout(), static_cast<int>(job_.lanes),
+      static_cast<size_t>(job_.sync.bucket) * exact::SumFormat::kAllBits / bits,
       static_cast<size_t>(statistics - arena_->tensors().begin()), *plan_.memory);
-  if (job_.sync.rounding == "stochastic") sum_->round_stochastically(job_.seed);
+  sum_->set_rounding({.stochastic = job_.sync.rounding == "stochastic" || job_.sync.bits < 32,
+                      .seed = job_.seed,
+                      .bits = static_cast<int>(job_.sync.bits),
+                      .rotated = job_.sync.rotation == "hadamard"});
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always

@@ -141,6 +141,15 @@ TEST(Workers, StochasticRounding) {
   EXPECT_NE(train_as(kLenet, stochastic, 1, nullptr), train_as(kLenet, {}, 1, nullptr));
 }
 
+TEST(Workers, FewBits) {
+  for (const char* bits : {"sync.bits=16", "sync.bits=8", "sync.bits=2"}) {
+    expect_same_bits(kLenet, {bits});
+  }
+  for (const char* job : {kLenet, kResnet, kGpt}) {
+    expect_same_bits(job, {"sync.bits=4", "sync.rotation=hadamard"});
+  }
+}
+
 // The weight of a Linear that streams its gradient is used by an embedding too: its gradient is
 // complete only when both have been computed.
 const char* const kTied = R"(

@@ -17,6 +17,7 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
                          size_t late, Memory& memory)
     : layout_(layout),
       lanes_(lanes),
+      late_block_(layout.first_block(late)),
       // Zeros: the padding between tensors travels with them and must be zero.
       sums_(memory.allocate(layout.block_elements() * sizeof(int32_t), BufferUse::kSums)),
       bucket_of_(layout.blocks().size()),
@@ -24,14 +25,13 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
       seen_(layout.blocks().size(), 0),
       not_finite_(static_cast<size_t>(lanes)) {
   const auto blocks = layout.blocks();
-  const size_t late_block = layout.first_block(late);
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
     size_t bytes = 0;
     do {
       bucket_of_[last] = static_cast<uint32_t>(buckets_.size());
       bytes += blocks[last++].size * sizeof(int32_t);
-    } while (last < blocks.size() && last != late_block &&
+    } while (last < blocks.size() && last != late_block_ &&
              bytes + blocks[last].size * sizeof(int32_t) <= bucket_bytes);
     auto bucket = std::make_unique<Bucket>();
     bucket->first = first;
@@ -39,9 +39,16 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
     buckets_.push_back(std::move(bucket));
     first = last;
   }
-  const size_t early = late_block < blocks.size() ? bucket_of_[late_block] : buckets_.size();
+  const size_t early = late_block_ < blocks.size() ? bucket_of_[late_block_] : buckets_.size();
   for (size_t b = early; b-- > 0;) order_.push_back(b);
   for (size_t b = early; b < buckets_.size(); ++b) order_.push_back(b);
+}
+
+void GradientSum::set_rounding(const Rounding& rounding) {
+  const bool few = exact::SumFormat(lanes_, rounding.bits).few();
+  MUSTER_CHECK(rounding.stochastic || !few, "few bits need stochastic rounding");
+  MUSTER_CHECK(few || !rounding.rotated, "a rotation with all bits is of no use");
+  rounding_ = rounding;
 }
 
 void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes,
@@ -50,6 +57,7 @@ void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_l
   mode_ = mode;
   step_ = step;
   exponents_ = exponents;
+  if (rounding_.rotated) rotation_.emplace(rounding_.seed, step);
   ++round_;
   watch(-1, -1);
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
@@ -74,27 +82,39 @@ void GradientSum::note(Watched& watched, size_t block, uint8_t exponent,
   watched.hash.fetch_add(hash64(q.data(), q.size_bytes(), key), std::memory_order_relaxed);
 }
 
+std::span<const float> GradientSum::prepared(size_t block, std::span<const float> values,
+                                             Values& room) const {
+  if (!is_rotated(block)) return values;
+  const auto copy = std::span(room).first(values.size());
+  std::ranges::copy(values, copy.begin());
+  exact::rotate(copy, *rotation_, layout_.blocks()[block].begin);
+  return copy;
+}
+
+exact::Stochastic GradientSum::rounding_of(int lane, size_t block) const {
+  exact::Stochastic rounding(rounding_.seed, step_, lane);
+  rounding.first = layout_.blocks()[block].begin;
+  return rounding;
+}
+
 uint8_t GradientSum::to_fixed(int lane, size_t block, std::span<const float> values,
                               int32_t* q) const {
-  const int scale = exact::scale_for(exponents_[block], lanes_);
-  uint8_t exponent = 0;
-  if (!seed_) {
-    exponent = exact::store_block(values, scale, lanes_, q);
-  } else {
-    exact::Stochastic rounding(*seed_, step_, lane);
-    rounding.first = layout_.blocks()[block].begin;
-    exponent = exact::store_block(values, scale, lanes_, rounding, q);
-  }
+  const auto format = this->format(block);
+  const int scale = exact::scale_for(exponents_[block], format);
+  const uint8_t exponent =
+      rounding_.stochastic ? exact::store_block(values, scale, format, rounding_of(lane, block), q)
+                           : exact::store_block(values, scale, format, q);
   if (lies() && block == 0) q[0] ^= 1;
   return exponent;
 }
 
 void GradientSum::hash_blocks(int lane, size_t first, size_t last, const float* gradient) {
   std::array<int32_t, exact::kBlockSize> q;  // NOLINT(*-member-init): written before it is read
+  Values room;                               // NOLINT(*-member-init): written before it is read
   const size_t begin = layout_.blocks()[first].begin;
   for (size_t b = first; b < last; ++b) {
     const auto& where = layout_.blocks()[b];
-    const std::span<const float> values(gradient + (where.begin - begin), where.size);
+    const auto values = prepared(b, {gradient + (where.begin - begin), where.size}, room);
     const uint8_t exponent = to_fixed(lane, b, values, q.data());
     note(other_, b, exponent, std::span(q).first(where.size));
   }
@@ -135,7 +155,8 @@ void GradientSum::add_blocks(int lane, size_t tensor, size_t first, size_t last,
 
 void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* gradient) {
   const auto& where = layout_.blocks()[block];
-  const std::span<const float> values(gradient, where.size);
+  Values room;  // NOLINT(*-member-init): written before it is read
+  const auto values = prepared(block, {gradient, where.size}, room);
   const bool first = added_in_[block] != round_;
   uint8_t exponent = 0;
   switch (mode_) {
@@ -172,11 +193,10 @@ uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> va
     for (size_t i = 0; i < values.size(); ++i) sum[i] += q[i];
     return exponent;
   }
-  const int scale = exact::scale_for(exponents_[block], lanes_);
-  if (!seed_) return exact::add_block(values, scale, lanes_, sum);
-  exact::Stochastic rounding(*seed_, step_, lane);
-  rounding.first = layout_.blocks()[block].begin;
-  return exact::add_block(values, scale, lanes_, rounding, sum);
+  const auto format = this->format(block);
+  const int scale = exact::scale_for(exponents_[block], format);
+  if (!rounding_.stochastic) return exact::add_block(values, scale, format, sum);
+  return exact::add_block(values, scale, format, rounding_of(lane, block), sum);
 }
 
 void GradientSum::settle(Bucket& bucket, State state) {
@@ -225,8 +245,9 @@ std::span<float> GradientSum::float_bucket(size_t bucket) {
 std::span<const float> GradientSum::read(size_t block, std::span<float> scratch) const {
   const auto& where = layout_.blocks()[block];
   if (mode_ == Mode::kNative) return {floats(where.begin), where.size};
-  exact::to_float({ints(where.begin), where.size}, exact::scale_for(exponents_[block], lanes_),
-                  scratch.data());
+  exact::to_float({ints(where.begin), where.size},
+                  exact::scale_for(exponents_[block], format(block)), scratch.data());
+  if (is_rotated(block)) exact::rotate_back(scratch.first(where.size), *rotation_, where.begin);
   return scratch.first(where.size);
 }
 

@@ -14,6 +14,7 @@
 // buckets it has returned are for one more thread, that of the exchange.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,8 @@
 
 #include "muster/base/memory.h"
 #include "muster/exact/block_layout.h"
+#include "muster/exact/fixed_point.h"
+#include "muster/exact/rotation.h"
 
 namespace muster::train {
 
@@ -39,8 +42,16 @@ class GradientSum {
   GradientSum(const exact::BlockLayout& layout, int lanes, size_t bucket_bytes)
       : GradientSum(layout, lanes, bucket_bytes, layout.tensors()) {}
 
-  // From now on lanes round at random (exact::Stochastic), with numbers that follow from this seed.
-  void round_stochastically(uint64_t seed) { seed_ = seed; }
+  // How lanes round their gradients.
+  struct Rounding {
+    bool stochastic = false;  // exact::Stochastic; else to nearest, which needs all bits
+    uint64_t seed = 0;        // of the random numbers
+    // Of a lane (exact::SumFormat). Tensors from `late` on always have all bits.
+    int bits = exact::SumFormat::kAllBits;
+    bool rotated = false;  // exact::rotate comes first; only with fewer than all bits
+  };
+  // At first to nearest, with all bits. Before the first begin().
+  void set_rounding(const Rounding& rounding);
 
   // Starts the sum of a step, to which `own_lanes` lanes of this worker will be added. exponents:
   // one per block, from which scales are made; must not change while the sum is in use.
@@ -60,6 +71,10 @@ class GradientSum {
   void abandon();
 
   Mode mode() const { return mode_; }
+  // How a block is written with kExact.
+  exact::SumFormat format(size_t block) const {
+    return {lanes_, block < late_block_ ? rounding_.bits : exact::SumFormat::kAllBits};
+  }
   // The first tensor that was not finite in a lane, in the order of backward; -1: all were.
   int64_t not_finite(int lane) const {
     return not_finite_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
@@ -73,6 +88,11 @@ class GradientSum {
   // The sums of a bucket, padding between tensors (zeros) included.
   std::span<int32_t> int_bucket(size_t bucket);
   std::span<float> float_bucket(size_t bucket);
+  // Whether its sums are of few bits, so that packing them (exact/packed_ints.h) makes them
+  // smaller.
+  bool is_small(size_t bucket) const {
+    return mode_ == Mode::kExact && format(buckets_[bucket]->first).few();
+  }
 
   // Block b of the sum as floats, in `scratch` (which has room for a block) or, with kNative, in
   // place.
@@ -94,7 +114,13 @@ class GradientSum {
     std::atomic<uint64_t> hash{0};
   };
   static void note(Watched& watched, size_t block, uint8_t exponent, std::span<const int32_t> q);
-  // What the lane adds to the block.
+  // A block, and room for it.
+  using Values = std::array<float, exact::kBlockSize>;
+  // The values as they are rounded: rotated in `room`, or just as they are.
+  std::span<const float> prepared(size_t block, std::span<const float> values, Values& room) const;
+  bool is_rotated(size_t block) const { return rotation_ && block < late_block_; }
+  exact::Stochastic rounding_of(int lane, size_t block) const;
+  // What the lane adds to the block; `values` are prepared.
   uint8_t to_fixed(int lane, size_t block, std::span<const float> values, int32_t* q) const;
   void hash_blocks(int lane, size_t first, size_t last, const float* gradient);
   // Blocks [first, last), whose values begin at `gradient`.
@@ -109,7 +135,9 @@ class GradientSum {
 
   const exact::BlockLayout& layout_;
   const int lanes_;
-  std::optional<uint64_t> seed_;  // of stochastic rounding; none: to nearest
+  const size_t late_block_;
+  Rounding rounding_;
+  std::optional<exact::Rotation> rotation_;  // of the step
   int64_t step_ = 0;
   Mode mode_ = Mode::kExact;
   std::span<const uint8_t> exponents_;

@@ -30,16 +30,16 @@ std::vector<float> gradient(int lane, size_t tensor) {
 
 bool overflowed(const GradientSum& sum, std::span<const uint8_t> exponents) {
   for (size_t b = 0; b < exponents.size(); ++b) {
-    if (!exact::fits(exponents[b], sum.seen()[b], kLanes)) return true;
+    if (!exact::fits(exponents[b], sum.seen()[b], sum.format(b))) return true;
   }
   return false;
 }
 
 // Sums all lanes, in the order given, on as many threads as there are groups.
 std::vector<float> sum(GradientSum& target, const exact::BlockLayout& layout, Mode mode,
-                       const std::vector<std::vector<int>>& groups) {
+                       const std::vector<std::vector<int>>& groups, int64_t step = 0) {
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(mode, exponents, kLanes);
+  target.begin(mode, exponents, kLanes, step);
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
     threads.emplace_back([&target, group] {
@@ -68,6 +68,41 @@ TEST(GradientSum, IsTheSameForAnyThreadsOrderAndBuckets) {
     GradientSum other(layout, kLanes, bucket);
     EXPECT_EQ(sum(other, layout, Mode::kExact, {{5, 3, 1}, {0, 2, 4}}), expected);
     EXPECT_EQ(sum(other, layout, Mode::kExact, {{0}, {1}, {2}, {3}, {4}, {5}}), expected);
+  }
+}
+
+// Also with few bits, rotated or not; and the sum of many steps comes near the true one, as the
+// errors of a step have the mean 0.
+TEST(GradientSum, FewBitsAreTheSameForAnyOrderAndRightOnAverage) {
+  const exact::BlockLayout layout(kSizes);
+  GradientSum exact_sum(layout, kLanes, 1 << 20);
+  const auto truth = sum(exact_sum, layout, Mode::kExact, {{0, 1, 2, 3, 4, 5}});
+  for (const bool rotated : {false, true}) {
+    for (const int bits : {16, 8, 4, 2}) {
+      const GradientSum::Rounding rounding = {
+          .stochastic = true, .seed = 3, .bits = bits, .rotated = rotated};
+      GradientSum reference(layout, kLanes, 1 << 20, 4);
+      reference.set_rounding(rounding);
+      GradientSum other(layout, kLanes, 20000, 4);
+      other.set_rounding(rounding);
+      std::vector<double> mean(truth.size(), 0);
+      constexpr int kSteps = 50;
+      for (int step = 0; step < kSteps; ++step) {
+        const auto one = sum(reference, layout, Mode::kExact, {{0, 1, 2, 3, 4, 5}}, step);
+        ASSERT_EQ(sum(other, layout, Mode::kExact, {{5, 3, 1}, {0, 2, 4}}, step), one);
+        for (size_t i = 0; i < one.size(); ++i) mean[i] += one[i] / kSteps;
+      }
+      const double unit = std::ldexp(1.0, 3 - (bits - 1));  // gradients are below 8
+      double square = 0;
+      for (size_t i = 0; i < mean.size(); ++i) {
+        // The last tensor is late: it has all bits.
+        ASSERT_NEAR(mean[i], truth[i], i < mean.size() - kSizes.back() ? 3 * unit : 1e-5);
+        square += (mean[i] - truth[i]) * (mean[i] - truth[i]);
+      }
+      const double deviation = std::sqrt(square / static_cast<double>(mean.size()));
+      EXPECT_LT(deviation, unit / 2 * std::sqrt(double{kLanes} / kSteps) * 1.1) << bits;
+      EXPECT_GT(deviation, unit / 30 * std::sqrt(double{kLanes} / kSteps)) << bits;
+    }
   }
 }
 

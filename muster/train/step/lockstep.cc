@@ -194,7 +194,7 @@ bool Lockstep::mend_scales() {
   if (mode() == GradientSum::Mode::kNative) return false;
   bool overflow = false;
   for (size_t b = 0; b < exponents.size(); ++b) {
-    overflow |= !exact::fits(exponents[b], message_.seen()[b], lanes_);
+    overflow |= !exact::fits(exponents[b], message_.seen()[b], parts_.sum->format(b));
   }
   if (!overflow) return false;
   // The exponents seen are those of the gradients themselves, so the next time everything fits.
@@ -285,7 +285,8 @@ void Lockstep::finish_step(StepReport& report) {
   report.gradient_bits = fewest_gradient_bits();
   const auto exponents = arena.exponents();
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] = exact::next_exponent(exponents[b], message_.seen()[b], step, lanes_);
+    exponents[b] =
+        exact::next_exponent(exponents[b], message_.seen()[b], step, parts_.sum->format(b));
   }
 }
 
@@ -298,7 +299,7 @@ int64_t Lockstep::fewest_gradient_bits() const {
     const uint8_t seen = message_.seen()[b];
     const auto& tensor = parts_.arena->tensors()[blocks[b].tensor];
     if (seen == exact::kNothing || tensor.info.role != optim::Role::kWeight) continue;
-    const int64_t bits = exact::bits_above_unit(exponents[b], seen, lanes_);
+    const int64_t bits = exact::bits_above_unit(exponents[b], seen, parts_.sum->format(b));
     fewest = fewest < 0 ? bits : std::min(fewest, bits);
   }
   return fewest;

@@ -49,9 +49,11 @@ void SumExchange::serve() {
 Status SumExchange::exchange() {
   for (const size_t bucket : sum_.exchange_order()) {
     if (!sum_.wait_complete(bucket)) return {};  // the lanes gave up, and say why themselves
+    comm::OpOptions options = options_;
+    options.pack = sum_.is_small(bucket);
     auto status = sum_.mode() == GradientSum::Mode::kNative
-                      ? group_->allreduce_sum(sum_.float_bucket(bucket), options_)
-                      : group_->allreduce_sum(sum_.int_bucket(bucket), options_);
+                      ? group_->allreduce_sum(sum_.float_bucket(bucket), options)
+                      : group_->allreduce_sum(sum_.int_bucket(bucket), options);
     if (!status.ok()) {
       failed_.store(true, std::memory_order_relaxed);
       return status;

@@ -1,0 +1,42 @@
+// Small integers, packed for the wire.
+//
+// Sums of gradients of few bits (fixed_point.h) are int32 in memory and mostly small: a byte or
+// less of each is used. pack() writes them with as many bits as they need; unpack() gives the same
+// integers back, whatever they are, so packing never changes a result.
+//
+// Format. Values are taken in groups of kPackGroup; the last group is filled up with zeros.
+//
+//   one byte per group   its width w, 0 to 32: each value is in [-2^(w-1), 2^(w-1) - 1], or all are
+//                        0 (w = 0)
+//   64 w bytes per group the values in two's complement of w bits: 16 streams of 32-bit words, in
+//                        turn; stream c has the values c, c + 16, c + 32, ... of the group, each at
+//                        the next free bit from the lowest up. Words are little-endian.
+//
+// Each width is that of its own group, so a few large values do not make all others wide. Streams
+// in parallel are what vector instructions want: both directions run at about the speed of memcpy
+// (exact_benchmark).
+//
+// Pure functions: safe for concurrent use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "muster/base/isa.h"
+
+namespace muster::exact {
+
+inline constexpr size_t kPackGroup = 512;
+
+// The most bytes that so many values can take.
+size_t largest_packed_size(size_t values);
+// Writes to `out`, which has room for largest_packed_size(values.size()); returns how many bytes.
+size_t pack(std::span<const int32_t> values, std::byte* out, Isa isa = best_isa());
+// Both read as many values as there are in `values` or `sums` from the beginning of `packed`, which
+// may be longer. False if it is too short or not in the format; the values are then undefined.
+// values[i] = what was packed, and sums[i] += what was packed (sums wrap).
+bool unpack(std::span<const std::byte> packed, std::span<int32_t> values, Isa isa = best_isa());
+bool unpack_add(std::span<const std::byte> packed, std::span<int32_t> sums, Isa isa = best_isa());
+
+}  // namespace muster::exact
