@@ -109,13 +109,26 @@ struct OptimizerOptions {
   bool operator==(const OptimizerOptions&) const = default;
 };
 
+// Of periodic strategies: the optimizer that merges replicas. -1: as the strategy has it.
+struct OuterOptions {
+  double lr = -1;
+  double momentum = -1;
+  bool operator==(const OuterOptions&) const = default;
+};
+
 struct SyncOptions {
-  std::string strategy = "lockstep";
-  std::string reduction = "exact";   // exact, native
-  std::string rounding = "nearest";  // nearest, stochastic
-  int64_t bits = 32;                 // 32, 16, 8, 4, 2
-  std::string rotation = "none";     // none, hadamard
-  int64_t bucket = 1 << 20;          // bytes
+  std::string strategy = "lockstep";  // lockstep, average, bmuf, diloco
+  std::string reduction = "exact";    // exact, native
+  std::string rounding = "nearest";   // nearest, stochastic
+  int64_t bits = 32;                  // 32, 16, 8, 4, 2
+  std::string rotation = "none";      // none, hadamard
+  int64_t lane_groups = 0;            // 0: as many as lanes
+  int64_t bucket = 1 << 20;           // bytes
+  // Of periodic strategies (sync/recipe.h).
+  int64_t replicas = 4;
+  int64_t period = 16;               // steps
+  std::string inner_state = "auto";  // auto, reset, average
+  OuterOptions outer;
   bool operator==(const SyncOptions&) const = default;
 };
 

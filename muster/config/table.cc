@@ -241,8 +241,11 @@ void add_optimizer(Section<OptimizerOptions> s) {
 
 void add_sync(Section<SyncOptions> s) {
   s.add("strategy", &SyncOptions::strategy,
-        "When lanes put their gradients together: in every step.")
-      .one_of({"lockstep"});
+        "How lanes train together. lockstep: their gradients are added in every step. With the "
+        "others, replicas of the model train by themselves for sync.period steps, then they are "
+        "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
+        "Nesterov momentum.")
+      .one_of({"lockstep", "average", "bmuf", "diloco"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -262,12 +265,55 @@ void add_sync(Section<SyncOptions> s) {
        "What is done to a lane's gradient before it is rounded to few bits: hadamard spreads large "
        "elements over many, so that small ones next to them keep some of their bits.")
       .one_of({"none", "hadamard"});
+  s.add("lane_groups", &SyncOptions::lane_groups,
+        "With lockstep and fewer than 32 bits: so many groups of lanes round their gradients, "
+        "instead of each lane. Fewer groups are less traffic, memory and rounding noise; more "
+        "workers than groups have nothing to do. Part of the result. 0: as many as lanes.")
+      .at_least(0)
+      .at_most(65536)
+      .only_with("sync.strategy", {"lockstep"});
   s.add("bucket", &SyncOptions::bucket,
         "How much of the gradient is added in one piece, with sync.bits of 32; with fewer bits a "
         "piece has correspondingly more elements. With exact no effect on the result.")
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);
+  const std::vector<std::string> periodic = {"average", "bmuf", "diloco"};
+  s.add("replicas", &SyncOptions::replicas,
+        "How many replicas of the model train by themselves. Each has an equal part of the lanes. "
+        "Part of the result; more workers than that have nothing to do.")
+      .at_least(1)
+      .at_most(65536)
+      .only_with("sync.strategy", periodic);
+  s.add("period", &SyncOptions::period,
+        "After how many steps the replicas are merged. Longer is less traffic and, beyond some "
+        "length, worse accuracy.")
+      .in("steps")
+      .at_least(1)
+      .at_most(1e6)
+      .only_with("sync.strategy", periodic);
+  s.add("inner_state", &SyncOptions::inner_state,
+        "What happens to the optimizer's state of the replicas when they are merged: reset begins "
+        "with zeros, average takes the mean, which is as much traffic again for each of its "
+        "buffers. auto: reset with optimizer.kind sgd, else average.")
+      .one_of({"auto", "reset", "average"})
+      .only_with("sync.strategy", periodic);
+  auto outer = s.section("outer", &SyncOptions::outer,
+                         "The optimizer step that merges replicas, with what they changed in place "
+                         "of a gradient.");
+  outer
+      .add("lr", &OuterOptions::lr,
+           "Its learning rate. -1: that of the strategy, which is 1 for average and bmuf, 0.7 for "
+           "diloco.")
+      .at_least(-1)
+      .only_with("sync.strategy", periodic);
+  outer
+      .add("momentum", &OuterOptions::momentum,
+           "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
+           "bmuf, 0.9 for diloco.")
+      .at_least(-1)
+      .less_than(1)
+      .only_with("sync.strategy", periodic);
 }
 
 void add_workers(Section<WorkersOptions> s) {

@@ -41,13 +41,14 @@ TEST(Table, HasEveryFieldOfJob) {
   EXPECT_EQ(names_in("optimizer.schedule"), field_count<ScheduleOptions>());
   EXPECT_EQ(names_in("optimizer.clip"), field_count<ClipOptions>());
   EXPECT_EQ(names_in("sync"), field_count<SyncOptions>());
+  EXPECT_EQ(names_in("sync.outer"), field_count<OuterOptions>());
   EXPECT_EQ(names_in("workers"), field_count<WorkersOptions>());
   EXPECT_EQ(names_in("audit"), field_count<AuditOptions>());
   EXPECT_EQ(names_in("checkpoint"), field_count<CheckpointOptions>());
   EXPECT_EQ(names_in("eval"), field_count<EvalOptions>());
   EXPECT_EQ(names_in("early_stop"), field_count<EarlyStopOptions>());
   EXPECT_EQ(names_in("track"), field_count<TrackOptions>());
-  EXPECT_EQ(option_table().sections.size(), 17U);  // no section that is not in this list
+  EXPECT_EQ(option_table().sections.size(), 18U);  // no section that is not in this list
 }
 
 TEST(Table, EveryEntryIsWellFormed) {

@@ -203,6 +203,26 @@ class Rules {
                 "sync.rotation has no effect with sync.bits 32; remove it, or set sync.bits to 16, "
                 "8, 4 or 2");
     }
+    if (s.lane_groups > 0 && s.bits == 32) {
+      return at("sync.lane_groups", "sync.lane_groups has no effect with sync.bits 32; remove it");
+    }
+    if (s.lane_groups > 0 && job_.lanes % s.lane_groups != 0) {
+      return at("sync.lane_groups",
+                "{} lanes cannot be dealt out evenly to {} groups; set sync.lane_groups to a "
+                "divisor of lanes",
+                job_.lanes, s.lane_groups);
+    }
+    if (s.strategy == "lockstep") return {};
+    if (s.reduction != "exact") {
+      return at("sync.reduction", "sync.strategy {} needs sync.reduction exact, not {}", s.strategy,
+                s.reduction);
+    }
+    if (job_.lanes % s.replicas != 0) {
+      return at("sync.replicas",
+                "{} lanes cannot be dealt out evenly to {} replicas; set sync.replicas to a "
+                "divisor of lanes",
+                job_.lanes, s.replicas);
+    }
     return {};
   }
 

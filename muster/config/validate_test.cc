@@ -200,6 +200,33 @@ TEST(Validate, Sync) {
       "or 2");
 }
 
+TEST(Validate, GroupsAndReplicas) {
+  Job job = good();
+  job.sync.lane_groups = 4;
+  EXPECT_EQ(said(job), "sync.lane_groups has no effect with sync.bits 32; remove it");
+  job.sync.bits = 4;
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.lane_groups = 3;
+  EXPECT_EQ(said(job),
+            "8 lanes cannot be dealt out evenly to 3 groups; set sync.lane_groups to a divisor of "
+            "lanes");
+  job.sync = {};
+  job.sync.strategy = "diloco";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.replicas = 3;
+  EXPECT_EQ(said(job),
+            "8 lanes cannot be dealt out evenly to 3 replicas; set sync.replicas to a divisor of "
+            "lanes");
+  job.sync.replicas = 2;
+  job.sync.reduction = "native";
+  EXPECT_EQ(said(job), "sync.strategy diloco needs sync.reduction exact, not native");
+  job.sync = {};
+  job.sync.period = 3;
+  EXPECT_EQ(said(job),
+            "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf and "
+            "diloco; remove it");
+}
+
 TEST(Validate, Workers) {
   Job job = good();
   job.workers.min = 4;

@@ -130,8 +130,7 @@ int scale_for(uint8_t exponent, const SumFormat& format) {
 // 2^(e-127), scales to 2^k or more. Subnormals have byte 0 and are below 2^-126.
 uint8_t largest_exponent(int s, const SumFormat& format) {
   check_scale(s);
-  const int saturated = format.few() ? kSaturated : 0;
-  return static_cast<uint8_t>(std::clamp(lane_bits(format) - s + 126 + saturated, 0, 254));
+  return static_cast<uint8_t>(std::clamp(lane_bits(format) + 126 - s, 0, 254));
 }
 
 uint8_t exponent_of(std::span<const float> g, Isa isa) {
@@ -183,14 +182,12 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 }
 
 int most_excess(const SumFormat& format) {
-  if (format.few()) return kFewExcess;
   return std::max(kLeastExcess, lane_bits(format) - kSpareBits - kLeastBits);
 }
 
 uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  const int every = format.few() ? kFewFallEvery : kFallEvery;
-  const int fallen = step % every == 0 && used > 0 ? used - 1 : used;
+  const int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
   return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(format)));
 }
 

@@ -44,14 +44,14 @@
 //
 // Few bits. On a slow link a lane may be given b = 16, 8, 4 or 2 bits instead of all that the sum
 // has room for (SumFormat::bits). Then k = b - 1, a lane adds at most 2^k - 1 units, always with
-// stochastic rounding, and there are no spare bits: the scale is made so that the exponent it was
-// made for just fits. A larger gradient is SATURATED, that is clamped, and still fits if its
-// exponent is at most kSaturated higher; only beyond that has the block overflowed. The unit is
-// large: the deviation of a sum's error is up to sqrt(lanes) / 2 units of 2^(1-b) of the largest
-// gradient, which averages out over steps because its mean is 0 (except for what is saturated).
+// stochastic rounding. There are no spare bits: the scale is made from the exponents of the values
+// themselves, so that they just fit. (The largest may be clamped by less than one unit: k bits hold
+// 2^k - 1.) "Lanes" are then whatever is added: groups of lanes, or replicas. The unit is large:
+// the deviation of a sum's error is up to sqrt(lanes) / 2 units of 2^(1-b) of the largest value,
+// which averages out over steps because its mean is 0.
 //
 // Scales are clamped to +-kMaxScale so that 2^s and 2^-s are both normal floats. Below, this never
-// happens (lanes <= kMaxLanes); above, it happens to blocks whose largest |g| is under 2^-100 or
+// happens (lanes <= kMaxLanes) but for 2 bits and values from 2^127 on, which are clamped; above, it happens to blocks whose largest |g| is under 2^-100 or
 // so: for these (1) still holds, and says that the error is at most lanes * 2^-127, half the
 // smallest normal float per lane.
 //
@@ -89,7 +89,6 @@ struct SumFormat {
   int lanes;
   int bits;
 };
-inline constexpr int kSaturated = 1;
 
 // With all bits floor(log2((2^31 - 1) / lanes)), else bits - 1.
 int lane_bits(const SumFormat& format);
@@ -155,12 +154,7 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 // A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
 // an embedding would overflow whenever they are hit), and so does one that was not finite, if the
 // job skips such steps.
-//
-// With few bits a scale that is a bit too coarse costs a bit of what little there is, so it follows
-// faster: a bit every kFewFallEvery steps, and at most kFewExcess too coarse.
 inline constexpr int kFallEvery = 32;
-inline constexpr int kFewFallEvery = 4;
-inline constexpr int kFewExcess = 2;
 uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format);
 // By how many bits the scale of a block may stay too coarse for what was seen: so many that the
 // largest gradient still has kLeastBits (below), but never less than kLeastExcess.

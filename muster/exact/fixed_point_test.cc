@@ -451,7 +451,7 @@ TEST(FewBits, ALaneAddsAtMostWhatItsBitsHold) {
       const int64_t bound = lane_bound(format);
       EXPECT_EQ(bound, (1 << (bits - 1)) - 1);
       EXPECT_LE(bound * lanes, int64_t{INT32_MAX});
-      for (const int e : {30, 127, 200, 254}) {
+      for (const int e : {30, 127, 200, 253}) {
         const int s = scale_for(static_cast<uint8_t>(e), format);
         // The largest with this exponent scales to just below 2^(bits - 1).
         const float largest = std::nextafter(std::ldexp(1.0f, e - 126), 0.0f);
@@ -465,10 +465,7 @@ TEST(FewBits, ALaneAddsAtMostWhatItsBitsHold) {
         EXPECT_EQ(q[2], 0);
         EXPECT_LE(q[3], bound);
         EXPECT_TRUE(fits(static_cast<uint8_t>(e), seen, format));
-        if (e > 254 - kSaturated - 1) continue;
-        EXPECT_TRUE(fits(static_cast<uint8_t>(e), static_cast<uint8_t>(e + kSaturated), format));
-        EXPECT_FALSE(
-            fits(static_cast<uint8_t>(e), static_cast<uint8_t>(e + kSaturated + 1), format));
+        EXPECT_FALSE(fits(static_cast<uint8_t>(e), static_cast<uint8_t>(e + 1), format));
         EXPECT_FALSE(fits(static_cast<uint8_t>(e), kNotFinite, format));
         // What does not fit is clamped all the same.
         store_block(g, s, format, Stochastic(1, 2, 3), q.data());
@@ -476,15 +473,6 @@ TEST(FewBits, ALaneAddsAtMostWhatItsBitsHold) {
       }
     }
   }
-}
-
-TEST(FewBits, TheScaleFollowsFaster) {
-  const SumFormat format(8, 4);
-  EXPECT_EQ(next_exponent(120, 123, 1, format), 123);
-  EXPECT_EQ(next_exponent(120, 119, 1, format), 120);
-  EXPECT_EQ(next_exponent(120, 119, kFewFallEvery, format), 119);
-  EXPECT_EQ(next_exponent(120, 100, 1, format), 100 + kFewExcess);
-  EXPECT_EQ(next_exponent(120, kNothing, 1, format), 120);
 }
 
 // One spike, and the scale is back in the next step but one, whatever the number of lanes.

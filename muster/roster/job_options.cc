@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "muster/sync/recipe.h"
+
 namespace muster::roster {
 namespace {
 
@@ -14,13 +16,13 @@ Duration duration(double seconds) {
 }  // namespace
 
 std::vector<RoleOptions> roles_of(std::string_view /*strategy*/) {
-  return std::vector<RoleOptions>(1);  // lockstep, the only strategy, has trainers alone
+  return std::vector<RoleOptions>(1);  // every strategy so far has trainers alone
 }
 
 Options options_of(const config::Job& job, std::string name, int32_t expected) {
   Options options;
   options.job = std::move(name);
-  options.lanes = static_cast<int32_t>(job.lanes);
+  options.lanes = static_cast<int32_t>(sync::units_of(job));
   options.min_workers = static_cast<int32_t>(job.workers.min);
   options.max_workers = static_cast<int32_t>(job.workers.max);
   options.expected = expected;

@@ -13,9 +13,10 @@ namespace muster::train {
 struct Progressed {
   int64_t step = 0;           // committed steps
   uint64_t samples = 0;       // in them
-  uint64_t last_samples = 0;  // in the step just committed
+  uint64_t last_samples = 0;  // in the step, or the steps, just committed
   uint64_t per_pass = 1;      // samples in a pass
   double seconds_since = 0;   // since it was last done
+  int64_t last_steps = 1;     // committed together
 };
 
 inline bool is_due(const config::Every& every, const Progressed& at) {
@@ -23,7 +24,7 @@ inline bool is_due(const config::Every& every, const Progressed& at) {
   switch (every.unit) {
     case config::Every::Unit::kSteps: {
       const auto n = static_cast<int64_t>(std::ceil(every.value));
-      return at.step % n == 0;
+      return at.step / n > (at.step - at.last_steps) / n;
     }
     case config::Every::Unit::kPasses: {
       // Did the last step cross a multiple of value * per_pass samples?

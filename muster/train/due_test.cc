@@ -36,6 +36,14 @@ TEST(Due, SecondsLookAtTheClock) {
   EXPECT_TRUE(is_due(every, {1, 1, 1, 1, 90}));
 }
 
+TEST(Due, StepsThatAreCommittedTogetherMayCrossTheirMultiple) {
+  const Every every = {10, Every::Unit::kSteps};
+  EXPECT_TRUE(is_due(every, {.step = 14, .last_steps = 7}));
+  EXPECT_FALSE(is_due(every, {.step = 7, .last_steps = 7}));
+  EXPECT_TRUE(is_due(every, {.step = 21, .last_steps = 7}));
+  EXPECT_FALSE(is_due(every, {.step = 28, .last_steps = 7}));
+}
+
 TEST(Due, ZeroIsNever) { EXPECT_FALSE(is_due({0, Every::Unit::kSteps}, {1})); }
 
 }  // namespace

@@ -9,8 +9,10 @@
 #include "muster/base/check.h"
 #include "muster/base/thread.h"
 #include "muster/optim/schedule.h"
+#include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
+#include "muster/train/step/few_bits.h"
 
 namespace muster::train {
 
@@ -82,6 +84,9 @@ Status Session::check_own_loop() const {
   if (job_.model.use != kOwnLoop) return wrong("model", "write `model: { use: own-loop }`");
   if (job_.data.train.format != kOwnLoop) return wrong("data.train.format", "write `own-loop`");
   if (has_test()) return wrong("data.test", "it evaluates the model itself; leave this out");
+  if (sync::is_periodic(job_.sync.strategy)) {
+    return wrong("sync.strategy", "it needs lockstep; leave this out");
+  }
   if (job_.precision != "fp32") return wrong("precision", "it chooses its own; leave this out");
   return {};
 }
@@ -90,22 +95,20 @@ Status Session::build_nets() {
   MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
   MUSTER_TRY(auto first, build_first_net(plan_));
 
-  arena_ = std::make_unique<Arena>(first.tensors, optimizer_->state_names(), *plan_.memory);
+  arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
+  const bool periodic = sync::is_periodic(job_.sync.strategy);
+  if (periodic) {
+    work_ = std::make_unique<Arena>(first.tensors, optimizer_->state_names(), *plan_.memory);
+  }
+  Arena& computing = periodic ? *work_ : *arena_;
   auditor_ = std::make_unique<Auditor>(job_, *arena_);
-  const auto is_statistic = [](const TensorSpec& t) {
-    return t.info.role == optim::Role::kStatistic;
-  };
-  const auto statistics = std::ranges::find_if(arena_->tensors(), is_statistic);
-  // A bucket is what travels at a time: with fewer bits it holds more elements.
-  const auto bits = static_cast<size_t>(job_.sync.bits);
+  const bool few = !periodic && job_.sync.bits < exact::SumFormat::kAllBits;
   sum_ = std::make_unique<GradientSum>(
       arena_->layout(), static_cast<int>(job_.lanes),
-      static_cast<size_t>(job_.sync.bucket) * exact::SumFormat::kAllBits / bits,
-      static_cast<size_t>(statistics - arena_->tensors().begin()), *plan_.memory);
-  sum_->set_rounding({.stochastic = job_.sync.rounding == "stochastic" || job_.sync.bits < 32,
-                      .seed = job_.seed,
-                      .bits = static_cast<int>(job_.sync.bits),
-                      .rotated = job_.sync.rotation == "hadamard"});
+      few ? FewBits::bucket_bytes(job_) : static_cast<size_t>(job_.sync.bucket),
+      arena_->first_statistic(), *plan_.memory);
+  sum_->set_rounding({.stochastic = job_.sync.rounding == "stochastic", .seed = job_.seed});
+  if (few) sum_->set_groups(static_cast<int>(sync::units_of(job_)));
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
   const int per_lane = static_cast<int>(job_.threads_per_lane);
   // Bits depend on the order of sums inside an operation, so on how many threads share it: always
@@ -116,14 +119,21 @@ Status Session::build_nets() {
   team_ = std::make_unique<Team>(members, per_lane);
   for (int member = 0; member < members; ++member) {
     MUSTER_TRY(auto net,
-               LaneNet::create(plan_, *arena_, sum_.get(), member == 0 ? &first : nullptr));
+               LaneNet::create(plan_, computing, sum_.get(), member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
   }
+  // The first net brought the initial weights.
+  if (periodic) std::ranges::copy(work_->weights(), arena_->weights().begin());
   lane_runner_ =
       std::make_unique<LaneRunner>(*team_, nets_, plan_.schema, static_cast<int>(job_.lanes));
-  MUSTER_TRY(strategy_,
-             make_strategy(job_, {arena_.get(), sum_.get(), team_.get(), lane_runner_.get(),
-                                  optimizer_.get(), auditor_.get()}));
+  MUSTER_TRY(strategy_, make_strategy(job_, {.arena = arena_.get(),
+                                             .sum = sum_.get(),
+                                             .team = team_.get(),
+                                             .lanes = lane_runner_.get(),
+                                             .optimizer = optimizer_.get(),
+                                             .auditor = auditor_.get(),
+                                             .memory = plan_.memory,
+                                             .work = work_.get()}));
   if (plan_.own != nullptr) initial_.assign(arena_->weights().begin(), arena_->weights().end());
   return {};
 }
@@ -174,18 +184,20 @@ Status Session::reset() {
   return {};
 }
 
-void Session::assign(const std::vector<std::vector<int>>& lanes, comm::Group& group,
+void Session::assign(const std::vector<std::vector<int>>& units, comm::Group& group,
                      Duration timeout, std::vector<int> newcomers) {
-  MUSTER_CHECK(lanes.size() == static_cast<size_t>(group.size()), "lanes for each member");
-  const auto& own = lanes[static_cast<size_t>(group.rank())];
-  strategy_->assign(own, &group, timeout);
-  auditor_->assign(lanes, &group, {.timeout = timeout}, std::move(newcomers));
+  MUSTER_CHECK(units.size() == static_cast<size_t>(group.size()), "units for each member");
+  strategy_->assign(units[static_cast<size_t>(group.rank())], &group, timeout);
+  std::vector<std::vector<int>> lanes;
+  lanes.reserve(units.size());
+  for (const auto& theirs : units) lanes.push_back(sync::lanes_of(job_, theirs));
+  auditor_->assign(std::move(lanes), &group, {.timeout = timeout}, std::move(newcomers));
   if (loader_ == nullptr) start_loader();
   loading_.batches = batches();
-  loader_->restart(loading_.batches, own);
+  loader_->restart(loading_.batches, strategy_->lanes());
   group_ = &group;
   shares_.clear();
-  for (const auto& theirs : lanes) shares_.push_back(theirs.size());
+  for (const auto& theirs : units) shares_.push_back(theirs.size());
   timeout_ = timeout;
 }
 
@@ -262,6 +274,7 @@ Result<JobFingerprint> Session::fingerprint() {
 
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
+  strategy_->show_weights();
   return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
                          {group_, shares_, {.timeout = timeout_}, vitals_});
 }
@@ -277,7 +290,8 @@ void Session::remember(const EvalReport& report) {
 
 StepReport Session::last_step() const {
   const Counters& counters = arena_->counters();
-  return {.loss = counters.last.loss,
+  return {.steps = counters.last.steps,
+          .loss = counters.last.loss,
           .samples = counters.last.samples,
           .lr = counters.last.lr,
           .gradient_norm = counters.last.gradient_norm,
@@ -333,6 +347,7 @@ Status Session::try_smallest_lanes() {
 }
 
 Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {
+  strategy_->show_weights();
   return nets_[0]->predict(batch, schema != nullptr ? *schema : plan_.schema);
 }
 

@@ -54,10 +54,10 @@ class Session {
   data::BatchPlan batches() const;
   bool has_test() const { return !job_.data.test.format.empty(); }
 
-  // With whom, and which lanes are whose (by rank), from the arena's present step on. Collective
-  // calls (step, evaluate) are then made by all members of the group, which must outlive them.
-  // Without it: all lanes, alone. `newcomers`: Auditor::assign.
-  void assign(const std::vector<std::vector<int>>& lanes, comm::Group& group, Duration timeout,
+  // With whom, and which units of work (sync::units_of) are whose (by rank), from the arena's
+  // present step on. Collective calls (step, evaluate) are then made by all members of the group,
+  // which must outlive them. Without it: all, alone. `newcomers`: Auditor::assign.
+  void assign(const std::vector<std::vector<int>>& units, comm::Group& group, Duration timeout,
               std::vector<int> newcomers = {});
   // Whom to tell that work makes progress; nullptr: nobody. It must outlive its use.
   void set_vitals(const Vitals* vitals);
@@ -116,6 +116,7 @@ class Session {
   data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Arena> work_;  // what nets compute with in periodic strategies; else null
   std::unique_ptr<Auditor> auditor_;
   std::unique_ptr<GradientSum> sum_;
   std::vector<std::unique_ptr<LaneNet>> nets_;
@@ -126,7 +127,7 @@ class Session {
   std::unique_ptr<data::Loader> loader_;  // once training begins
   bool tried_ = false;                    // the smallest lanes
   comm::Group* group_ = nullptr;
-  std::vector<size_t> shares_ = {1};  // by rank: how many lanes, a measure of speed
+  std::vector<size_t> shares_ = {1};  // by rank: how many units, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
   const Vitals* vitals_ = &kNoVitals;
   JobFingerprint fingerprint_;  // of the data: once hashed_ was looked at

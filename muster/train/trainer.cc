@@ -63,7 +63,11 @@ std::optional<EndReason> Trainer::ending() const {
 
 Progressed Trainer::progressed() const {
   const auto& counters = session_.arena().counters();
-  return {counters.step, counters.samples, counters.last.samples, session_.train_samples()};
+  return {.step = counters.step,
+          .samples = counters.samples,
+          .last_samples = counters.last.samples,
+          .per_pass = session_.train_samples(),
+          .last_steps = counters.last.steps};
 }
 
 int Trainer::requested_signal() {

@@ -10,6 +10,7 @@
 
 #include "muster/comm/gloo_group.h"
 #include "muster/comm/local_group.h"
+#include "muster/sync/recipe.h"
 #include "muster/train/jobs_testing.h"
 
 namespace muster::train {
@@ -67,14 +68,14 @@ std::vector<int> lanes_of(int worker, int workers, int lanes) {
 std::string train_as(const std::string& text, const std::vector<std::string>& sets, int workers,
                      comm::Group* group) {
   const auto session = open_session(text, sets);
-  const auto lanes = static_cast<int>(session->job().lanes);
+  const auto units = static_cast<int>(sync::units_of(session->job()));
   if (group != nullptr) {
     std::vector<std::vector<int>> whose;
-    for (int w = 0; w < workers; ++w) whose.push_back(lanes_of(w, workers, lanes));
+    for (int w = 0; w < workers; ++w) whose.push_back(lanes_of(w, workers, units));
     session->assign(whose, *group, std::chrono::seconds(60));
   }
   double loss = 0;
-  for (int64_t i = 0; i < session->total_steps(); ++i) {
+  while (session->arena().counters().step < session->total_steps()) {
     const auto report = session->step();
     EXPECT_TRUE(report.ok()) << report.error().message();
     if (!report.ok()) return "failed";
@@ -145,9 +146,25 @@ TEST(Workers, FewBits) {
   for (const char* bits : {"sync.bits=16", "sync.bits=8", "sync.bits=2"}) {
     expect_same_bits(kLenet, {bits});
   }
+  expect_same_bits(kLenet, {"sync.bits=4", "sync.lane_groups=2"});
   for (const char* job : {kLenet, kResnet, kGpt}) {
     expect_same_bits(job, {"sync.bits=4", "sync.rotation=hadamard"});
   }
+}
+
+TEST(Workers, PeriodicStrategies) {
+  const std::vector<std::string> rounds = {"sync.strategy=diloco", "sync.period=3"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    auto sets = rounds;
+    sets.insert(sets.end(), more.begin(), more.end());
+    return sets;
+  };
+  expect_same_bits(kLenet, with({}));
+  expect_same_bits(kLenet, with({"sync.strategy=bmuf", "sync.bits=4", "sync.replicas=8"}));
+  expect_same_bits(kResnet, with({"sync.strategy=average"}));
+  expect_same_bits(kGpt, with({"sync.bits=4", "sync.rotation=hadamard"}));
+  EXPECT_NE(train_as(kLenet, with({}), 1, nullptr),
+            train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));
 }
 
 // The weight of a Linear that streams its gradient is used by an embedding too: its gradient is

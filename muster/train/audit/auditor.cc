@@ -4,6 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include "muster/sync/recipe.h"
+
 namespace muster::train {
 namespace {
 
@@ -15,10 +17,16 @@ bool is_faulty(const std::vector<int>& faulty, size_t rank) {
 
 Auditor::Auditor(const config::Job& job, const Arena& arena)
     // With float sums the same job may have other bits, and there is nothing to compare with.
-    : every_(job.sync.reduction == "exact" ? job.audit.every : 0),
+    // A round is long, so all of the state is compared in each.
+    : every_(job.sync.reduction != "exact"                                 ? 0
+             : sync::is_periodic(job.sync.strategy) && job.audit.every > 0 ? 1
+                                                                           : job.audit.every),
       // Workers that round differently compute other gradients. But they get the same sums, and
       // updates are the same on all machines, so that their states are equal all the same.
-      one_in_(job.sync.reduction == "exact" && job.numerics == "exact" ? job.audit.lanes : 0),
+      one_in_(job.sync.reduction == "exact" && job.numerics == "exact" &&
+                      !sync::is_periodic(job.sync.strategy)
+                  ? job.audit.lanes
+                  : 0),
       arena_(arena),
       vitals_(&kNoVitals) {}
 
@@ -89,6 +97,18 @@ std::optional<uint64_t> Auditor::hash_state() {
   compared_ = step;
   hash_ = arena_.part_hash(step % every_, every_);
   return hash_;
+}
+
+Status Auditor::check() const {
+  if (!has_finding()) return {};
+  if (own_damage()) {
+    return Error(
+        ErrorKind::kMachine,
+        "the counters of this worker have changed by themselves: the memory of this machine "
+        "is faulty; test it, then resume from the last checkpoint");
+  }
+  return Error(ErrorKind::kNumerics, "step {}: workers that should have the same bits differ",
+               arena_.counters().step);
 }
 
 void Auditor::look_at_counters() {

@@ -65,6 +65,8 @@ class Auditor {
   // ---- When something differs.
 
   bool has_finding() const { return finding_.has_value(); }
+  // An error if there is one.
+  Status check() const;
   // Whether it concerns this worker alone, and the others know nothing of it.
   bool own_damage() const { return finding_ && finding_->own; }
   // Collective: whose fault it is. `recompute`: the hash of a lane of the present step.

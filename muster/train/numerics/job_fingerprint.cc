@@ -1,5 +1,6 @@
 #include "muster/train/numerics/job_fingerprint.h"
 
+#include <array>
 #include <vector>
 
 #include "muster/data/batch.h"
@@ -17,7 +18,7 @@ Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
   data::read_samples(dataset, first, batch);
 
   // As floats: fixed-point sums would need scales, which only training finds.
-  sum.begin(GradientSum::Mode::kNative, arena.exponents(), /*own_lanes=*/1);
+  sum.begin(GradientSum::Mode::kNative, arena.exponents(), std::array{0});
   const auto trained = net.train(/*step=*/0, /*lane=*/0, batch, /*weight=*/1);
   MUSTER_RETURN_IF_ERROR(net.lanes_over(0));
   MUSTER_TRY(const double loss, trained);

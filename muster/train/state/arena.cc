@@ -1,5 +1,6 @@
 #include "muster/train/state/arena.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -73,6 +74,13 @@ const TensorSpec* Arena::find(const std::string& name, size_t* index) const {
     return &tensors_[t];
   }
   return nullptr;
+}
+
+size_t Arena::first_statistic() const {
+  const auto is_statistic = [](const TensorSpec& t) {
+    return t.info.role == optim::Role::kStatistic;
+  };
+  return static_cast<size_t>(std::ranges::find_if(tensors_, is_statistic) - tensors_.begin());
 }
 
 Hash128 Arena::weights_hash() const {

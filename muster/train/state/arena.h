@@ -46,6 +46,8 @@ class Arena {
   std::span<const TensorSpec> tensors() const { return tensors_; }
   // nullptr if there is none of that name.
   const TensorSpec* find(const std::string& name, size_t* index = nullptr) const;
+  // Statistics come after all weights; if there are none, the number of tensors.
+  size_t first_statistic() const;
 
   std::span<float> weights() { return {floats(0), layout_.elements()}; }
   std::span<const float> weights() const { return const_cast<Arena*>(this)->weights(); }

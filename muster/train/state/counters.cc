@@ -21,6 +21,7 @@ constexpr CounterField kFields[] = {
     {"last.lr", offsetof(Counters, last.lr), DType::F64},
     {"last.gradient_norm", offsetof(Counters, last.gradient_norm), DType::F64},
     {"last.samples", offsetof(Counters, last.samples), DType::U64},
+    {"last.steps", offsetof(Counters, last.steps), DType::I64},
     {"last.redone", offsetof(Counters, last.redone), DType::I64},
     {"last.skipped", offsetof(Counters, last.skipped), DType::I64},
     {"last.gradient_bits", offsetof(Counters, last.gradient_bits), DType::I64},
@@ -67,8 +68,14 @@ Counters from_format_1(std::span<const std::byte> bytes) {
   counters.redo = {old.attempt, old.redoing};
   counters.redone = old.redone;
   counters.fewest_gradient_bits = old.fewest_gradient_bits;
-  counters.last = {old.last_loss,   old.last_lr,      old.last_gradient_norm, old.last_samples,
-                   old.last_redone, old.last_skipped, old.last_gradient_bits};
+  counters.last = {.loss = old.last_loss,
+                   .lr = old.last_lr,
+                   .gradient_norm = old.last_gradient_norm,
+                   .samples = old.last_samples,
+                   .steps = 1,
+                   .redone = old.last_redone,
+                   .skipped = old.last_skipped,
+                   .gradient_bits = old.last_gradient_bits};
   counters.evaluation = {old.eval_step, old.eval};
   counters.best = {old.best, old.best_step, old.stale_evals};
   return counters;

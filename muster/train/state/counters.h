@@ -42,6 +42,7 @@ struct Counters {
     double lr = 0;
     double gradient_norm = -1;
     uint64_t samples = 0;
+    int64_t steps = 1;
     int64_t redone = 0;
     int64_t skipped = 0;
     int64_t gradient_bits = -1;

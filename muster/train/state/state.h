@@ -13,8 +13,12 @@
 
 #include "muster/base/result.h"
 #include "muster/roster/types.h"
+#include "muster/train/state/counters.h"
 
 namespace muster::train {
+
+// How far a state with these counters is.
+roster::Position position_of(const Counters& counters);
 
 class State {
  public:

@@ -18,12 +18,11 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
     : layout_(layout),
       lanes_(lanes),
       late_block_(layout.first_block(late)),
-      // Zeros: the padding between tensors travels with them and must be zero.
-      sums_(memory.allocate(layout.block_elements() * sizeof(int32_t), BufferUse::kSums)),
+      memory_(memory),
       bucket_of_(layout.blocks().size()),
-      added_in_(layout.blocks().size(), 0),
       seen_(layout.blocks().size(), 0),
       not_finite_(static_cast<size_t>(lanes)) {
+  add_buffer();
   const auto blocks = layout.blocks();
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
@@ -44,6 +43,18 @@ GradientSum::GradientSum(const exact::BlockLayout& layout, int lanes, size_t buc
   for (size_t b = early; b < buckets_.size(); ++b) order_.push_back(b);
 }
 
+void GradientSum::add_buffer() {
+  // Zeros: the padding between tensors travels with them and must be zero.
+  sums_.push_back(memory_.allocate(layout_.block_elements() * sizeof(int32_t), BufferUse::kSums));
+  added_in_.emplace_back(layout_.blocks().size(), 0);
+}
+
+void GradientSum::set_groups(int groups) {
+  MUSTER_CHECK(1 <= groups && groups <= lanes_, "a group has at least one lane");
+  groups_ = groups;
+  place_of_.assign(static_cast<size_t>(groups), 0);
+}
+
 void GradientSum::set_rounding(const Rounding& rounding) {
   const bool few = exact::SumFormat(lanes_, rounding.bits).few();
   MUSTER_CHECK(rounding.stochastic || !few, "few bits need stochastic rounding");
@@ -51,19 +62,32 @@ void GradientSum::set_rounding(const Rounding& rounding) {
   rounding_ = rounding;
 }
 
-void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes,
-                        int64_t step) {
+void GradientSum::begin(Mode mode, std::span<const uint8_t> exponents,
+                        std::span<const int> own_lanes, int64_t step) {
   MUSTER_CHECK(exponents.size() == seen_.size(), "one exponent per block");
   mode_ = mode;
   step_ = step;
   exponents_ = exponents;
   if (rounding_.rotated) rotation_.emplace(rounding_.seed, step);
   ++round_;
+  if (groups_ > 1 && mode == Mode::kNative) {
+    own_groups_ = {0};  // floats are not divided
+    std::ranges::fill(place_of_, 0);
+  } else if (groups_ > 1) {
+    own_groups_.clear();
+    for (const int lane : own_lanes) {
+      const int group = group_of(lane);
+      if (std::ranges::find(own_groups_, group) != own_groups_.end()) continue;
+      place_of_[static_cast<size_t>(group)] = own_groups_.size();
+      own_groups_.push_back(group);
+      if (sums_.size() < own_groups_.size()) add_buffer();
+    }
+  }
   watch(-1, -1);
   std::fill(seen_.begin(), seen_.end(), uint8_t{0});
   for (auto& tensor : not_finite_) tensor.store(-1, std::memory_order_relaxed);
   for (auto& bucket : buckets_) {
-    bucket->missing = (bucket->last - bucket->first) * static_cast<size_t>(own_lanes);
+    bucket->missing = (bucket->last - bucket->first) * own_lanes.size();
     bucket->state.store(State::kOpen, std::memory_order_relaxed);
   }
 }
@@ -80,6 +104,11 @@ void GradientSum::note(Watched& watched, size_t block, uint8_t exponent,
                        std::span<const int32_t> q) {
   const uint64_t key = block << 8 | exponent;
   watched.hash.fetch_add(hash64(q.data(), q.size_bytes(), key), std::memory_order_relaxed);
+}
+
+uint8_t GradientSum::exponent_of(size_t block, std::span<const float> values) const {
+  Values room;  // NOLINT(*-member-init): written before it is read
+  return exact::exponent_of(prepared(block, values, room));
 }
 
 std::span<const float> GradientSum::prepared(size_t block, std::span<const float> values,
@@ -157,11 +186,12 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
   const auto& where = layout_.blocks()[block];
   Values room;  // NOLINT(*-member-init): written before it is read
   const auto values = prepared(block, {gradient, where.size}, room);
-  const bool first = added_in_[block] != round_;
+  const size_t place = place_of(group_of(lane));
+  const bool first = added_in_[place][block] != round_;
   uint8_t exponent = 0;
   switch (mode_) {
     case Mode::kExact:
-      exponent = add_exact(lane, block, values, first);
+      exponent = add_exact(lane, block, values, first, ints(place, where.begin));
       break;
     case Mode::kNative:
       exponent = first ? exact::store_floats(values, floats(where.begin))
@@ -171,7 +201,7 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
       exponent = exact::exponent_of(values);
       break;
   }
-  added_in_[block] = round_;
+  added_in_[place][block] = round_;
   seen_[block] = std::max(seen_[block], exponent);
   if (exponent != exact::kNotFinite) return;
   int64_t none = -1;
@@ -179,8 +209,8 @@ void GradientSum::add_block(int lane, size_t tensor, size_t block, const float* 
                                                                  std::memory_order_relaxed);
 }
 
-uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> values, bool first) {
-  int32_t* sum = ints(layout_.blocks()[block].begin);
+uint8_t GradientSum::add_exact(int lane, size_t block, std::span<const float> values, bool first,
+                               int32_t* sum) {
   if (first) {
     const uint8_t exponent = to_fixed(lane, block, values, sum);
     if (lane == own_.lane) note(own_, block, exponent, {sum, values.size()});
@@ -207,10 +237,12 @@ void GradientSum::settle(Bucket& bucket, State state) {
 void GradientSum::flush() {
   for (auto& bucket : buckets_) {
     if (bucket->state.load(std::memory_order_relaxed) == State::kComplete) continue;
-    for (size_t b = bucket->first; b < bucket->last; ++b) {
-      if (added_in_[b] == round_ || mode_ == Mode::kDry) continue;
-      const auto& where = layout_.blocks()[b];
-      std::memset(ints(where.begin), 0, where.size * sizeof(int32_t));
+    for (size_t place = 0; place < std::max(own_groups_.size(), size_t{1}); ++place) {
+      for (size_t b = bucket->first; b < bucket->last; ++b) {
+        if (added_in_[place][b] == round_ || mode_ == Mode::kDry) continue;
+        const auto& where = layout_.blocks()[b];
+        std::memset(ints(place, where.begin), 0, where.size * sizeof(int32_t));
+      }
     }
     settle(*bucket, State::kComplete);
   }
@@ -234,7 +266,7 @@ std::pair<size_t, size_t> GradientSum::extent(size_t bucket) const {
 
 std::span<int32_t> GradientSum::int_bucket(size_t bucket) {
   const auto [begin, size] = extent(bucket);
-  return {ints(begin), size};
+  return {ints(0, begin), size};
 }
 
 std::span<float> GradientSum::float_bucket(size_t bucket) {
@@ -242,10 +274,11 @@ std::span<float> GradientSum::float_bucket(size_t bucket) {
   return {floats(begin), size};
 }
 
-std::span<const float> GradientSum::read(size_t block, std::span<float> scratch) const {
+std::span<const float> GradientSum::read_group(int group, size_t block,
+                                               std::span<float> scratch) const {
   const auto& where = layout_.blocks()[block];
   if (mode_ == Mode::kNative) return {floats(where.begin), where.size};
-  exact::to_float({ints(where.begin), where.size},
+  exact::to_float({ints(place_of(group), where.begin), where.size},
                   exact::scale_for(exponents_[block], format(block)), scratch.data());
   if (is_rotated(block)) exact::rotate_back(scratch.first(where.size), *rotation_, where.begin);
   return scratch.first(where.size);

@@ -5,6 +5,9 @@
 // kNative it is plain float and does. kDry only looks at magnitudes: the first step of a job uses
 // it to find its scales.
 //
+// Usually all lanes of a worker are added up in one buffer. With groups, each group of lanes has a
+// buffer of its own, which something else then does something with (few_bits.h).
+//
 // The buffer is cut into buckets of whole blocks. A bucket is what one lane locks at a time and,
 // with several workers, what is exchanged at a time (sum_exchange.h), as soon as all lanes of this
 // worker have added to it; its size has no effect on bits.
@@ -52,10 +55,15 @@ class GradientSum {
   };
   // At first to nearest, with all bits. Before the first begin().
   void set_rounding(const Rounding& rounding);
+  // Of so many groups, lane l belongs to number l * groups / lanes. Before the first begin().
+  void set_groups(int groups);
+  int group_of(int lane) const { return groups_ == 1 ? 0 : lane * groups_ / lanes_; }
 
-  // Starts the sum of a step, to which `own_lanes` lanes of this worker will be added. exponents:
-  // one per block, from which scales are made; must not change while the sum is in use.
-  void begin(Mode mode, std::span<const uint8_t> exponents, int own_lanes, int64_t step = 0);
+  // Starts the sum of a step, to which these lanes of this worker will be added, all lanes of each
+  // group or none. exponents: one per block, from which scales are made; must not change while the
+  // block is in use.
+  void begin(Mode mode, std::span<const uint8_t> exponents, std::span<const int> own_lanes,
+             int64_t step = 0);
   // After begin(), for an audit (audit.h): hashes what lane `own` adds, and what lane `other`,
   // which is no lane of this worker, would add; that one is not added. -1: none. Only with kExact.
   void watch(int own, int other);
@@ -96,7 +104,19 @@ class GradientSum {
 
   // Block b of the sum as floats, in `scratch` (which has room for a block) or, with kNative, in
   // place.
-  std::span<const float> read(size_t block, std::span<float> scratch) const;
+  std::span<const float> read(size_t block, std::span<float> scratch) const {
+    return read_group(0, block, scratch);
+  }
+  // The same of one group of this worker.
+  std::span<const float> read_group(int group, size_t block, std::span<float> scratch) const;
+  // The groups of this worker.
+  std::span<const int> own_groups() const { return own_groups_; }
+  // The blocks of a bucket: first, and past the last.
+  std::pair<size_t, size_t> blocks_of(size_t bucket) const {
+    return {buckets_[bucket]->first, buckets_[bucket]->last};
+  }
+  // The exponent byte of these values as they would be rounded for this block.
+  uint8_t exponent_of(size_t block, std::span<const float> values) const;
 
  private:
   enum class State : uint8_t { kOpen, kComplete, kAbandoned };
@@ -126,12 +146,18 @@ class GradientSum {
   // Blocks [first, last), whose values begin at `gradient`.
   void add_blocks(int lane, size_t tensor, size_t first, size_t last, const float* gradient);
   void add_block(int lane, size_t tensor, size_t block, const float* gradient);
-  uint8_t add_exact(int lane, size_t block, std::span<const float> values, bool first);
+  uint8_t add_exact(int lane, size_t block, std::span<const float> values, bool first,
+                    int32_t* sum);
+  void add_buffer();
   static void settle(Bucket& bucket, State state);
   // Where a bucket's sums are in the buffer.
   std::pair<size_t, size_t> extent(size_t bucket) const;
-  int32_t* ints(size_t at) const { return reinterpret_cast<int32_t*>(sums_.data()) + at; }
-  float* floats(size_t at) const { return reinterpret_cast<float*>(sums_.data()) + at; }
+  // In the buffer of a group of this worker.
+  size_t place_of(int group) const { return place_of_[static_cast<size_t>(group)]; }
+  int32_t* ints(size_t place, size_t at) const {
+    return reinterpret_cast<int32_t*>(sums_[place].data()) + at;
+  }
+  float* floats(size_t at) const { return reinterpret_cast<float*>(sums_[0].data()) + at; }
 
   const exact::BlockLayout& layout_;
   const int lanes_;
@@ -142,7 +168,12 @@ class GradientSum {
   Mode mode_ = Mode::kExact;
   std::span<const uint8_t> exponents_;
   // Laid out like the weights: int32 with kExact, float with kNative.
-  mutable Buffer sums_;  // mutable: a reader of sums gets its blocks in place
+  // One for each group of this worker. Mutable: a reader of sums gets its blocks in place.
+  mutable std::vector<Buffer> sums_;
+  Memory& memory_;
+  int groups_ = 1;
+  std::vector<int> own_groups_ = {0};
+  std::vector<size_t> place_of_ = {0};  // by group: which buffer
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<size_t> order_;
   std::vector<uint32_t> bucket_of_;  // by block
@@ -152,7 +183,8 @@ class GradientSum {
 
   // By block, guarded by the bucket's mutex.
   uint32_t round_ = 0;
-  std::vector<uint32_t> added_in_;  // the round in which it was last added to
+  // By buffer and block: the round in which it was last added to.
+  std::vector<std::vector<uint32_t>> added_in_;
   std::vector<uint8_t> seen_;
   // By lane: the first tensor that is not finite, -1: all are. Atomic for those threads that add
   // parts of one tensor together.

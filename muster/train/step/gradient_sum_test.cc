@@ -1,6 +1,7 @@
 #include "muster/train/step/gradient_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -20,6 +21,7 @@ using Mode = GradientSum::Mode;
 
 const std::vector<size_t> kSizes = {10, 9000, 1, 4096, 5000};
 constexpr int kLanes = 6;
+constexpr std::array kAll = {0, 1, 2, 3, 4, 5};
 
 std::vector<float> gradient(int lane, size_t tensor) {
   RandomStream random(1, Purpose::kUser, static_cast<uint64_t>(lane), tensor);
@@ -39,7 +41,7 @@ bool overflowed(const GradientSum& sum, std::span<const uint8_t> exponents) {
 std::vector<float> sum(GradientSum& target, const exact::BlockLayout& layout, Mode mode,
                        const std::vector<std::vector<int>>& groups, int64_t step = 0) {
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(mode, exponents, kLanes, step);
+  target.begin(mode, exponents, kAll, step);
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
     threads.emplace_back([&target, group] {
@@ -133,7 +135,7 @@ TEST(GradientSum, ATensorNobodyAddsToIsZeroAlsoAfterAStepThatUsedIt) {
   GradientSum target(layout, kLanes, 1 << 20);
   (void)sum(target, layout, Mode::kExact, {{0, 1, 2, 3, 4, 5}});
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(Mode::kExact, exponents, kLanes);
+  target.begin(Mode::kExact, exponents, kAll);
   target.add(0, 0, gradient(0, 0).data());
   target.flush();
   std::vector<float> scratch(exact::kBlockSize);
@@ -147,7 +149,7 @@ TEST(GradientSum, OverflowIsNoticedAndTheExponentsSeenFit) {
   GradientSum target(layout, kLanes, 1 << 20);
   std::vector<uint8_t> exponents(layout.blocks().size(), 100);  // far too small for values near 1
   for (const bool redone : {false, true}) {
-    target.begin(Mode::kExact, exponents, kLanes);
+    target.begin(Mode::kExact, exponents, kAll);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (size_t t = 0; t < kSizes.size(); ++t) target.add(lane, t, gradient(lane, t).data());
     }
@@ -162,7 +164,7 @@ TEST(GradientSum, NamesTheFirstTensorOfALaneThatIsNotFinite) {
   for (const Mode mode : {Mode::kExact, Mode::kNative, Mode::kDry}) {
     GradientSum target(layout, kLanes, 1 << 20);
     std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-    target.begin(mode, exponents, kLanes);
+    target.begin(mode, exponents, kAll);
     for (int lane = kLanes; lane-- > 0;) {
       for (size_t t = kSizes.size(); t-- > 0;) {
         auto g = gradient(lane, t);
@@ -187,7 +189,7 @@ TEST(GradientSum, BucketsCompleteInTheOrderOfBackwardAndLateTensorsLast) {
   EXPECT_TRUE(std::ranges::equal(target.exchange_order(), expected));
 
   std::vector<uint8_t> exponents(layout.blocks().size(), 129);
-  target.begin(Mode::kExact, exponents, 2);
+  target.begin(Mode::kExact, exponents, std::array{0, 1});
   std::atomic<size_t> done{0};
   std::thread exchange([&] {
     for (const size_t bucket : target.exchange_order()) {
@@ -204,7 +206,7 @@ TEST(GradientSum, BucketsCompleteInTheOrderOfBackwardAndLateTensorsLast) {
   exchange.join();
   for (const int32_t v : target.int_bucket(late)) EXPECT_EQ(v, 0);
 
-  target.begin(Mode::kExact, exponents, 2);
+  target.begin(Mode::kExact, exponents, std::array{0, 1});
   std::thread waiting([&] { EXPECT_FALSE(target.wait_complete(0)); });
   target.abandon();
   waiting.join();

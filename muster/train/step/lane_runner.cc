@@ -73,14 +73,23 @@ Status LaneRunner::run(int64_t step, std::span<const int> lanes,
   return over;
 }
 
+uint64_t LaneRunner::samples_of_mean(int64_t step) const {
+  const auto number = static_cast<uint64_t>(step);
+  if (mean_over_.empty()) return data::step_slice(*batches_, number).count;
+  uint64_t samples = 0;
+  for (const int lane : mean_over_) {
+    samples += data::lane_slice(*batches_, number, static_cast<uint64_t>(lane)).count;
+  }
+  return samples;
+}
+
 Status LaneRunner::run_lane(int member, int64_t step, int lane) {
   auto& result = results_[static_cast<size_t>(lane)];
   const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
   result = {.samples = batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
   result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
-  const auto total = data::step_slice(*batches_, static_cast<uint64_t>(step)).count;
-  const float weight = static_cast<float>(batch->count) / static_cast<float>(total);
+  const float weight = static_cast<float>(batch->count) / static_cast<float>(samples_of_mean(step));
   MUSTER_TRY(result.loss, nets_[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
   vitals_->note_progress();
   return {};

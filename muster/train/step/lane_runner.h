@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "muster/base/result.h"
@@ -31,6 +32,9 @@ class LaneRunner {
   // Progress: a lane is done. It must outlive the LaneRunner.
   void set_vitals(const Vitals* vitals) { vitals_ = vitals; }
 
+  // A lane's gradient is weighted by its share of the samples of these lanes; at first of all.
+  void take_mean_over(std::vector<int> lanes) { mean_over_ = std::move(lanes); }
+
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
   Status run(int64_t step, std::span<const int> lanes, const std::function<bool()>& stop);
@@ -46,6 +50,7 @@ class LaneRunner {
                            const std::string& tensor);
 
  private:
+  uint64_t samples_of_mean(int64_t step) const;
   Status run_lane(int member, int64_t step, int lane);
 
   Team& team_;
@@ -54,6 +59,7 @@ class LaneRunner {
   data::Loader* loader_ = nullptr;
   const data::BatchPlan* batches_ = nullptr;
   const Vitals* vitals_;
+  std::vector<int> mean_over_;       // empty: all
   std::vector<LaneResult> results_;  // by lane, written by whoever has the lane
   double seconds_ = 0;
 };

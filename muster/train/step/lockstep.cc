@@ -10,6 +10,7 @@
 #include "muster/comm/local_group.h"
 #include "muster/exact/fixed_point.h"
 #include "muster/optim/schedule.h"
+#include "muster/sync/recipe.h"
 
 namespace muster::train {
 
@@ -26,8 +27,13 @@ Lockstep::Lockstep(const config::Job& job, const StrategyParts& parts)
     : job_(job),
       parts_(parts),
       lanes_(static_cast<int>(job.lanes)),
-      exchange_(*parts.sum),
-      updater_(job.optimizer, *parts.optimizer, *parts.arena, *parts.sum, *parts.team),
+      few_(job.sync.bits < exact::SumFormat::kAllBits
+               ? std::make_unique<FewBits>(job, parts.arena->layout(), *parts.sum,
+                                           parts.arena->first_statistic(), *parts.memory)
+               : nullptr),
+      exchange_(*parts.sum, few_.get()),
+      updater_(job.optimizer, *parts.optimizer, *parts.arena,
+               few_ != nullptr ? few_->sum() : *parts.sum, *parts.team),
       own_lanes_(static_cast<size_t>(job.lanes)),
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
@@ -37,8 +43,8 @@ Lockstep::Lockstep(const config::Job& job, const StrategyParts& parts)
   exchange_.set_vitals(vitals_);
 }
 
-void Lockstep::assign(std::vector<int> lanes, comm::Group* group, Duration timeout) {
-  own_lanes_ = std::move(lanes);
+void Lockstep::assign(std::vector<int> units, comm::Group* group, Duration timeout) {
+  own_lanes_ = sync::lanes_of(job_, units);
   group_ = group != nullptr ? group : alone_.get();
   timeout_ = timeout;
 }
@@ -53,13 +59,13 @@ Result<StepReport> Lockstep::run(const std::function<CommitFlags()>& flags) {
   while (true) {
     flip_point(parts_.arena->bytes());
     parts_.auditor->look_at_counters();
-    MUSTER_RETURN_IF_ERROR(check_audit());
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     MUSTER_RETURN_IF_ERROR(compute());
-    MUSTER_RETURN_IF_ERROR(check_audit());
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     fault_point(FaultPoint::kBeforeCommit);
     MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
     if (first_not_finite()) MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
-    MUSTER_RETURN_IF_ERROR(check_audit());
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply());
     if (report) return *std::move(report);
@@ -77,8 +83,8 @@ GradientSum::Mode Lockstep::mode() const {
 
 Status Lockstep::compute() {
   holds_sums_ = false;
-  parts_.sum->begin(mode(), parts_.arena->exponents(), static_cast<int>(own_lanes_.size()),
-                    parts_.arena->counters().step);
+  parts_.sum->begin(mode(), parts_.arena->exponents(), own_lanes_, parts_.arena->counters().step);
+  if (few_ != nullptr) few_->begin(parts_.arena->counters().step);
   const int64_t step = parts_.arena->counters().step;
   parts_.auditor->begin_step(parts_.sum->mode() == GradientSum::Mode::kExact,
                              step + 1 == parts_.lanes->total_steps());
@@ -114,21 +120,9 @@ Status Lockstep::compare_lanes() {
                                        other < 0 ? 0 : lane_hash(other, parts_.sum->other_hash()));
 }
 
-Status Lockstep::check_audit() const {
-  if (!parts_.auditor->has_finding()) return {};
-  if (parts_.auditor->own_damage()) {
-    return Error(
-        ErrorKind::kMachine,
-        "the counters of this worker have changed by themselves: the memory of this machine "
-        "is faulty; test it, then resume from the last checkpoint");
-  }
-  return Error(ErrorKind::kNumerics, "step {}: workers that should have the same bits differ",
-               parts_.arena->counters().step);
-}
-
 Result<uint64_t> Lockstep::recompute(int lane) {
   holds_sums_ = false;
-  parts_.sum->begin(mode(), parts_.arena->exponents(), 0, parts_.arena->counters().step);
+  parts_.sum->begin(mode(), parts_.arena->exponents(), {}, parts_.arena->counters().step);
   parts_.sum->watch(-1, lane);
   MUSTER_RETURN_IF_ERROR(
       parts_.lanes->run(parts_.arena->counters().step, {&lane, 1}, [] { return false; }));
@@ -168,15 +162,6 @@ Status Lockstep::commit(const CommitFlags& flags) {
     forget();  // this commit leads nowhere
   }
   return {};
-}
-
-roster::Position Lockstep::position() const {
-  const Counters& counters = parts_.arena->counters();
-  // An evaluation changes the state too (the best so far, the last figures), once at most in a
-  // step.
-  const int64_t evaluated = counters.evaluation.step == counters.step ? 1 : 0;
-  return {static_cast<uint64_t>(counters.step),
-          static_cast<uint32_t>(counters.redo.attempt + evaluated)};
 }
 
 void Lockstep::forget() {
@@ -259,6 +244,7 @@ Result<std::optional<StepReport>> Lockstep::apply() {
   counters.last.lr = report.lr;
   counters.last.gradient_norm = report.gradient_norm;
   counters.last.samples = report.samples;
+  counters.last.steps = 1;
   counters.last.redone = report.redone ? 1 : 0;
   counters.last.skipped = report.skipped ? 1 : 0;
   counters.last.gradient_bits = report.gradient_bits;
@@ -275,7 +261,7 @@ void Lockstep::finish_step(StepReport& report) {
   Arena& arena = *parts_.arena;
   const int64_t step = arena.counters().step;
   optim::StepScalars scalars;
-  scalars.step = updates_of(arena.counters());
+  scalars.step = updates_of(arena.counters()) - first_update_;
   scalars.lr = optim::learning_rate(job_.optimizer, step, parts_.lanes->total_steps());
   report.lr = scalars.lr;
   if (report.skipped) return;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "muster/comm/group.h"
+#include "muster/train/step/few_bits.h"
 #include "muster/train/step/strategy.h"
 #include "muster/train/step/sum_exchange.h"
 #include "muster/train/step/updater.h"
@@ -36,15 +37,17 @@ class Lockstep final : public Strategy {
  public:
   Lockstep(const config::Job& job, const StrategyParts& parts);
 
-  void assign(std::vector<int> lanes, comm::Group* group, Duration timeout) override;
+  void assign(std::vector<int> units, comm::Group* group, Duration timeout) override;
+  std::vector<int> lanes() const override { return own_lanes_; }
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
   CommitFlags agreed_flags() const override { return message_.flags(); }
   Result<uint64_t> recompute(int lane) override;
   double lane_seconds() const override { return lane_seconds_; }
+  void show_weights() override {}  // the nets have them
 
   std::span<std::byte> bytes() override { return parts_.arena->bytes(); }
-  roster::Position position() const override;
+  roster::Position position() const override { return position_of(parts_.arena->counters()); }
   bool is_intact() const override { return parts_.arena->counters_are_sealed(); }
   void was_replaced() override { parts_.arena->seal_counters(); }
   bool holds_sums() const override { return holds_sums_; }
@@ -52,6 +55,9 @@ class Lockstep final : public Strategy {
   std::optional<roster::Position> message_of() const override { return message_of_; }
   Result<bool> apply_message(std::span<const uint8_t> message) override;
   void forget() override;
+
+  // The optimizer's state has been zero since the job had that many updates.
+  void begin_optimizer_at(int64_t updates) { first_update_ = updates; }
 
   // The parts of run(). After a successful compute() the sums are full: holds_sums().
   Status compute();
@@ -65,7 +71,6 @@ class Lockstep final : public Strategy {
   Status finish_sums();
   uint64_t lane_hash(int lane, uint64_t gradient) const;
   Status compare_lanes();
-  Status check_audit() const;
   Error not_finite_error(int lane);
   std::optional<int> first_not_finite() const;
   bool mend_scales();
@@ -76,6 +81,7 @@ class Lockstep final : public Strategy {
   const config::Job& job_;
   StrategyParts parts_;
   const int lanes_;
+  std::unique_ptr<FewBits> few_;  // if sync.bits is below 32
   SumExchange exchange_;
   Updater updater_;
   std::vector<int> own_lanes_;
@@ -87,6 +93,7 @@ class Lockstep final : public Strategy {
   CommitMessage draft_;  // of the commit under way
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
+  int64_t first_update_ = 0;
   double lane_seconds_ = 0;
   const Vitals* vitals_ = &kNoVitals;
 };

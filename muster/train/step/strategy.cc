@@ -1,14 +1,23 @@
 #include "muster/train/step/strategy.h"
 
+#include "muster/sync/recipe.h"
 #include "muster/train/step/lockstep.h"
+#include "muster/train/step/periodic.h"
 
 namespace muster::train {
 
+std::vector<std::string> state_names(const config::Job& job, const optim::Optimizer& inner) {
+  return sync::is_periodic(job.sync.strategy) ? Periodic::state_names(job, inner)
+                                              : inner.state_names();
+}
+
 Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job,
                                                 const StrategyParts& parts) {
-  if (job.sync.strategy == "lockstep") return std::unique_ptr<Strategy>(new Lockstep(job, parts));
-  return Error(ErrorKind::kJob, "sync.strategy: there is no strategy '{}'; there is lockstep",
-               job.sync.strategy);
+  if (!sync::is_periodic(job.sync.strategy)) {
+    return std::unique_ptr<Strategy>(new Lockstep(job, parts));
+  }
+  MUSTER_TRY(auto periodic, Periodic::create(job, parts));
+  return std::unique_ptr<Strategy>(std::move(periodic));
 }
 
 }  // namespace muster::train

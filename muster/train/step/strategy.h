@@ -24,7 +24,8 @@
 namespace muster::train {
 
 struct StepReport {
-  double loss = 0;  // mean over the step's samples
+  int64_t steps = 1;  // that were committed together
+  double loss = 0;    // mean over their samples
   uint64_t samples = 0;
   double lr = 0;
   double gradient_norm = -1;  // before clipping; -1: not computed
@@ -37,37 +38,47 @@ struct StepReport {
 
 // What a strategy works with. Each part must outlive it, and belongs to it while a step runs.
 struct StrategyParts {
-  Arena* arena;
-  GradientSum* sum;
-  Team* team;
-  LaneRunner* lanes;
-  const optim::Optimizer* optimizer;
-  Auditor* auditor;
+  Arena* arena = nullptr;  // the state of the job
+  GradientSum* sum = nullptr;
+  Team* team = nullptr;
+  LaneRunner* lanes = nullptr;
+  const optim::Optimizer* optimizer = nullptr;
+  Auditor* auditor = nullptr;
+  Memory* memory = &host_memory();  // for what the strategy needs besides
+  Arena* work = nullptr;            // what the nets compute with, if that is not `arena`
 };
 
 // One thread calls it.
 class Strategy : public State {
  public:
-  // Which lanes this worker computes from now on, and with whom. Not while a step is under way;
-  // `group` must live until the next call. At first: all lanes, alone.
-  virtual void assign(std::vector<int> lanes, comm::Group* group, Duration timeout) = 0;
+  // Which units of work (sync::units_of) this worker computes from now on, and with whom. Not while
+  // a step is under way; `group` must live until the next call. At first: all, alone.
+  virtual void assign(std::vector<int> units, comm::Group* group, Duration timeout) = 0;
+  // The lanes that these units have.
+  virtual std::vector<int> lanes() const = 0;
   // Whom to tell about progress. It must outlive the strategy.
   virtual void set_vitals(const Vitals* vitals) = 0;
 
-  // Computes and commits the next step. `flags`: asked when a commit begins; what it returns is
-  // combined over the workers into agreed_flags(). An error, with nothing changed, if an audit
-  // finds a difference (Auditor::has_finding).
+  // Computes and commits the next step, or as many as are committed together. `flags`: asked when a
+  // commit begins; what it returns is combined over the workers into agreed_flags(). An error, with
+  // nothing changed, if an audit finds a difference (Auditor::has_finding).
   virtual Result<StepReport> run(const std::function<CommitFlags()>& flags) = 0;
   // Of the commit that led to the present position.
   virtual CommitFlags agreed_flags() const = 0;
   // The hash of a lane's gradient in the next step, whoever's lane it is, for audits. The sums are
   // lost.
   virtual Result<uint64_t> recompute(int lane) = 0;
-  // Time for one lane on one thread in the last step, on average. The update, which every worker
+  // Makes the nets' weights those of the state, for evaluations. Not while a step is under way.
+  virtual void show_weights() = 0;
+  // Time for one unit on one thread in the last step, on average. The update, which every worker
   // does whatever its lanes, is shared out among them: a slow worker with few lanes is slower for
   // each of them than its lanes alone would say.
   virtual double lane_seconds() const = 0;
 };
+
+// The optimizer's buffers in the state of a job: those of `inner`, the optimizer that the job
+// names, or of an outer one.
+std::vector<std::string> state_names(const config::Job& job, const optim::Optimizer& inner);
 
 // The one that `job.sync.strategy` names.
 Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job, const StrategyParts& parts);

@@ -2,7 +2,7 @@
 
 namespace muster::train {
 
-SumExchange::SumExchange(GradientSum& sum) : sum_(sum) {}
+SumExchange::SumExchange(GradientSum& sum, FewBits* few) : sum_(sum), few_(few) {}
 
 SumExchange::~SumExchange() {
   stop_ = true;
@@ -15,7 +15,8 @@ void SumExchange::begin(comm::Group& group, const comm::OpOptions& options) {
   options_ = options;
   status_ = {};
   failed_.store(false, std::memory_order_relaxed);
-  if (group.size() == 1 || sum_.mode() == GradientSum::Mode::kDry) {
+  const bool alone = group.size() == 1 && few_ == nullptr;
+  if (alone || sum_.mode() == GradientSum::Mode::kDry) {
     group_ = nullptr;
     return;
   }
@@ -46,14 +47,20 @@ void SumExchange::serve() {
   }
 }
 
+Status SumExchange::exchange(size_t bucket) {
+  if (sum_.mode() == GradientSum::Mode::kNative) {
+    return group_->allreduce_sum(sum_.float_bucket(bucket), options_);
+  }
+  if (few_ != nullptr) return few_->exchange(bucket, *group_, options_);
+  comm::OpOptions options = options_;
+  options.pack = sum_.is_small(bucket);
+  return group_->allreduce_sum(sum_.int_bucket(bucket), options);
+}
+
 Status SumExchange::exchange() {
   for (const size_t bucket : sum_.exchange_order()) {
     if (!sum_.wait_complete(bucket)) return {};  // the lanes gave up, and say why themselves
-    comm::OpOptions options = options_;
-    options.pack = sum_.is_small(bucket);
-    auto status = sum_.mode() == GradientSum::Mode::kNative
-                      ? group_->allreduce_sum(sum_.float_bucket(bucket), options)
-                      : group_->allreduce_sum(sum_.int_bucket(bucket), options);
+    auto status = exchange(bucket);
     if (!status.ok()) {
       failed_.store(true, std::memory_order_relaxed);
       return status;

@@ -3,7 +3,7 @@
 // A thread of its own ("sum") goes through the buckets of a GradientSum in their order, which is
 // that of backward and the same on every worker: it waits until this worker's lanes have all added
 // to a bucket, sums it over the group, and goes on. With one worker there is nothing to add and no
-// thread is woken.
+// thread is woken. With a FewBits it does the bucket's part of that instead, also with one worker.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,15 @@
 #include "muster/base/thread.h"
 #include "muster/comm/group.h"
 #include "muster/train/membership/vitals.h"
+#include "muster/train/step/few_bits.h"
 #include "muster/train/step/gradient_sum.h"
 
 namespace muster::train {
 
 class SumExchange {
  public:
-  explicit SumExchange(GradientSum& sum);
+  // `few`: may be null; else of the same sum.
+  explicit SumExchange(GradientSum& sum, FewBits* few = nullptr);
   ~SumExchange();
   SumExchange(const SumExchange&) = delete;
   SumExchange& operator=(const SumExchange&) = delete;
@@ -37,8 +39,10 @@ class SumExchange {
  private:
   void serve();
   Status exchange();
+  Status exchange(size_t bucket);
 
   GradientSum& sum_;
+  FewBits* const few_;
   const Vitals* vitals_ = nullptr;
   comm::Group* group_ = nullptr;  // of the present round
   comm::OpOptions options_;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "muster/config/load.h"
+#include "muster/sync/recipe.h"
 
 #include "tools/muster/job_sources.h"
 #include "tools/muster/worker_process.h"
@@ -88,7 +89,7 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   disturb.workers = static_cast<int>(arguments.workers);
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
-  disturb.lanes = static_cast<int>(loaded.job.lanes);
+  disturb.lanes = static_cast<int>(sync::units_of(loaded.job));
   disturb.calm = arguments.calm;
   if (!arguments.lab.empty()) {
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));

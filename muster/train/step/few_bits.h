@@ -1,0 +1,57 @@
+// Gradients of few bits, for slow links: what `sync.bits` below 32 does in lockstep.
+//
+// The lanes of a group (sync.lane_groups) are added up as ever, in fixed point with all bits, in a
+// buffer of the group's own (gradient_sum.h). When this worker's groups are complete, bucket by
+// bucket:
+//
+//   exponents   the largest exponent of each block over all groups of all workers: a small
+//               allreduce
+//   rounding    each group's sum to `bits` bits (exact::SumFormat), stochastically, after a
+//               rotation if the job says so (exact/rotation.h)
+//   sum         of these integers over all groups, packed for the network (comm::OpOptions::pack)
+//
+// Rounding is a function of (seed, step, group, element) and the exponents; the sum is exact. So
+// the result does not depend on which worker had which group. The scales fit exactly, because they
+// are made from the values themselves; that is why a group's sum has to be kept until all others
+// are known, 4 bytes for each parameter and group of this worker.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/comm/group.h"
+#include "muster/config/job.h"
+#include "muster/exact/block_layout.h"
+#include "muster/train/step/gradient_sum.h"
+
+namespace muster::train {
+
+class FewBits {
+ public:
+  // `groups`: the sums of the groups, of the same layout; it must outlive this.
+  FewBits(const config::Job& job, const exact::BlockLayout& layout, GradientSum& groups,
+          size_t late, Memory& memory);
+
+  // After groups.begin() of the step.
+  void begin(int64_t step);
+  // Collective: the bucket is complete in all groups of this worker. Buckets in the same order on
+  // all workers.
+  Status exchange(size_t bucket, comm::Group& group, const comm::OpOptions& options);
+  // What all have afterwards.
+  GradientSum& sum() { return sum_; }
+
+  // How `sum` is cut, and the buffers of the groups, so that their buckets are the same: the bytes
+  // of a bucket with all bits.
+  static size_t bucket_bytes(const config::Job& job);
+
+ private:
+  const exact::BlockLayout& layout_;
+  GradientSum& groups_;
+  GradientSum sum_;
+  std::vector<uint8_t> exponents_;  // by block
+  std::vector<float> scratch_;      // one block
+};
+
+}  // namespace muster::train
