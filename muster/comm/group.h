@@ -61,8 +61,9 @@ struct OpOptions {
   Duration timeout = std::chrono::seconds(30);
   uint32_t tag = 0;
   // Of allreduce_sum of integers: most of them are small, so pack them where they go by TCP
-  // (exact/packed_ints.h). The sums are the same. Groups of more than kAllPairs members, or of
-  // members on more than kAllPairs hosts (topology.h), do not pack.
+  // (exact/packed_ints.h). The sums are the same. Not if more than kAllPairs (topology.h) members
+  // talk by TCP, of which each host has one if there is shared memory; and not what is as small as
+  // a message's header.
   bool pack = false;
 };
 

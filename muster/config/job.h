@@ -117,7 +117,7 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  std::string strategy = "lockstep";  // lockstep, average, bmuf, diloco
+  std::string strategy = "lockstep";  // lockstep, average, bmuf, diloco, easgd
   std::string reduction = "exact";    // exact, native
   std::string rounding = "nearest";   // nearest, stochastic
   int64_t bits = 32;                  // 32, 16, 8, 4, 2

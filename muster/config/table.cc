@@ -244,8 +244,9 @@ void add_sync(Section<SyncOptions> s) {
         "How lanes train together. lockstep: their gradients are added in every step. With the "
         "others, replicas of the model train by themselves for sync.period steps, then they are "
         "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
-        "Nesterov momentum.")
-      .one_of({"lockstep", "average", "bmuf", "diloco"});
+        "Nesterov momentum; with easgd they keep weights of their own and are drawn to a common "
+        "centre.")
+      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -255,9 +256,9 @@ void add_sync(Section<SyncOptions> s) {
         "too small for a lane to round to anything but zero, which matters with hundreds of lanes.")
       .one_of({"nearest", "stochastic"});
   s.add("bits", &SyncOptions::bits,
-        "How many bits a lane's gradient has when it is added: 32, 16, 8, 4 or 2. With fewer than "
-        "32, lanes round stochastically and the sums are packed for the network, which is faster "
-        "on slow links. Part of the result.")
+        "How many bits a gradient, or what a replica has changed, has when it is added: 32, 16, 8, "
+        "4 or 2. With fewer than 32 it is rounded stochastically and packed for the network, which "
+        "is faster on slow links. Part of the result.")
       .at_least(2)
       .at_most(32);
   s.add(
@@ -278,7 +279,7 @@ void add_sync(Section<SyncOptions> s) {
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);
-  const std::vector<std::string> periodic = {"average", "bmuf", "diloco"};
+  const std::vector<std::string> periodic = {"average", "bmuf", "diloco", "easgd"};
   s.add("replicas", &SyncOptions::replicas,
         "How many replicas of the model train by themselves. Each has an equal part of the lanes. "
         "Part of the result; more workers than that have nothing to do.")
@@ -304,7 +305,7 @@ void add_sync(Section<SyncOptions> s) {
   outer
       .add("lr", &OuterOptions::lr,
            "Its learning rate. -1: that of the strategy, which is 1 for average and bmuf, 0.7 for "
-           "diloco.")
+           "diloco, 0.9 for easgd, whose moving rate is this divided by sync.replicas.")
       .at_least(-1)
       .only_with("sync.strategy", periodic);
   outer
@@ -313,7 +314,7 @@ void add_sync(Section<SyncOptions> s) {
            "bmuf, 0.9 for diloco.")
       .at_least(-1)
       .less_than(1)
-      .only_with("sync.strategy", periodic);
+      .only_with("sync.strategy", {"average", "bmuf", "diloco"});
 }
 
 void add_workers(Section<WorkersOptions> s) {

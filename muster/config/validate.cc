@@ -217,6 +217,19 @@ class Rules {
       return at("sync.reduction", "sync.strategy {} needs sync.reduction exact, not {}", s.strategy,
                 s.reduction);
     }
+    const auto own_or = [&](const char* key, double value) -> Status {
+      if (value == -1 || value >= 0) return {};
+      return at(key, "{} must be at least 0, or -1 for that of the strategy, not {}", key, value);
+    };
+    MUSTER_RETURN_IF_ERROR(own_or("sync.outer.lr", s.outer.lr));
+    MUSTER_RETURN_IF_ERROR(own_or("sync.outer.momentum", s.outer.momentum));
+    constexpr int64_t kMostResults = 1 << 20;
+    if (job_.lanes * s.period > kMostResults) {
+      return at("sync.period",
+                "sync.period {} with {} lanes: the losses of {} lanes and steps would have to be "
+                "told at the end of a round, more than {}; lower one of them",
+                s.period, job_.lanes, job_.lanes * s.period, kMostResults);
+    }
     if (job_.lanes % s.replicas != 0) {
       return at("sync.replicas",
                 "{} lanes cannot be dealt out evenly to {} replicas; set sync.replicas to a "
@@ -228,11 +241,19 @@ class Rules {
 
   Status workers() const {
     const auto& w = job_.workers;
-    if (w.min > job_.lanes) {
+    const auto& s = job_.sync;
+    const auto too_many = [&](int64_t shared, std::string_view what, std::string_view key) {
       return at("workers.min",
-                "workers.min is {}, but there are only {} lanes to share; lower it or raise lanes",
-                w.min, job_.lanes);
+                "workers.min is {}, but there are only {} {} to share; lower it or raise {}", w.min,
+                shared, what, key);
+    };
+    if (s.strategy != "lockstep" && w.min > s.replicas) {
+      return too_many(s.replicas, "replicas", "sync.replicas");
     }
+    if (s.lane_groups > 0 && w.min > s.lane_groups) {
+      return too_many(s.lane_groups, "groups of lanes", "sync.lane_groups");
+    }
+    if (w.min > job_.lanes) return too_many(job_.lanes, "lanes", "lanes");
     if (w.max != 0 && w.max < w.min) {
       return at("workers.max", "workers.max {} is below workers.min {}; raise it, or set it to 0",
                 w.max, w.min);

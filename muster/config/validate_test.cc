@@ -218,13 +218,20 @@ TEST(Validate, GroupsAndReplicas) {
             "8 lanes cannot be dealt out evenly to 3 replicas; set sync.replicas to a divisor of "
             "lanes");
   job.sync.replicas = 2;
+  job.sync.outer.lr = -0.5;
+  EXPECT_EQ(said(job),
+            "sync.outer.lr must be at least 0, or -1 for that of the strategy, not -0.5");
+  job.sync.outer.lr = 0.5;
+  job.sync.period = 1000000;
+  EXPECT_NE(said(job).find("lower one of them"), std::string::npos);
+  job.sync.period = 10;
   job.sync.reduction = "native";
   EXPECT_EQ(said(job), "sync.strategy diloco needs sync.reduction exact, not native");
   job.sync = {};
   job.sync.period = 3;
   EXPECT_EQ(said(job),
-            "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf and "
-            "diloco; remove it");
+            "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
+            "diloco and easgd; remove it");
 }
 
 TEST(Validate, Workers) {
@@ -238,6 +245,18 @@ TEST(Validate, Workers) {
   job.workers.min = 9;
   EXPECT_EQ(said(job),
             "workers.min is 9, but there are only 8 lanes to share; lower it or raise lanes");
+  job.workers.min = 5;
+  job.sync.strategy = "average";
+  EXPECT_EQ(said(job),
+            "workers.min is 5, but there are only 4 replicas to share; lower it or raise "
+            "sync.replicas");
+  job.sync = {};
+  job.sync.bits = 4;
+  job.sync.lane_groups = 2;
+  EXPECT_EQ(said(job),
+            "workers.min is 5, but there are only 2 groups of lanes to share; lower it or raise "
+            "sync.lane_groups");
+  job.sync = {};
   job.workers = {};
   job.workers.heartbeat = 1.5;
   EXPECT_EQ(said(job),

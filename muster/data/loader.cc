@@ -227,7 +227,9 @@ BorrowedBatch Loader::take(uint64_t step, int lane) {
     if (!batch) ++counters_.by_hand;
     // A sleeping thread is woken for a step's worth of work, not for every lane: lanes keep the
     // cores busy, and each wake-up takes one away from them.
-    wake = sleeping_ > 0 && unclaimed_ > 0 && unclaimed_ >= lanes_.size();
+    const uint64_t lanes = lanes_.size();
+    const uint64_t work = plan_.together > 0 ? std::min(plan_.together, lanes) : lanes;
+    wake = sleeping_ > 0 && unclaimed_ > 0 && unclaimed_ >= work;
   }
   if (wake) work_.notify_one();
   if (!batch) {

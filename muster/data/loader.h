@@ -28,8 +28,11 @@ struct LoaderPlan {
   uint64_t seed = 1;
   BatchPlan batches;  // batch size, lanes of the whole job, end of the stream
   Augmenter augment;
-  int threads = 1;                  // 0: whoever takes a batch fills it
-  uint64_t ahead = 2;               // steps; 0: as with no threads
+  int threads = 1;     // 0: whoever takes a batch fills it
+  uint64_t ahead = 2;  // steps; 0: as with no threads
+  // Lanes whose batches of one step are taken at about the same time; 0: all. Others may be many
+  // steps behind or ahead of them.
+  uint64_t together = 0;
   Memory* memory = &host_memory();  // where its batches are
 };
 

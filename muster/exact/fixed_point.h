@@ -51,9 +51,9 @@
 // which averages out over steps because its mean is 0.
 //
 // Scales are clamped to +-kMaxScale so that 2^s and 2^-s are both normal floats. Below, this never
-// happens (lanes <= kMaxLanes) but for 2 bits and values from 2^127 on, which are clamped; above, it happens to blocks whose largest |g| is under 2^-100 or
-// so: for these (1) still holds, and says that the error is at most lanes * 2^-127, half the
-// smallest normal float per lane.
+// happens (lanes <= kMaxLanes), save for 2 bits and values of 2^127, which are clamped; above, it
+// happens to blocks whose largest |g| is under 2^-100 or so: for these (1) still holds, and says
+// that the error is at most lanes * 2^-127, half the smallest normal float per lane.
 //
 // These functions assume that the thread rounds to nearest and does not flush subnormals (both are
 // the default of C++; do not set FTZ or DAZ in a lane's thread: it would be a different number

@@ -12,6 +12,8 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe.momentum = 1 - 1 / static_cast<double>(sync.replicas);
   } else if (sync.strategy == "diloco") {
     recipe = {.lr = 0.7, .momentum = 0.9, .nesterov = true};
+  } else if (sync.strategy == "easgd") {
+    recipe = {.lr = 0.9, .elastic = true};
   } else {
     MUSTER_CHECK(sync.strategy == "average", "a strategy without a recipe");
   }
@@ -25,8 +27,15 @@ int64_t units_of(const config::Job& job) {
   return job.sync.lane_groups > 0 ? job.sync.lane_groups : job.lanes;
 }
 
+int lanes_per_unit(const config::Job& job) { return static_cast<int>(job.lanes / units_of(job)); }
+
+std::string_view unit_name(const config::Job& job) {
+  if (is_periodic(job.sync.strategy)) return "replicas";
+  return units_of(job) == job.lanes ? "lanes" : "groups of lanes";
+}
+
 std::vector<int> lanes_of(const config::Job& job, std::span<const int> units) {
-  const auto each = static_cast<int>(job.lanes / units_of(job));
+  const int each = lanes_per_unit(job);
   std::vector<int> lanes;
   for (const int unit : units) {
     for (int i = 0; i < each; ++i) lanes.push_back(unit * each + i);

@@ -13,12 +13,20 @@
 //   m = momentum * m + D
 //   w = w - lr * m                    nesterov: w = w - lr * (D + momentum * m)
 //
-// The next round begins with these weights in all replicas. The rows:
+// The next round begins with these weights in all replicas, except with easgd. The rows:
 //
 //   average   lr 1, momentum 0: the mean of the weights. McDonald, Hall, Mann 2010; local SGD,
 //             Stich, arXiv 1805.09767
 //   bmuf      lr 1, momentum 1 - 1/R: blockwise model update filtering. Chen, Huo, ICASSP 2016
 //   diloco    lr 0.7, momentum 0.9, nesterov. Douillard et al., arXiv 2311.08105
+//   easgd     elastic averaging: each replica keeps weights of its own, and is drawn to the common
+//             ones and these to it. With a = lr / R, lr 0.9:
+//                 d_r = a * (w_r - w);  w_r = w_r - d_r;  w = w + sum of d_r
+//             Zhang, Choromanska, LeCun, arXiv 1412.6651
+//
+// So that a lost worker takes nothing with it, the weights of easgd's replicas are part of the
+// common state: every worker has them all, and what each replica has changed is sent to all, R
+// times as much as for the others.
 //
 // Pure.
 #pragma once
@@ -37,6 +45,7 @@ struct Recipe {
   double lr = 1;
   double momentum = 0;
   bool nesterov = false;
+  bool elastic = false;  // easgd
   bool operator==(const Recipe&) const = default;
 };
 
@@ -48,6 +57,9 @@ Recipe recipe_of(const config::SyncOptions& sync);
 // What is dealt out to workers: with a periodic strategy replicas, with lockstep groups of lanes,
 // of which one that has all bits has a single lane.
 int64_t units_of(const config::Job& job);
+int lanes_per_unit(const config::Job& job);
+// "replicas", "lanes", "groups of lanes"
+std::string_view unit_name(const config::Job& job);
 // The lanes of these units, in their order. Each unit has an equal part of all lanes.
 std::vector<int> lanes_of(const config::Job& job, std::span<const int> units);
 

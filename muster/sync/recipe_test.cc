@@ -20,6 +20,7 @@ TEST(Recipe, RowsOfTheTable) {
   EXPECT_EQ(recipe_of(job_with("average").sync), (Recipe{1, 0, false}));
   EXPECT_EQ(recipe_of(job_with("bmuf").sync), (Recipe{1, 0.75, false}));
   EXPECT_EQ(recipe_of(job_with("diloco").sync), (Recipe{0.7, 0.9, true}));
+  EXPECT_EQ(recipe_of(job_with("easgd").sync), (Recipe{0.9, 0, false, true}));
 }
 
 TEST(Recipe, TheJobsOwnFiguresComeFirst) {

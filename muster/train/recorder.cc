@@ -156,7 +156,7 @@ double Recorder::pass() const {
 Status Recorder::step(const StepTimes& times) {
   const auto& counters = session_.arena().counters();
   if (first_step_ < 0) {
-    first_step_ = counters.step - 1;
+    first_step_ = counters.step - counters.last.steps;
     began_ = parts_.clock->now() -
              std::chrono::duration_cast<Duration>(std::chrono::duration<double>(times.seconds));
   }
@@ -188,8 +188,6 @@ Status Recorder::step(const StepTimes& times) {
 }
 
 void Recorder::warn_of_few_bits(int64_t bits) {
-  // A job that asks for few bits has them.
-  if (session_.job().sync.bits < exact::SumFormat::kAllBits) return;
   if (bits >= kFewBits || std::exchange(warned_of_few_bits_, true)) return;
   warn(fmt::format(
       "step {}: rounding to fixed point left the largest gradient of a block of weights with {} "

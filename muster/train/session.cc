@@ -72,6 +72,10 @@ Status Session::open_data() {
   MUSTER_RETURN_IF_ERROR(optim::check_schedule(job_.optimizer, steps_of(loading_.batches)));
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
+  // Replicas are computed one after the other.
+  if (sync::is_periodic(job_.sync.strategy)) {
+    loading_.together = static_cast<uint64_t>(sync::lanes_per_unit(job_));
+  }
   MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
   return {};
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "muster/sync/recipe.h"
 #include "muster/train/numerics/job_fingerprint.h"
 
 namespace muster::train {
@@ -199,8 +200,9 @@ void Trainer::announce_roster() {
   if (members == announced_) return;
   announced_ = std::move(members);
   if (first) {
-    recorder_.message(fmt::format("{} worker{}, {} lanes", membership_->size(),
-                                  membership_->size() == 1 ? "" : "s", session_.job().lanes));
+    recorder_.message(fmt::format("{} worker{}, {} {}", membership_->size(),
+                                  membership_->size() == 1 ? "" : "s",
+                                  sync::units_of(session_.job()), sync::unit_name(session_.job())));
     return;
   }
   recorder_.message(fmt::format("roster {}: {}; {} worker{}", roster::sequence_of(roster.number),

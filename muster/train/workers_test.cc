@@ -162,6 +162,7 @@ TEST(Workers, PeriodicStrategies) {
   expect_same_bits(kLenet, with({}));
   expect_same_bits(kLenet, with({"sync.strategy=bmuf", "sync.bits=4", "sync.replicas=8"}));
   expect_same_bits(kResnet, with({"sync.strategy=average"}));
+  expect_same_bits(kResnet, with({"sync.strategy=easgd", "sync.bits=8"}));
   expect_same_bits(kGpt, with({"sync.bits=4", "sync.rotation=hadamard"}));
   EXPECT_NE(train_as(kLenet, with({}), 1, nullptr),
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));

@@ -23,6 +23,11 @@ FAULTS = ("kill:12,kill@before-commit:2,kill@after-commit:2,kill@checkpoint:2,ki
 RESTARTS = "restart:6,pause:1,hang:1,kill:5,leave:1,join:2"
 # Workers that are faulty, found by audits.
 AUDITS = "flip:1,lie:1,kill:1"
+# Other strategies than lockstep with all bits.
+STRATEGIES = [(["sync.bits=4", "sync.rotation=hadamard", "sync.lane_groups=4"], "kill:2,suspend:1,join:1"),
+              (["sync.strategy=diloco", "sync.period=4", "sync.bits=4"],
+               "kill:2,kill@before-commit:1,kill@after-commit:1,leave:1,flip:1"),
+              (["sync.strategy=bmuf", "sync.period=6"], "pair:1,join:1,hang:1")]
 LEAST = 60
 KINDS = ("kill", "pair", "most", "suspend", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",
          *(f"kill@{point}" for point in ("before-commit", "after-commit", "checkpoint", "transfer", "forming",
@@ -72,6 +77,9 @@ def main():
     happened = disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=14")
     happened += disturb(muster, "--faults", RESTARTS, "--seed", args.seed, "-s", "passes=10")
     happened += disturb(muster, "--faults", AUDITS, "--seed", args.seed, "-s", "passes=8")
+    for sets, faults in STRATEGIES:
+        options = [word for option in sets for word in ("-s", option)]
+        happened += disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=8", *options)
     left_out = kinds - {what["fault"] for what in happened}
     if len(happened) < LEAST or left_out:
         sys.exit(f"{len(happened)} faults, of {LEAST}; none of the kinds {sorted(left_out)}")

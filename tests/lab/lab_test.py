@@ -36,21 +36,27 @@ class LabTest(unittest.TestCase):
         with open(os.path.join(self.folder, run, "result.json")) as file:
             return json.load(file)["weights_hash"]
 
-    def alone(self):
-        subprocess.run([MUSTER, "train", JOB, "-q", "--run-dir", os.path.join(self.folder, "alone"), *OPTIONS[:-2]],
+    def alone(self, *sets):
+        """The hash of the same job, trained by one worker."""
+        run = "alone" + "".join(sets)
+        subprocess.run([MUSTER, "train", JOB, "-q", "--run-dir", os.path.join(self.folder, run), *OPTIONS[:-2], *sets],
                        check=True, stdout=subprocess.DEVNULL)
-        return self.hash_of("alone")
+        return self.hash_of(run)
+
+    def start(self, lab, name, *sets):
+        """A coordinator on the hub and a worker on each host: the run, what the coordinator says, the workers."""
+        run, said = os.path.join(self.folder, name), os.path.join(self.folder, name + ".txt")
+        lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, *sets, "--run-dir", run,
+                        "--listen", lab.address("hub") + ":7000"],
+                stdout=open(said, "w"), stderr=subprocess.STDOUT)
+        wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
+        hosts = [host for host in lab.hosts if host != "hub"]
+        return run, said, [lab.run(host, [MUSTER, "join", run, "--id", host, "--host", lab.address(host)],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for host in hosts]
 
     def test_hosts_far_apart_train_to_the_same_bits_through_a_cut(self):
         with Lab("rate: 100mbit\ndelay: 2ms\nhosts: [paris, tokyo, lima]") as lab:
-            run, said = os.path.join(self.folder, "far"), os.path.join(self.folder, "said")
-            lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, "--run-dir", run,
-                            "--listen", lab.address("hub") + ":7000"],
-                    stdout=open(said, "w"), stderr=subprocess.STDOUT)
-            wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
-            workers = [lab.run(host, [MUSTER, "join", run, "--id", host, "--host", lab.address(host)],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                       for host in ("paris", "tokyo", "lima")]
+            run, said, workers = self.start(lab, "far")
             metrics = os.path.join(run, "metrics.jsonl")
             wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, "the first steps")
             # Until they have noticed, and begun another group.
@@ -63,6 +69,25 @@ class LabTest(unittest.TestCase):
             for host in ("paris", "tokyo", "lima"):
                 self.assertGreater(lab.bytes(host)["sent"], 1_000_000, host)
             self.assertEqual(self.hash_of("far"), self.alone())
+
+    def test_strategies_give_the_same_bits_and_send_less(self):
+        sent = {}
+        for name, sets in (("lockstep", []),
+                           ("bits", ["-s", "sync.bits=4", "-s", "sync.rotation=hadamard"]),
+                           ("average", ["-s", "sync.strategy=average", "-s", "sync.period=8"]),
+                           ("bmuf", ["-s", "sync.strategy=bmuf", "-s", "sync.period=8"]),
+                           ("diloco", ["-s", "sync.strategy=diloco", "-s", "sync.period=8", "-s", "sync.bits=4"])):
+            with Lab("rate: 100mbit\nhosts: [paris, tokyo, lima]") as lab:
+                _, _, workers = self.start(lab, name, *sets)
+                for worker in workers:
+                    self.assertEqual(worker.wait(120), 0, name)
+                sent[name] = sum(lab.bytes(host)["sent"] for host in ("paris", "tokyo", "lima"))
+            self.assertEqual(self.hash_of(name), self.alone(*sets), name)
+        # With what the start of the job costs, which is the same for all.
+        self.assertLess(sent["bits"], sent["lockstep"] / 3, sent)
+        self.assertLess(sent["average"], sent["lockstep"] / 4, sent)
+        self.assertLess(sent["bmuf"], sent["lockstep"] / 4, sent)
+        self.assertLess(sent["diloco"], sent["lockstep"] / 12, sent)
 
     def test_verify_on_hosts_far_apart(self):
         hosts = os.path.join(self.folder, "hosts.yaml")

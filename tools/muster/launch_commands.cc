@@ -11,6 +11,7 @@
 
 #include "muster/config/load.h"
 #include "muster/config/table.h"
+#include "muster/sync/recipe.h"
 
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
@@ -99,9 +100,10 @@ Status check_files(const config::LoadedJob& loaded) {
 }
 
 void note_spares(const config::Job& job, const SeveralArguments& several, Console& console) {
-  if (several.workers <= job.lanes) return;
-  console.note(fmt::format("{} workers for {} lanes: {} will stand by, to take over if one is lost",
-                           several.workers, job.lanes, several.workers - job.lanes));
+  const int64_t units = sync::units_of(job);
+  if (several.workers <= units) return;
+  console.note(fmt::format("{} workers for {} {}: {} will stand by, to take over if one is lost",
+                           several.workers, units, sync::unit_name(job), several.workers - units));
 }
 
 Status check_count(const config::Job& job, const SeveralArguments& several) {

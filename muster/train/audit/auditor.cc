@@ -92,7 +92,8 @@ Status Auditor::compare_lanes(uint64_t own, uint64_t other) {
 std::optional<uint64_t> Auditor::hash_state() {
   if (every_ == 0 || group_ == nullptr || group_->size() < 2) return std::nullopt;
   const int64_t step = arena_.counters().step;
-  const bool follows = compared_ && (*compared_ == step || *compared_ + 1 == step);
+  const int64_t before = step - arena_.counters().last.steps;
+  const bool follows = compared_ && (*compared_ == step || *compared_ == before);
   if (!follows) trusted_.sweep = step;
   compared_ = step;
   hash_ = arena_.part_hash(step % every_, every_);

@@ -122,6 +122,17 @@ TEST_F(AuditorTest, EqualWorkersAreNotAccused) {
   }
 }
 
+// With rounds the whole state is compared in each of them, so only one round is lost.
+TEST_F(AuditorTest, AFlippedBitIsFoundInTheNextRound) {
+  start(3, {"sync.strategy=diloco", "sync.replicas=6", "sync.period=5"});
+  EXPECT_TRUE(run(4));
+  workers_[1].arena().bytes()[17] ^= std::byte{4};
+  EXPECT_FALSE(run(1));
+  const auto verdict = judge();
+  EXPECT_THAT(verdict.faulty, ElementsAre(1));
+  EXPECT_EQ(verdict.trusted, 19);  // so the state after 15 steps is
+}
+
 // Any bit of the state, also of the optimizer's and the scales.
 TEST_F(AuditorTest, AFlippedBitIsFoundWithinASweep) {
   RandomStream random(7, Purpose::kUser);

@@ -70,7 +70,7 @@ roster::ClientOptions Membership::client_options(const JobFingerprint& fingerpri
   follower.join.job = options_.job;
   follower.join.role = roster::kTrainer;
   follower.join.host = options_.host;
-  follower.join.lane_threads = session_.threads();
+  follower.join.lane_threads = session_.strategy().units_at_once();
   follower.join.process = options_.process;
   follower.join.fingerprint = fingerprint;
   follower.orphaned = options_.orphaned;

@@ -26,6 +26,7 @@ FewBits::FewBits(const config::Job& job, const exact::BlockLayout& layout, Gradi
 
 void FewBits::begin(int64_t step) {
   std::ranges::fill(exponents_, exact::kNothing);
+  not_finite_ = -1;
   sum_.begin(GradientSum::Mode::kExact, exponents_, groups_.own_groups(), step);
   if (groups_.own_groups().empty()) sum_.flush();  // zeros
 }
@@ -40,6 +41,11 @@ Status FewBits::exchange(size_t bucket, comm::Group& group, const comm::OpOption
   }
   const auto exponents = std::span(exponents_).subspan(first, last - first);
   MUSTER_RETURN_IF_ERROR(group.allreduce_max(exponents, options));
+  for (size_t b = first; b < last; ++b) {
+    if (exponents_[b] != exact::kNotFinite) continue;
+    if (not_finite_ < 0) not_finite_ = layout_.blocks()[b].tensor;
+    exponents_[b] = exact::kNotFinite - 1;  // for the scale; the sum will not be used
+  }
   for (const int number : groups_.own_groups()) {
     for (size_t b = first; b < last; ++b) {
       const auto& where = layout_.blocks()[b];

@@ -39,6 +39,9 @@ class FewBits {
   // Collective: the bucket is complete in all groups of this worker. Buckets in the same order on
   // all workers.
   Status exchange(size_t bucket, comm::Group& group, const comm::OpOptions& options);
+  // The first tensor that has become too large for a float when its group was added up or rotated;
+  // -1: none. The same on all workers.
+  int64_t not_finite() const { return not_finite_; }
   // What all have afterwards.
   GradientSum& sum() { return sum_; }
 
@@ -52,6 +55,7 @@ class FewBits {
   GradientSum sum_;
   std::vector<uint8_t> exponents_;  // by block
   std::vector<float> scratch_;      // one block
+  int64_t not_finite_ = -1;
 };
 
 }  // namespace muster::train

@@ -34,6 +34,8 @@ class LaneRunner {
 
   // A lane's gradient is weighted by its share of the samples of these lanes; at first of all.
   void take_mean_over(std::vector<int> lanes) { mean_over_ = std::move(lanes); }
+  // How many these are in a step. 0 only in the last one, if it is short.
+  uint64_t samples_of_mean(int64_t step) const;
 
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
@@ -50,7 +52,6 @@ class LaneRunner {
                            const std::string& tensor);
 
  private:
-  uint64_t samples_of_mean(int64_t step) const;
   Status run_lane(int member, int64_t step, int lane);
 
   Team& team_;

@@ -150,6 +150,7 @@ Status Lockstep::commit(const CommitFlags& flags) {
   for (const int lane : own_lanes_) {
     auto result = parts_.lanes->result(lane);
     result.not_finite = parts_.sum->not_finite(lane);
+    if (result.not_finite < 0 && few_ != nullptr) result.not_finite = few_->not_finite();
     draft_.set_lane(lane, result);
   }
   draft_.set_flags(flags);
@@ -291,10 +292,18 @@ int64_t Lockstep::fewest_gradient_bits() const {
   return fewest;
 }
 
+int Lockstep::units_at_once() const {
+  return std::max(1, parts_.team->threads() / sync::lanes_per_unit(job_));
+}
+
 void Lockstep::note_speed(double update_seconds) {
   if (to_compute_.empty()) return;
   const double all = parts_.lanes->seconds() + update_seconds * parts_.team->size();
-  lane_seconds_ = all / static_cast<double>(to_compute_.size());
+  // The lanes of a unit are computed at the same time, as far as there are threads.
+  const int lanes = sync::lanes_per_unit(job_);
+  const int threads = parts_.team->threads();
+  const int turns = (lanes + threads - 1) / threads;
+  lane_seconds_ = turns * all / static_cast<double>(to_compute_.size());
 }
 
 Error Lockstep::not_finite_error(int lane) {

@@ -43,6 +43,7 @@ class Lockstep final : public Strategy {
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
   CommitFlags agreed_flags() const override { return message_.flags(); }
   Result<uint64_t> recompute(int lane) override;
+  int units_at_once() const override;
   double lane_seconds() const override { return lane_seconds_; }
   void show_weights() override {}  // the nets have them
 

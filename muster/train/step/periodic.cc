@@ -1,8 +1,11 @@
 #include "muster/train/step/periodic.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+
+#include <fmt/format.h>
 
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
@@ -31,7 +34,7 @@ config::OptimizerOptions outer_options(const sync::Recipe& recipe) {
   options.kind = "sgd";
   options.lr = recipe.lr;
   options.momentum = recipe.momentum;
-  options.nesterov = recipe.nesterov;
+  options.nesterov = recipe.nesterov && recipe.momentum != 0;
   options.weight_decay = 0;
   return options;
 }
@@ -58,7 +61,11 @@ std::vector<std::string> Periodic::state_names(const config::Job& job,
                                                const optim::Optimizer& inner) {
   std::vector<std::string> names;
   if (sync::averages_inner_state(job)) names = inner.state_names();
-  if (sync::recipe_of(job.sync).momentum != 0) names.emplace_back("outer_momentum");
+  const auto recipe = sync::recipe_of(job.sync);
+  if (recipe.momentum != 0) names.emplace_back("outer_momentum");
+  for (int64_t r = 0; recipe.elastic && r < job.sync.replicas; ++r) {
+    names.push_back(fmt::format("replica_{}", r));
+  }
   return names;
 }
 
@@ -88,10 +95,11 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
                static_cast<int>(job.lanes * job.sync.period)),
       draft_(message_) {
   std::iota(replicas_.begin(), replicas_.end(), 0);
-  const size_t states = averages_ ? parts.work->optimizer_states() : 0;
-  for (size_t buffer = 0; buffer <= states; ++buffer) {
+  const auto add = [&](size_t buffer, int only) {
     const int64_t bits = buffer == 0 ? job.sync.bits : std::max(job.sync.bits, kStateBits);
     Merged merged;
+    merged.buffer = buffer;
+    merged.only = only;
     merged.sum = std::make_unique<GradientSum>(
         parts.arena->layout(), static_cast<int>(job.sync.replicas),
         static_cast<size_t>(job.sync.bucket * exact::SumFormat::kAllBits / bits),
@@ -104,6 +112,14 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
     merged.exchange->set_vitals(vitals_);
     merged.exponents.resize(parts.arena->layout().blocks().size());
     merged_.push_back(std::move(merged));
+  };
+  if (recipe_.elastic) {
+    for (int r = 0; r < static_cast<int>(job.sync.replicas); ++r) add(0, r);
+  } else {
+    add(0, -1);
+  }
+  for (size_t state = 1; averages_ && state <= parts.work->optimizer_states(); ++state) {
+    add(state, -1);
   }
 }
 
@@ -140,6 +156,11 @@ int64_t Periodic::round_length() const {
 std::span<float> Periodic::common(size_t buffer) {
   const size_t n = parts_.arena->layout().block_elements();
   return buffer == 0 ? parts_.arena->weights().first(n) : parts_.arena->optimizer_state(buffer - 1);
+}
+
+std::span<float> Periodic::distance(int number) {
+  const size_t states = averages_ ? parts_.work->optimizer_states() : 0;
+  return parts_.arena->optimizer_state(states + static_cast<size_t>(number));
 }
 
 std::span<float> Periodic::working(size_t buffer) {
@@ -181,6 +202,11 @@ Status Periodic::compute() {
 void Periodic::begin_replica(int number) {
   Arena& work = *parts_.work;
   copy(parts_.arena->weights(), work.weights());
+  if (recipe_.elastic) {
+    const auto weights = working(0);
+    const auto away = distance(number);
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] += away[i];
+  }
   for (size_t s = 0; s < work.optimizer_states(); ++s) {
     if (averages_) {
       copy(parts_.arena->optimizer_state(s), work.optimizer_state(s));
@@ -208,7 +234,12 @@ Status Periodic::run_replica(int number, int64_t length) {
   for (; steps_done_ < length; ++steps_done_) {
     // A round is long: whoever is lost meanwhile must be replaced soon.
     if (group_->failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
+    // A short last step may have no samples for this replica; then it stays as it is.
+    const int64_t step = parts_.arena->counters().step + steps_done_;
+    if (parts_.lanes->samples_of_mean(step) == 0) continue;
+    const auto begin = std::chrono::steady_clock::now();
     MUSTER_RETURN_IF_ERROR(run_step(replica(number), lanes, steps_done_));
+    replica(number).seconds += seconds(std::chrono::steady_clock::now() - begin);
   }
   finish_replica(number);
   return {};
@@ -222,7 +253,6 @@ Status Periodic::run_step(Replica& replica, const std::vector<int>& lanes, int64
       result.not_finite = parts_.sum->not_finite(lane);
       replica.results[static_cast<size_t>(step * lanes_ + lane)] = result;
     }
-    replica.seconds += parts_.lanes->seconds();
     MUSTER_RETURN_IF_ERROR(inner_.commit({}));
     MUSTER_TRY(const auto report, inner_.apply());
     if (report) return {};
@@ -231,13 +261,17 @@ Status Periodic::run_step(Replica& replica, const std::vector<int>& lanes, int64
 
 void Periodic::finish_replica(int number) {
   Replica& r = replica(number);
-  r.changes.resize(merged_.size());
-  for (size_t buffer = 0; buffer < merged_.size(); ++buffer) {
+  r.changes.resize(1 + (averages_ ? parts_.work->optimizer_states() : 0));
+  const auto away = recipe_.elastic ? distance(number) : std::span<float>();
+  for (size_t buffer = 0; buffer < r.changes.size(); ++buffer) {
     const auto before = common(buffer);
     const auto after = working(buffer);
     auto& changes = r.changes[buffer];
     changes.resize(before.size());
-    for (size_t i = 0; i < before.size(); ++i) changes[i] = before[i] - after[i];
+    for (size_t i = 0; i < before.size(); ++i) {
+      const float began = buffer == 0 && !away.empty() ? before[i] + away[i] : before[i];
+      changes[i] = began - after[i];
+    }
   }
   const auto exponents = parts_.work->exponents();
   r.seen.assign(exponents.begin(), exponents.end());
@@ -245,17 +279,24 @@ void Periodic::finish_replica(int number) {
   under_way_ = -1;
 }
 
-void Periodic::add_changes(size_t buffer) {
-  GradientSum& sum = *merged_[buffer].sum;
+// The replicas of this worker that add to a sum.
+std::vector<int> Periodic::adding(const Merged& merged) const {
+  if (merged.only < 0) return replicas_;
+  if (std::ranges::find(replicas_, merged.only) == replicas_.end()) return {};
+  return {merged.only};
+}
+
+void Periodic::add_changes(Merged& merged) {
   const auto& layout = parts_.arena->layout();
-  for (const int number : replicas_) {
-    const auto& changes = replica(number).changes[buffer];
+  for (const int number : adding(merged)) {
+    const auto& changes = replica(number).changes[merged.buffer];
     for (size_t t = layout.tensors(); t-- > 0;) {
       if (layout.first_block(t) == layout.first_block(t + 1)) continue;
-      sum.add(number, t, changes.data() + layout.tensor_begin(t));
+      merged.sum->add(number, t, changes.data() + layout.tensor_begin(t));
+      vitals_->note_progress();
     }
   }
-  sum.flush();
+  merged.sum->flush();
 }
 
 // Exponents of the changes themselves, so that every scale fits.
@@ -263,11 +304,10 @@ Status Periodic::agree_on_scales() {
   const size_t blocks = parts_.arena->layout().blocks().size();
   std::vector<uint8_t> largest;
   largest.reserve(merged_.size() * blocks);
-  for (size_t buffer = 0; buffer < merged_.size(); ++buffer) {
-    Merged& merged = merged_[buffer];
-    merged.sum->begin(GradientSum::Mode::kDry, merged.exponents, replicas_,
+  for (Merged& merged : merged_) {
+    merged.sum->begin(GradientSum::Mode::kDry, merged.exponents, adding(merged),
                       parts_.arena->counters().step);
-    add_changes(buffer);
+    add_changes(merged);
     largest.insert(largest.end(), merged.sum->seen().begin(), merged.sum->seen().end());
   }
   {
@@ -275,26 +315,29 @@ Status Periodic::agree_on_scales() {
     MUSTER_RETURN_IF_ERROR(group_->allreduce_max(largest, {.timeout = timeout_}));
   }
   if (std::ranges::find(largest, exact::kNotFinite) != largest.end()) {
+    // All workers see it. It may be because one of them has a damaged state.
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     return Error(ErrorKind::kNumerics,
                  "steps {} to {}: the weights or the optimizer's state of a replica are not finite "
                  "at the end of the round; lower optimizer.lr or clip gradients "
                  "(optimizer.clip.norm)",
                  parts_.arena->counters().step, parts_.arena->counters().step + round_length() - 1);
   }
-  for (size_t buffer = 0; buffer < merged_.size(); ++buffer) {
-    std::copy_n(largest.begin() + static_cast<ptrdiff_t>(buffer * blocks), blocks,
-                merged_[buffer].exponents.begin());
+  auto from = largest.begin();
+  for (Merged& merged : merged_) {
+    std::copy_n(from, blocks, merged.exponents.begin());
+    from += static_cast<ptrdiff_t>(blocks);
   }
   return {};
 }
 
 Status Periodic::sum_changes() {
-  for (size_t buffer = 0; buffer < merged_.size(); ++buffer) {
-    Merged& merged = merged_[buffer];
-    merged.sum->begin(GradientSum::Mode::kExact, merged.exponents, replicas_,
+  for (Merged& merged : merged_) {
+    merged.sum->begin(GradientSum::Mode::kExact, merged.exponents, adding(merged),
                       parts_.arena->counters().step);
     merged.exchange->begin(*group_, {.timeout = timeout_});
-    add_changes(buffer);
+    add_changes(merged);
     const WaitingForPeers waiting(*vitals_);
     MUSTER_RETURN_IF_ERROR(merged.exchange->finish());
   }
@@ -343,6 +386,7 @@ Result<StepReport> Periodic::apply() {
   report.steps = length;
   uint64_t ledger = counters.ledger;
   double loss = 0;
+  uint64_t finite_samples = 0;
   for (int64_t step = 0; step < length; ++step) {
     for (int lane = 0; lane < lanes_; ++lane) {
       const auto result = message_.lane(static_cast<int>(step * lanes_ + lane));
@@ -355,23 +399,27 @@ Result<StepReport> Periodic::apply() {
                 : parts_.arena->tensors()[static_cast<size_t>(result.not_finite)].info.name);
       }
       report.samples += result.samples;
-      if (finite) loss += result.loss * static_cast<double>(result.samples);
+      if (finite) {
+        loss += result.loss * static_cast<double>(result.samples);
+        finite_samples += result.samples;
+      }
+      report.skipped |= !finite;
       ledger = hash64(&result.used, sizeof(result.used), ledger);
     }
   }
-  report.loss = loss / static_cast<double>(report.samples);
+  report.loss = finite_samples == 0 ? 0 : loss / static_cast<double>(finite_samples);
   report.lr =
       optim::learning_rate(job_.optimizer, counters.step + length - 1, parts_.lanes->total_steps());
   message_of_ = position();
   constexpr size_t kGrain = 16;
-  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain,
-                        [&](int thread, size_t block) {
-                          const auto scratch = std::span(scratch_[static_cast<size_t>(thread)]);
-                          merge_weights(block, scratch);
-                          for (size_t buffer = 1; buffer < merged_.size(); ++buffer) {
-                            merge_state(buffer, block, scratch);
-                          }
-                        });
+  parts_.team->for_each(
+      parts_.arena->layout().blocks().size(), kGrain, [&](int thread, size_t block) {
+        const auto scratch = std::span(scratch_[static_cast<size_t>(thread)]);
+        recipe_.elastic ? merge_elastic(block, scratch) : merge_weights(block, scratch);
+        for (const Merged& merged : merged_) {
+          if (merged.buffer > 0) merge_state(merged, block, scratch);
+        }
+      });
   std::ranges::copy(message_.seen(), parts_.arena->exponents().begin());
   counters.step += length;
   counters.samples += report.samples;
@@ -381,7 +429,8 @@ Result<StepReport> Periodic::apply() {
   counters.last.gradient_norm = -1;
   counters.last.samples = report.samples;
   counters.last.steps = length;
-  counters.last.redone = counters.last.skipped = 0;
+  counters.last.redone = 0;
+  counters.last.skipped = report.skipped ? 1 : 0;
   counters.last.gradient_bits = -1;
   parts_.arena->seal_counters();
   holds_sums_ = false;
@@ -411,12 +460,36 @@ void Periodic::merge_weights(size_t block, std::span<float> scratch) {
   outer_->update(view, info, {.step = 0, .lr = recipe_.lr});
 }
 
-void Periodic::merge_state(size_t buffer, size_t block, std::span<float> scratch) {
+void Periodic::merge_elastic(size_t block, std::span<float> scratch) {
   const auto& where = parts_.arena->layout().blocks()[block];
-  merged_[buffer].sum->read(block, scratch);
+  const auto weights = common(0).subspan(where.begin, where.size);
+  const auto rate = static_cast<float>(recipe_.lr / static_cast<double>(job_.sync.replicas));
+  std::array<float, exact::kBlockSize> centre;  // NOLINT(*-member-init): written before it is read
+  std::ranges::copy(weights, centre.begin());
+  // Until the new centre is known, `distance` has the replica's weights.
+  for (int r = 0; r < static_cast<int>(job_.sync.replicas); ++r) {
+    const auto own = distance(r).subspan(where.begin, where.size);
+    merged_[static_cast<size_t>(r)].sum->read(block, scratch);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const float after = weights[i] + own[i] - scratch[i];
+      const float drawn = rate * (after - weights[i]);
+      own[i] = after - drawn;
+      centre[i] += drawn;
+    }
+  }
+  for (int r = 0; r < static_cast<int>(job_.sync.replicas); ++r) {
+    const auto own = distance(r).subspan(where.begin, where.size);
+    for (size_t i = 0; i < own.size(); ++i) own[i] -= centre[i];
+  }
+  std::copy_n(centre.begin(), weights.size(), weights.begin());
+}
+
+void Periodic::merge_state(const Merged& merged, size_t block, std::span<float> scratch) {
+  const auto& where = parts_.arena->layout().blocks()[block];
+  merged.sum->read(block, scratch);
   const float share = 1.0f / static_cast<float>(job_.sync.replicas);
-  const auto state = common(buffer).subspan(where.begin, where.size);
-  const bool square = is_square(parts_.optimizer->state_names()[buffer - 1]);
+  const auto state = common(merged.buffer).subspan(where.begin, where.size);
+  const bool square = is_square(parts_.optimizer->state_names()[merged.buffer - 1]);
   for (size_t i = 0; i < state.size(); ++i) {
     state[i] -= scratch[i] * share;
     if (square) state[i] = std::max(state[i], 0.0f);
@@ -426,6 +499,7 @@ void Periodic::merge_state(size_t buffer, size_t block, std::span<float> scratch
 void Periodic::forget() {
   holds_sums_ = false;
   message_of_.reset();
+  computed_at_.reset();
 }
 
 Result<uint64_t> Periodic::recompute(int lane) {

@@ -13,9 +13,10 @@
 // and audits see nothing else, and it changes only by a commit. The nets compute with another one
 // (StrategyParts::work), which has one replica at a time.
 //
-// No state belongs to a replica from one round to the next: the inner optimizer's state is averaged
-// or begun anew (sync::averages_inner_state). So what a lost worker takes with it is the round
-// under way, which others compute again, with the same bits.
+// No worker has a state of its own from one round to the next: the inner optimizer's state is
+// averaged or begun anew (sync::averages_inner_state), and the replicas of elastic averaging are
+// part of the common state. So what a lost worker takes with it is the round under way, which
+// others compute again, with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,8 @@ class Periodic final : public Strategy {
   CommitFlags agreed_flags() const override { return message_.flags(); }
   // Lanes are not compared with periodic strategies.
   Result<uint64_t> recompute(int lane) override;
-  // Of a replica, in one step.
+  // Replicas are computed one after the other.
+  int units_at_once() const override { return 1; }
   double lane_seconds() const override { return replica_seconds_; }
   void show_weights() override;
 
@@ -67,13 +69,16 @@ class Periodic final : public Strategy {
   // What a replica of this worker did in the round under way.
   struct Replica {
     bool done = false;
-    std::vector<std::vector<float>> changes;  // by buffer that is merged: before minus after
+    std::vector<std::vector<float>> changes;  // by buffer of the inner arena: before minus after
     std::vector<LaneResult> results;          // by step of the round and lane of the job
     std::vector<uint8_t> seen;                // the exponents of its inner sums, by block
-    double seconds = 0;                       // of its lanes' threads
+    double seconds = 0;                       // that it took
   };
-  // A buffer that is merged: the weights, or one of the inner optimizer's states.
+  // A sum of changes: of the weights (buffer 0) or of one of the inner optimizer's states, over all
+  // replicas or of one only.
   struct Merged {
+    size_t buffer = 0;
+    int only = -1;
     std::unique_ptr<GradientSum> sum;
     std::unique_ptr<SumExchange> exchange;
     std::vector<uint8_t> exponents;  // of the sum under way, by block
@@ -83,7 +88,10 @@ class Periodic final : public Strategy {
            std::unique_ptr<optim::Optimizer> outer);
 
   int64_t round_length() const;
+  std::vector<int> adding(const Merged& merged) const;
   std::span<float> common(size_t buffer);
+  // Of elastic averaging: how far the weights of a replica are from the common ones.
+  std::span<float> distance(int number);
   std::span<float> working(size_t buffer);
   Replica& replica(int number) { return all_[static_cast<size_t>(number)]; }
 
@@ -92,13 +100,14 @@ class Periodic final : public Strategy {
   Status run_replica(int number, int64_t length);
   Status run_step(Replica& replica, const std::vector<int>& lanes, int64_t step);
   void finish_replica(int number);
-  void add_changes(size_t buffer);
+  void add_changes(Merged& merged);
   Status agree_on_scales();
   Status sum_changes();
   Status commit(const CommitFlags& flags);
   Result<StepReport> apply();
   void merge_weights(size_t block, std::span<float> scratch);
-  void merge_state(size_t buffer, size_t block, std::span<float> scratch);
+  void merge_elastic(size_t block, std::span<float> scratch);
+  void merge_state(const Merged& merged, size_t block, std::span<float> scratch);
   void note_speed(int64_t length);
 
   const config::Job& job_;
@@ -110,7 +119,7 @@ class Periodic final : public Strategy {
   const std::unique_ptr<optim::Optimizer> outer_;
   Auditor inner_auditor_;
   Lockstep inner_;
-  std::vector<Merged> merged_;               // [0]: the weights
+  std::vector<Merged> merged_;               // first those of the weights
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 
   std::vector<int> replicas_;  // of this worker

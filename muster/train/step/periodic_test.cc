@@ -97,12 +97,14 @@ Vector reference(Session& session, const Vector& initial) {
   const bool keeps = sync.inner_state == "average";
   Inner shared{.w = initial};
   Vector outer{};
+  std::vector<Vector> own(static_cast<size_t>(sync.replicas), initial);  // of easgd
   for (int64_t begin = 0; begin < session.total_steps(); begin += sync.period) {
     const int64_t end = std::min(begin + sync.period, session.total_steps());
     Inner sum;
     for (int64_t r = 0; r < sync.replicas; ++r) {
       Inner mine{.w = shared.w};
       if (keeps) mine = shared;
+      if (sync.strategy == "easgd") mine.w = own[static_cast<size_t>(r)];
       for (int64_t s = begin; s < end; ++s) {
         std::vector<uint64_t> samples;
         for (int64_t lane = r * each; lane < (r + 1) * each; ++lane) {
@@ -120,6 +122,7 @@ Vector reference(Session& session, const Vector& initial) {
         sum.m[i] += mine.m[i] / static_cast<double>(sync.replicas);
         sum.v[i] += mine.v[i] / static_cast<double>(sync.replicas);
       }
+      own[static_cast<size_t>(r)] = mine.w;
     }
     for (size_t i = 0; i < kWeights; ++i) {
       const double change = sum.w[i] - shared.w[i];
@@ -128,6 +131,14 @@ Vector reference(Session& session, const Vector& initial) {
       } else if (sync.strategy == "bmuf") {  // Chen and Huo: block momentum, block learning rate 1
         outer[i] = (1 - 1.0 / static_cast<double>(sync.replicas)) * outer[i] + change;
         shared.w[i] += outer[i];
+      } else if (sync.strategy == "easgd") {  // Zhang et al., with the rate 0.9 / R
+        double centre = shared.w[i];
+        for (Vector& w : own) {
+          const double drawn = 0.9 / static_cast<double>(sync.replicas) * (w[i] - shared.w[i]);
+          w[i] -= drawn;
+          centre += drawn;
+        }
+        shared.w[i] = centre;
       } else {  // Douillard et al.: Nesterov momentum
         outer[i] = 0.9 * outer[i] - change;
         shared.w[i] -= 0.7 * (0.9 * outer[i] - change);
@@ -175,7 +186,7 @@ TEST_P(PeriodicTest, FollowsItsFormula) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, PeriodicTest,
-                         ::testing::Combine(::testing::Values("average", "bmuf", "diloco"),
+                         ::testing::Combine(::testing::Values("average", "bmuf", "diloco", "easgd"),
                                             ::testing::Values("sgd", "adam"),
                                             ::testing::Values("reset", "average")),
                          [](const auto& info) {

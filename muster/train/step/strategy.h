@@ -70,7 +70,9 @@ class Strategy : public State {
   virtual Result<uint64_t> recompute(int lane) = 0;
   // Makes the nets' weights those of the state, for evaluations. Not while a step is under way.
   virtual void show_weights() = 0;
-  // Time for one unit on one thread in the last step, on average. The update, which every worker
+  // How many units this worker computes at the same time.
+  virtual int units_at_once() const = 0;
+  // Time for one of them in the last step, on average. The update, which every worker
   // does whatever its lanes, is shared out among them: a slow worker with few lanes is slower for
   // each of them than its lanes alone would say.
   virtual double lane_seconds() const = 0;

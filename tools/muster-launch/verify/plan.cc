@@ -95,6 +95,13 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
   }
   if (has_kind(disturb.faults, FaultKind::kCut)) MUSTER_RETURN_IF_ERROR(check_cut(disturb));
+  if (has_kind(disturb.faults, FaultKind::kLie) && sync::is_periodic(loaded.job.sync.strategy)) {
+    return Error(
+        ErrorKind::kUsage,
+        "--faults lie: with sync.strategy {} lanes are not compared, so a wrong one is not "
+        "found; leave lie out",
+        loaded.job.sync.strategy);
+  }
   if (has_kind(disturb.faults, FaultKind::kHang) && disturb.hang_timeout <= 0) {
     return Error(ErrorKind::kUsage,
                  "--faults hang: with {}: 0 a worker that hangs is never removed; set it, or leave "

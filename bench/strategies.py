@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""What a strategy costs and saves on a slow network: time, bytes and accuracy of a job, setting by setting.
+
+    bench/strategies.py time [--job examples/mlp-fashion.yaml] [--hosts 4] [--rate 100mbit] [--delay 1ms] [--steps 48]
+                             [--settings lockstep,bits4,...] [--bin build/release/bin]
+    bench/strategies.py accuracy [--job JOB] [--settings ...] [--seeds 1,2,3] [--table FILE.json] [-s KEY=VALUE]...
+
+`time` needs root: it trains with one worker on each host of a laboratory (tests/lab/lab.py), with links of this rate and
+delay, and reports the median time of a step and the bytes that a host sends for it, measured at its interface, commits and
+heartbeats included. A second run with twice the steps is subtracted from, so that start, rendezvous and end do not count.
+`accuracy` trains alone, without a network: bits do not depend on it. Results are kept in FILE.json as they come.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(os.path.join(SOURCE, "tests/lab"))
+
+PERIOD = 48
+SETTINGS = {
+    "lockstep": [],
+    "bits16": ["sync.bits=16"],
+    "bits8": ["sync.bits=8"],
+    "bits4": ["sync.bits=4"],
+    "bits4-hadamard": ["sync.bits=4", "sync.rotation=hadamard"],
+    "bits2": ["sync.bits=2"],
+    "bits2-hadamard": ["sync.bits=2", "sync.rotation=hadamard"],
+    "average": ["sync.strategy=average", f"sync.period={PERIOD}"],
+    "bmuf": ["sync.strategy=bmuf", f"sync.period={PERIOD}"],
+    "diloco": ["sync.strategy=diloco", f"sync.period={PERIOD}"],
+    "diloco4": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=4"],
+    "diloco4-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=4", "sync.rotation=hadamard"],
+    "diloco2-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=2", "sync.rotation=hadamard"],
+}
+
+
+def words(sets):
+    return [word for s in sets for word in ("-s", s)]
+
+
+def run_in_lab(args, setting, steps, folder):
+    """(seconds for these steps, bytes that a host sent)."""
+    from lab import Lab  # needs no root until it is used
+    names = [f"host{i}" for i in range(args.hosts)]
+    muster = os.path.join(args.bin, "muster")
+    sets = [*SETTINGS[setting], f"steps={steps}", "passes=0", "eval.every=never", "checkpoint.every=0", "threads=1",
+            f"workers.min={args.hosts}", "track.every=1 steps", *args.sets]
+    with Lab(f"rate: {args.rate}\ndelay: {args.delay}\nhosts: [{', '.join(names)}]", bin_dir=args.bin) as lab:
+        run = os.path.join(folder, f"{setting}-{steps}")
+        coordinator = lab.run("hub", [muster, "coordinator", os.path.abspath(args.job), *words(sets), "--run-dir", run,
+                                      "--listen", lab.address("hub") + ":7000"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not os.path.exists(os.path.join(run, "coordinator.json")):
+            if coordinator.poll() is not None:
+                sys.exit(f"{setting}: the coordinator has ended")
+        workers = [lab.run(name, [muster, "join", run, "--id", name, "--host", lab.address(name)],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for name in names]
+        for worker in workers:
+            if worker.wait(1800) != 0:
+                sys.exit(f"{setting}: {worker.stderr.read()}")
+        sent = statistics.median(lab.bytes(name)["sent"] for name in names)
+    with open(os.path.join(run, "metrics.jsonl")) as file:
+        lines = [json.loads(line) for line in file]
+    # The first commit measures magnitudes, too, and the next one still warms up.
+    steps_of = [line for line in lines if "loss" in line]
+    return [(line["step"], line["time"]) for line in steps_of], sent
+
+
+def per_step(moments):
+    """The median time of a step, from (step, time) of each commit; the first two are left out."""
+    kept = moments[1:] if len(moments) < 4 else moments[2:]
+    times = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(kept, kept[1:])]
+    return statistics.median(times)
+
+
+def measure_time(args):
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        for setting in args.settings:
+            rounds = any(s.startswith("sync.period") for s in SETTINGS[setting])
+            few, many = (PERIOD * 2, PERIOD * 5) if rounds else (args.steps // 2, args.steps)
+            _, less = run_in_lab(args, setting, few, folder)
+            moments, more = run_in_lab(args, setting, many, folder)
+            rows.append((setting, per_step(moments), (more - less) / (many - few)))
+            base = rows[0]
+            print(f"{setting:18} {rows[-1][1] * 1e3:9.1f} ms a step {rows[-1][1] / base[1]:7.4f}   "
+                  f"{rows[-1][2] / 1e3:11.1f} kB a step {base[2] / max(rows[-1][2], 1):8.1f} times less", flush=True)
+
+
+def measure_accuracy(args):
+    table = {}
+    if args.table and os.path.exists(args.table):
+        with open(args.table) as file:
+            table = json.load(file)
+    for setting in args.settings:
+        results = []
+        for seed in args.seeds:
+            key = f"{setting} {seed} {' '.join(args.sets)}"
+            if key not in table:
+                with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+                    out = subprocess.run(
+                        [os.path.join(args.bin, "muster"), "train", args.job, "--json", "--run-dir",
+                         os.path.join(folder, "run"),
+                         *words([*SETTINGS[setting], f"seed={seed}", "checkpoint.every=0", *args.sets])],
+                        check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+                result = json.loads(out.splitlines()[-1])
+                table[key] = {"test": result["test"], "redone": result["redone_steps"]}
+                if args.table:
+                    with open(args.table, "w") as file:
+                        json.dump(table, file, indent=1)
+            results.append(table[key])
+        figures = [r["test"].get(args.metric) for r in results]
+        print(f"{setting:18} {args.metric} {statistics.mean(figures):.4f}  ({', '.join(f'{f:.4f}' for f in figures)})  "
+              f"redone {sum(r['redone'] for r in results)}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["time", "accuracy"])
+    parser.add_argument("--job", default=os.path.join(SOURCE, "examples/mlp-fashion.yaml"))
+    parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))
+    parser.add_argument("--settings", default=list(SETTINGS), type=lambda text: text.split(","))
+    parser.add_argument("--hosts", default=4, type=int)
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--delay", default="0ms")
+    parser.add_argument("--steps", default=16, type=int)
+    parser.add_argument("--seeds", default=[1], type=lambda text: text.split(","))
+    parser.add_argument("--metric", default="accuracy")
+    parser.add_argument("--table")
+    parser.add_argument("-s", "--set", dest="sets", action="append", default=[])
+    args = parser.parse_args()
+    for setting in args.settings:
+        if setting not in SETTINGS:
+            sys.exit(f"there is no setting '{setting}'; there are {', '.join(SETTINGS)}")
+    if args.what == "time":
+        measure_time(args)
+    else:
+        measure_accuracy(args)
+
+
+if __name__ == "__main__":
+    main()
