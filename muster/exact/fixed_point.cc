@@ -115,7 +115,9 @@ int lane_bits(const SumFormat& format) {
 }
 
 int64_t lane_bound(const SumFormat& format) {
-  return (int64_t{1} << lane_bits(format)) - (format.few() ? 1 : 0);
+  const int bits = lane_bits(format);
+  MUSTER_CHECK(bits >= 0, "a lane has bits");
+  return (int64_t{1} << bits) - (format.few() ? 1 : 0);
 }
 
 // A float with exponent byte e is below 2^(e-126); that, scaled, is to be at most 2^k, and with all

@@ -18,9 +18,10 @@
 namespace muster::train {
 namespace {
 
-constexpr int kInputs = 4;
-constexpr int kClasses = 2;
-constexpr size_t kWeights = kInputs * kClasses + kClasses;
+constexpr size_t kInputs = 4;
+constexpr size_t kClasses = 2;
+constexpr size_t kMatrix = kInputs * kClasses;
+constexpr size_t kWeights = kMatrix + kClasses;
 using Vector = std::array<double, kWeights>;  // the matrix, row by row, then the bias
 
 // Softmax regression on some samples: the gradient of the mean cross entropy.
@@ -33,20 +34,17 @@ Vector gradient(const Vector& w, const data::Dataset& dataset, std::span<const u
                  reinterpret_cast<std::byte*>(&target));
     std::array<double, kClasses> p{};
     double all = 0;
-    for (int c = 0; c < kClasses; ++c) {
-      double z = w[static_cast<size_t>(kInputs * kClasses + c)];
-      for (int i = 0; i < kInputs; ++i) {
-        z += w[static_cast<size_t>(c * kInputs + i)] * x[static_cast<size_t>(i)];
-      }
-      all += p[static_cast<size_t>(c)] = std::exp(z);
+    for (size_t c = 0; c < kClasses; ++c) {
+      double z = w[kMatrix + c];
+      for (size_t i = 0; i < kInputs; ++i) z += w[c * kInputs + i] * x[i];
+      p[c] = std::exp(z);
+      all += p[c];
     }
-    for (int c = 0; c < kClasses; ++c) {
-      const double d = (p[static_cast<size_t>(c)] / all - (c == target ? 1 : 0)) /
-                       static_cast<double>(samples.size());
-      for (int i = 0; i < kInputs; ++i) {
-        g[static_cast<size_t>(c * kInputs + i)] += d * x[static_cast<size_t>(i)];
-      }
-      g[static_cast<size_t>(kInputs * kClasses + c)] += d;
+    for (size_t c = 0; c < kClasses; ++c) {
+      const double wanted = c == static_cast<size_t>(target) ? 1 : 0;
+      const double d = (p[c] / all - wanted) / static_cast<double>(samples.size());
+      for (size_t i = 0; i < kInputs; ++i) g[c * kInputs + i] += d * x[i];
+      g[kMatrix + c] += d;
     }
   }
   return g;
@@ -83,7 +81,7 @@ Vector flat(Session& session) {
     (values.size() == kClasses ? bias : weight) = t;
   }
   std::ranges::copy(session.arena().tensor(weight), w.begin());
-  std::ranges::copy(session.arena().tensor(bias), w.begin() + kInputs * kClasses);
+  std::ranges::copy(session.arena().tensor(bias), w.begin() + ptrdiff_t{kMatrix});
   return w;
 }
 
