@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "muster/config/job.h"
+#include "muster/train/state/counters.h"
 
 namespace muster::train {
 
@@ -18,6 +19,14 @@ struct Progressed {
   double seconds_since = 0;   // since it was last done
   int64_t last_steps = 1;     // committed together
 };
+
+inline Progressed progressed(const Counters& counters, uint64_t per_pass) {
+  return {.step = counters.step,
+          .samples = counters.samples,
+          .last_samples = counters.last.samples,
+          .per_pass = per_pass,
+          .last_steps = counters.last.steps};
+}
 
 inline bool is_due(const config::Every& every, const Progressed& at) {
   if (every.value <= 0) return false;

@@ -43,12 +43,8 @@ Status Recorder::begin(uint64_t roster) {
 }
 
 bool Recorder::is_due_now() const {
-  const auto& counters = session_.arena().counters();
-  return is_due(session_.job().track.every, {.step = counters.step,
-                                             .samples = counters.samples,
-                                             .last_samples = counters.last.samples,
-                                             .per_pass = session_.train_samples(),
-                                             .last_steps = counters.last.steps});
+  return is_due(session_.job().track.every,
+                progressed(session_.arena().counters(), session_.train_samples()));
 }
 
 bool Recorder::step_is_untold() const {

@@ -12,7 +12,6 @@
 #include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
-#include "muster/train/step/few_bits.h"
 
 namespace muster::train {
 
@@ -109,7 +108,7 @@ Status Session::build_nets() {
   const bool few = !periodic && job_.sync.bits < exact::SumFormat::kAllBits;
   sum_ = std::make_unique<GradientSum>(
       arena_->layout(), static_cast<int>(job_.lanes),
-      few ? FewBits::bucket_bytes(job_) : static_cast<size_t>(job_.sync.bucket),
+      bucket_bytes(job_.sync.bucket, few ? job_.sync.bits : exact::SumFormat::kAllBits),
       arena_->first_statistic(), *plan_.memory);
   sum_->set_rounding({.stochastic = job_.sync.rounding == "stochastic", .seed = job_.seed});
   if (few) sum_->set_groups(static_cast<int>(sync::units_of(job_)));

@@ -63,12 +63,7 @@ std::optional<EndReason> Trainer::ending() const {
 }
 
 Progressed Trainer::progressed() const {
-  const auto& counters = session_.arena().counters();
-  return {.step = counters.step,
-          .samples = counters.samples,
-          .last_samples = counters.last.samples,
-          .per_pass = session_.train_samples(),
-          .last_steps = counters.last.steps};
+  return train::progressed(session_.arena().counters(), session_.train_samples());
 }
 
 int Trainer::requested_signal() {

@@ -46,6 +46,10 @@ class Arena {
   std::span<const TensorSpec> tensors() const { return tensors_; }
   // nullptr if there is none of that name.
   const TensorSpec* find(const std::string& name, size_t* index = nullptr) const;
+  // "" for -1.
+  std::string tensor_name(int64_t tensor) const {
+    return tensor < 0 ? std::string() : tensors_.at(static_cast<size_t>(tensor)).info.name;
+  }
   // Statistics come after all weights; if there are none, the number of tensors.
   size_t first_statistic() const;
 

@@ -38,6 +38,13 @@ LaneResult CommitMessage::lane(int lane) const {
   return result;
 }
 
+std::optional<int> CommitMessage::first_not_finite() const {
+  for (int lane = 0; lane < lanes_; ++lane) {
+    if (!this->lane(lane).finite()) return lane;
+  }
+  return std::nullopt;
+}
+
 CommitFlags CommitMessage::flags() const {
   CommitFlags flags;
   std::memcpy(&flags, audit() - sizeof(flags), sizeof(flags));

@@ -16,6 +16,7 @@
 //              hashes are
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@ struct LaneResult {
   uint64_t samples = 0;
   int64_t not_finite = -1;  // the first tensor whose gradient was not, in the order of backward
   uint64_t used = 0;        // hash of the numbers of the samples, in order
+  bool finite() const { return not_finite < 0 && std::isfinite(loss); }
   bool operator==(const LaneResult&) const = default;
 };
 
@@ -56,6 +58,8 @@ class CommitMessage {
   void set_lane(int lane, const LaneResult& result);
   LaneResult lane(int lane) const;
   int lanes() const { return lanes_; }
+  // The first lane whose loss or gradient was not finite.
+  std::optional<int> first_not_finite() const;
   CommitFlags flags() const;
   void set_flags(const CommitFlags& flags);
   // Of this worker's state (audit.h).

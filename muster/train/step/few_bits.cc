@@ -6,16 +6,12 @@
 
 namespace muster::train {
 
-size_t FewBits::bucket_bytes(const config::Job& job) {
-  return static_cast<size_t>(job.sync.bucket) * exact::SumFormat::kAllBits /
-         static_cast<size_t>(job.sync.bits);
-}
-
 FewBits::FewBits(const config::Job& job, const exact::BlockLayout& layout, GradientSum& groups,
                  size_t late, Memory& memory)
     : layout_(layout),
       groups_(groups),
-      sum_(layout, static_cast<int>(sync::units_of(job)), bucket_bytes(job), late, memory),
+      sum_(layout, static_cast<int>(sync::units_of(job)),
+           bucket_bytes(job.sync.bucket, job.sync.bits), late, memory),
       exponents_(layout.blocks().size()),
       scratch_(exact::kBlockSize) {
   sum_.set_rounding({.stochastic = true,

@@ -30,7 +30,8 @@ namespace muster::train {
 
 class FewBits {
  public:
-  // `groups`: the sums of the groups, of the same layout; it must outlive this.
+  // `groups`: the sums of the groups, of the same layout, with buckets of bucket_bytes() for the
+  // job's bits; it must outlive this.
   FewBits(const config::Job& job, const exact::BlockLayout& layout, GradientSum& groups,
           size_t late, Memory& memory);
 
@@ -44,10 +45,6 @@ class FewBits {
   int64_t not_finite() const { return not_finite_; }
   // What all have afterwards.
   GradientSum& sum() { return sum_; }
-
-  // How `sum` is cut, and the buffers of the groups, so that their buckets are the same: the bytes
-  // of a bucket with all bits.
-  static size_t bucket_bytes(const config::Job& job);
 
  private:
   const exact::BlockLayout& layout_;

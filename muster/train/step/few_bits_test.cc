@@ -26,7 +26,7 @@ struct Step {
   explicit Step(const config::Job& of)
       : job(of),
         layout(std::vector<size_t>{5000, 300}),
-        groups(layout, 4, FewBits::bucket_bytes(of)),
+        groups(layout, 4, bucket_bytes(of.sync.bucket, of.sync.bits)),
         few(job, layout, groups, layout.tensors(), host_memory()),
         group(comm::solo_group("alone")) {
     groups.set_groups(2);

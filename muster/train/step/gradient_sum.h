@@ -34,6 +34,12 @@
 
 namespace muster::train {
 
+// A bucket is what travels at a time: of elements with `bits` bits it holds correspondingly more.
+// `bucket`: bytes of one whose elements have all bits. Returns the bytes of its sums in memory.
+inline size_t bucket_bytes(int64_t bucket, int64_t bits) {
+  return static_cast<size_t>(bucket * exact::SumFormat::kAllBits / bits);
+}
+
 class GradientSum {
  public:
   enum class Mode { kExact, kNative, kDry };

@@ -31,14 +31,13 @@ Lockstep::Lockstep(const config::Job& job, const StrategyParts& parts)
                ? std::make_unique<FewBits>(job, parts.arena->layout(), *parts.sum,
                                            parts.arena->first_statistic(), *parts.memory)
                : nullptr),
-      exchange_(*parts.sum, few_.get()),
+      exchange_(few_.get()),
       updater_(job.optimizer, *parts.optimizer, *parts.arena,
                few_ != nullptr ? few_->sum() : *parts.sum, *parts.team),
       own_lanes_(static_cast<size_t>(job.lanes)),
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
-      message_(parts.arena->layout().blocks().size(), static_cast<int>(job.lanes)),
-      draft_(message_) {
+      committer_(parts.arena->layout().blocks().size(), static_cast<int>(job.lanes)) {
   std::iota(own_lanes_.begin(), own_lanes_.end(), 0);
   exchange_.set_vitals(vitals_);
 }
@@ -64,7 +63,9 @@ Result<StepReport> Lockstep::run(const std::function<CommitFlags()>& flags) {
     MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     fault_point(FaultPoint::kBeforeCommit);
     MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
-    if (first_not_finite()) MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
+    if (committer_.message().first_not_finite()) {
+      MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
+    }
     MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply());
@@ -89,7 +90,7 @@ Status Lockstep::compute() {
   parts_.auditor->begin_step(parts_.sum->mode() == GradientSum::Mode::kExact,
                              step + 1 == parts_.lanes->total_steps());
   parts_.sum->watch(parts_.auditor->own_lane(), parts_.auditor->other_lane());
-  exchange_.begin(*group_, {.timeout = timeout_});
+  exchange_.begin(*parts_.sum, *group_, {.timeout = timeout_});
   auto lanes = run_lanes();
   if (lanes.ok()) {
     parts_.sum->flush();
@@ -145,23 +146,17 @@ Status Lockstep::run_lanes() {
 }
 
 Status Lockstep::commit(const CommitFlags& flags) {
-  draft_.clear();
-  std::ranges::copy(parts_.sum->seen(), draft_.seen().begin());
+  CommitMessage& draft = committer_.begin();
+  std::ranges::copy(parts_.sum->seen(), draft.seen().begin());
   for (const int lane : own_lanes_) {
     auto result = parts_.lanes->result(lane);
     result.not_finite = parts_.sum->not_finite(lane);
     if (result.not_finite < 0 && few_ != nullptr) result.not_finite = few_->not_finite();
-    draft_.set_lane(lane, result);
+    draft.set_lane(lane, result);
   }
-  draft_.set_flags(flags);
-  if (const auto hash = parts_.auditor->hash_state()) draft_.set_state_hash(*hash);
-  const WaitingForPeers waiting(*vitals_);
-  MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
-  std::swap(draft_, message_);
-  if (!message_.states_agree()) {
-    parts_.auditor->states_differ();
-    forget();  // this commit leads nowhere
-  }
+  MUSTER_TRY(const bool agreed,
+             committer_.exchange(flags, *parts_.auditor, *group_, timeout_, *vitals_));
+  if (!agreed) forget();
   return {};
 }
 
@@ -173,36 +168,27 @@ void Lockstep::forget() {
 bool Lockstep::mend_scales() {
   const auto exponents = parts_.arena->exponents();
   if (mode() == GradientSum::Mode::kDry) {
-    const auto first = exact::first_exponents(parts_.arena->layout(), message_.seen());
+    const auto first = exact::first_exponents(parts_.arena->layout(), committer_.message().seen());
     std::ranges::copy(first, exponents.begin());
     return true;
   }
   if (mode() == GradientSum::Mode::kNative) return false;
   bool overflow = false;
   for (size_t b = 0; b < exponents.size(); ++b) {
-    overflow |= !exact::fits(exponents[b], message_.seen()[b], parts_.sum->format(b));
+    overflow |= !exact::fits(exponents[b], committer_.message().seen()[b], parts_.sum->format(b));
   }
   if (!overflow) return false;
   // The exponents seen are those of the gradients themselves, so the next time everything fits.
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] = exact::redo_exponent(exponents[b], message_.seen()[b]);
+    exponents[b] = exact::redo_exponent(exponents[b], committer_.message().seen()[b]);
   }
   parts_.arena->counters().redone += 1;
   parts_.arena->counters().redo.overflowed = 1;
   return true;
 }
 
-std::optional<int> Lockstep::first_not_finite() const {
-  for (int lane = 0; lane < lanes_; ++lane) {
-    const auto result = message_.lane(lane);
-    if (result.not_finite >= 0 || !std::isfinite(result.loss)) return lane;
-  }
-  return std::nullopt;
-}
-
 Result<bool> Lockstep::apply_message(std::span<const uint8_t> message) {
-  MUSTER_CHECK(message.size() == message_.bytes().size(), "a commit message of another job");
-  std::ranges::copy(message, message_.bytes().begin());
+  committer_.take_over(message);
   MUSTER_TRY(const auto report, apply());
   return report.has_value();
 }
@@ -211,10 +197,11 @@ Result<std::optional<StepReport>> Lockstep::apply() {
   MUSTER_CHECK(holds_sums_, "a commit without sums");
   Counters& counters = parts_.arena->counters();
   StepReport report;
-  const auto not_finite = first_not_finite();
-  for (int lane = 0; lane < lanes_; ++lane) report.samples += message_.lane(lane).samples;
+  const auto not_finite = committer_.message().first_not_finite();
+  for (int lane = 0; lane < lanes_; ++lane)
+    report.samples += committer_.message().lane(lane).samples;
   for (int lane = 0; lane < lanes_; ++lane) {
-    const auto result = message_.lane(lane);
+    const auto result = committer_.message().lane(lane);
     report.loss +=
         result.loss * static_cast<double>(result.samples) / static_cast<double>(report.samples);
   }
@@ -237,7 +224,7 @@ Result<std::optional<StepReport>> Lockstep::apply() {
   counters.redo.overflowed = 0;
   counters.samples += report.samples;
   for (int lane = 0; lane < lanes_; ++lane) {
-    const uint64_t used = message_.lane(lane).used;
+    const uint64_t used = committer_.message().lane(lane).used;
     counters.ledger = hash64(&used, sizeof(used), counters.ledger);
   }
   counters.skipped += report.skipped ? 1 : 0;
@@ -272,8 +259,8 @@ void Lockstep::finish_step(StepReport& report) {
   report.gradient_bits = fewest_gradient_bits();
   const auto exponents = arena.exponents();
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] =
-        exact::next_exponent(exponents[b], message_.seen()[b], step, parts_.sum->format(b));
+    exponents[b] = exact::next_exponent(exponents[b], committer_.message().seen()[b], step,
+                                        parts_.sum->format(b));
   }
 }
 
@@ -283,7 +270,7 @@ int64_t Lockstep::fewest_gradient_bits() const {
   const auto blocks = parts_.arena->layout().blocks();
   int64_t fewest = -1;
   for (size_t b = 0; b < exponents.size(); ++b) {
-    const uint8_t seen = message_.seen()[b];
+    const uint8_t seen = committer_.message().seen()[b];
     const auto& tensor = parts_.arena->tensors()[blocks[b].tensor];
     if (seen == exact::kNothing || tensor.info.role != optim::Role::kWeight) continue;
     const int64_t bits = exact::bits_above_unit(exponents[b], seen, parts_.sum->format(b));
@@ -307,12 +294,9 @@ void Lockstep::note_speed(double update_seconds) {
 }
 
 Error Lockstep::not_finite_error(int lane) {
-  const auto result = message_.lane(lane);
-  std::string tensor;
-  if (result.not_finite >= 0) {
-    tensor = parts_.arena->tensors()[static_cast<size_t>(result.not_finite)].info.name;
-  }
-  return parts_.lanes->explain_not_finite(parts_.arena->counters().step, lane, result, tensor);
+  const auto result = committer_.message().lane(lane);
+  return parts_.lanes->explain_not_finite(parts_.arena->counters().step, lane, result,
+                                          parts_.arena->tensor_name(result.not_finite));
 }
 
 }  // namespace muster::train

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "muster/comm/group.h"
+#include "muster/train/step/committer.h"
 #include "muster/train/step/few_bits.h"
 #include "muster/train/step/strategy.h"
 #include "muster/train/step/sum_exchange.h"
@@ -41,7 +42,7 @@ class Lockstep final : public Strategy {
   std::vector<int> lanes() const override { return own_lanes_; }
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
-  CommitFlags agreed_flags() const override { return message_.flags(); }
+  CommitFlags agreed_flags() const override { return committer_.message().flags(); }
   Result<uint64_t> recompute(int lane) override;
   int units_at_once() const override;
   double lane_seconds() const override { return lane_seconds_; }
@@ -52,7 +53,7 @@ class Lockstep final : public Strategy {
   bool is_intact() const override { return parts_.arena->counters_are_sealed(); }
   void was_replaced() override { parts_.arena->seal_counters(); }
   bool holds_sums() const override { return holds_sums_; }
-  std::span<const uint8_t> message_bytes() const override { return message_.bytes(); }
+  std::span<const uint8_t> message_bytes() const override { return committer_.message().bytes(); }
   std::optional<roster::Position> message_of() const override { return message_of_; }
   Result<bool> apply_message(std::span<const uint8_t> message) override;
   void forget() override;
@@ -73,7 +74,6 @@ class Lockstep final : public Strategy {
   uint64_t lane_hash(int lane, uint64_t gradient) const;
   Status compare_lanes();
   Error not_finite_error(int lane);
-  std::optional<int> first_not_finite() const;
   bool mend_scales();
   void finish_step(StepReport& report);
   int64_t fewest_gradient_bits() const;
@@ -90,8 +90,7 @@ class Lockstep final : public Strategy {
   std::unique_ptr<comm::Group> alone_;
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group
-  CommitMessage message_;
-  CommitMessage draft_;  // of the commit under way
+  Committer committer_;
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
   int64_t first_update_ = 0;

@@ -91,25 +91,23 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
       all_(static_cast<size_t>(job.sync.replicas)),
-      message_(parts.arena->layout().blocks().size(),
-               static_cast<int>(job.lanes * job.sync.period)),
-      draft_(message_) {
+      committer_(parts.arena->layout().blocks().size(),
+                 static_cast<int>(job.lanes * job.sync.period)) {
   std::iota(replicas_.begin(), replicas_.end(), 0);
+  exchange_.set_vitals(vitals_);
   const auto add = [&](size_t buffer, int only) {
     const int64_t bits = buffer == 0 ? job.sync.bits : std::max(job.sync.bits, kStateBits);
     Merged merged;
     merged.buffer = buffer;
     merged.only = only;
+    merged.square = buffer > 0 && is_square(parts.optimizer->state_names()[buffer - 1]);
     merged.sum = std::make_unique<GradientSum>(
         parts.arena->layout(), static_cast<int>(job.sync.replicas),
-        static_cast<size_t>(job.sync.bucket * exact::SumFormat::kAllBits / bits),
-        parts.arena->first_statistic(), *parts.memory);
+        bucket_bytes(job.sync.bucket, bits), parts.arena->first_statistic(), *parts.memory);
     merged.sum->set_rounding({.stochastic = job.sync.rounding == "stochastic" || bits < 32,
                               .seed = hash64(&buffer, sizeof(buffer), job.seed),
                               .bits = static_cast<int>(bits),
                               .rotated = buffer == 0 && job.sync.rotation == "hadamard"});
-    merged.exchange = std::make_unique<SumExchange>(*merged.sum);
-    merged.exchange->set_vitals(vitals_);
     merged.exponents.resize(parts.arena->layout().blocks().size());
     merged_.push_back(std::move(merged));
   };
@@ -133,7 +131,7 @@ std::vector<int> Periodic::lanes() const { return sync::lanes_of(job_, replicas_
 
 void Periodic::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;
-  for (auto& merged : merged_) merged.exchange->set_vitals(vitals);
+  exchange_.set_vitals(vitals);
   parts_.lanes->set_vitals(vitals);
 }
 
@@ -175,6 +173,9 @@ Result<StepReport> Periodic::run(const std::function<CommitFlags()>& flags) {
   MUSTER_RETURN_IF_ERROR(compute());
   fault_point(FaultPoint::kBeforeCommit);
   MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
+  if (committer_.message().first_not_finite()) {
+    MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
+  }
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
   fault_point(FaultPoint::kAfterCommit);
   return apply();
@@ -336,17 +337,17 @@ Status Periodic::sum_changes() {
   for (Merged& merged : merged_) {
     merged.sum->begin(GradientSum::Mode::kExact, merged.exponents, adding(merged),
                       parts_.arena->counters().step);
-    merged.exchange->begin(*group_, {.timeout = timeout_});
+    exchange_.begin(*merged.sum, *group_, {.timeout = timeout_});
     add_changes(merged);
     const WaitingForPeers waiting(*vitals_);
-    MUSTER_RETURN_IF_ERROR(merged.exchange->finish());
+    MUSTER_RETURN_IF_ERROR(exchange_.finish());
   }
   return {};
 }
 
 Status Periodic::commit(const CommitFlags& flags) {
-  draft_.clear();
-  const auto seen = draft_.seen();
+  CommitMessage& draft = committer_.begin();
+  const auto seen = draft.seen();
   for (const int number : replicas_) {
     const Replica& r = replica(number);
     for (size_t b = 0; b < seen.size(); ++b) seen[b] = std::max(seen[b], r.seen[b]);
@@ -354,25 +355,18 @@ Status Periodic::commit(const CommitFlags& flags) {
     for (int64_t step = 0; step < round_length(); ++step) {
       for (const int lane : lanes) {
         const auto at = static_cast<int>(step * lanes_ + lane);
-        draft_.set_lane(at, r.results[static_cast<size_t>(at)]);
+        draft.set_lane(at, r.results[static_cast<size_t>(at)]);
       }
     }
   }
-  draft_.set_flags(flags);
-  if (const auto hash = parts_.auditor->hash_state()) draft_.set_state_hash(*hash);
-  const WaitingForPeers waiting(*vitals_);
-  MUSTER_RETURN_IF_ERROR(group_->allreduce_max(draft_.bytes(), {.timeout = timeout_}));
-  std::swap(draft_, message_);
-  if (!message_.states_agree()) {
-    parts_.auditor->states_differ();
-    forget();  // this commit leads nowhere
-  }
+  MUSTER_TRY(const bool agreed,
+             committer_.exchange(flags, *parts_.auditor, *group_, timeout_, *vitals_));
+  if (!agreed) forget();
   return {};
 }
 
 Result<bool> Periodic::apply_message(std::span<const uint8_t> message) {
-  MUSTER_CHECK(message.size() == message_.bytes().size(), "a commit message of another job");
-  std::ranges::copy(message, message_.bytes().begin());
+  committer_.take_over(message);
   MUSTER_TRY(const auto report, apply());
   (void)report;
   return true;
@@ -382,28 +376,22 @@ Result<StepReport> Periodic::apply() {
   MUSTER_CHECK(holds_sums_, "a commit without sums");
   const int64_t length = round_length();
   Counters& counters = parts_.arena->counters();
+  const auto not_finite = committer_.message().first_not_finite();
+  if (not_finite && job_.not_finite != "skip") return not_finite_error(*not_finite);
   StepReport report;
   report.steps = length;
+  report.skipped = not_finite.has_value();
   uint64_t ledger = counters.ledger;
   double loss = 0;
   uint64_t finite_samples = 0;
   for (int64_t step = 0; step < length; ++step) {
     for (int lane = 0; lane < lanes_; ++lane) {
-      const auto result = message_.lane(static_cast<int>(step * lanes_ + lane));
-      const bool finite = result.not_finite < 0 && std::isfinite(result.loss);
-      if (!finite && job_.not_finite != "skip") {
-        return parts_.lanes->explain_not_finite(
-            counters.step + step, lane, result,
-            result.not_finite < 0
-                ? std::string()
-                : parts_.arena->tensors()[static_cast<size_t>(result.not_finite)].info.name);
-      }
+      const auto result = committer_.message().lane(static_cast<int>(step * lanes_ + lane));
       report.samples += result.samples;
-      if (finite) {
+      if (result.finite()) {
         loss += result.loss * static_cast<double>(result.samples);
         finite_samples += result.samples;
       }
-      report.skipped |= !finite;
       ledger = hash64(&result.used, sizeof(result.used), ledger);
     }
   }
@@ -420,7 +408,7 @@ Result<StepReport> Periodic::apply() {
           if (merged.buffer > 0) merge_state(merged, block, scratch);
         }
       });
-  std::ranges::copy(message_.seen(), parts_.arena->exponents().begin());
+  std::ranges::copy(committer_.message().seen(), parts_.arena->exponents().begin());
   counters.step += length;
   counters.samples += report.samples;
   counters.ledger = ledger;
@@ -435,6 +423,13 @@ Result<StepReport> Periodic::apply() {
   parts_.arena->seal_counters();
   holds_sums_ = false;
   return report;
+}
+
+Error Periodic::not_finite_error(int record) {
+  const auto result = committer_.message().lane(record);
+  return parts_.lanes->explain_not_finite(parts_.arena->counters().step + record / lanes_,
+                                          record % lanes_, result,
+                                          parts_.arena->tensor_name(result.not_finite));
 }
 
 void Periodic::merge_weights(size_t block, std::span<float> scratch) {
@@ -489,10 +484,9 @@ void Periodic::merge_state(const Merged& merged, size_t block, std::span<float> 
   merged.sum->read(block, scratch);
   const float share = 1.0f / static_cast<float>(job_.sync.replicas);
   const auto state = common(merged.buffer).subspan(where.begin, where.size);
-  const bool square = is_square(parts_.optimizer->state_names()[merged.buffer - 1]);
   for (size_t i = 0; i < state.size(); ++i) {
     state[i] -= scratch[i] * share;
-    if (square) state[i] = std::max(state[i], 0.0f);
+    if (merged.square) state[i] = std::max(state[i], 0.0f);
   }
 }
 

@@ -28,6 +28,7 @@
 
 #include "muster/comm/group.h"
 #include "muster/sync/recipe.h"
+#include "muster/train/step/committer.h"
 #include "muster/train/step/lockstep.h"
 #include "muster/train/step/strategy.h"
 #include "muster/train/step/sum_exchange.h"
@@ -47,7 +48,7 @@ class Periodic final : public Strategy {
   std::vector<int> lanes() const override;
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
-  CommitFlags agreed_flags() const override { return message_.flags(); }
+  CommitFlags agreed_flags() const override { return committer_.message().flags(); }
   // Lanes are not compared with periodic strategies.
   Result<uint64_t> recompute(int lane) override;
   // Replicas are computed one after the other.
@@ -60,7 +61,7 @@ class Periodic final : public Strategy {
   bool is_intact() const override { return parts_.arena->counters_are_sealed(); }
   void was_replaced() override;
   bool holds_sums() const override { return holds_sums_; }
-  std::span<const uint8_t> message_bytes() const override { return message_.bytes(); }
+  std::span<const uint8_t> message_bytes() const override { return committer_.message().bytes(); }
   std::optional<roster::Position> message_of() const override { return message_of_; }
   Result<bool> apply_message(std::span<const uint8_t> message) override;
   void forget() override;
@@ -79,8 +80,8 @@ class Periodic final : public Strategy {
   struct Merged {
     size_t buffer = 0;
     int only = -1;
+    bool square = false;  // it is never negative
     std::unique_ptr<GradientSum> sum;
-    std::unique_ptr<SumExchange> exchange;
     std::vector<uint8_t> exponents;  // of the sum under way, by block
   };
 
@@ -105,6 +106,7 @@ class Periodic final : public Strategy {
   Status sum_changes();
   Status commit(const CommitFlags& flags);
   Result<StepReport> apply();
+  Error not_finite_error(int record);
   void merge_weights(size_t block, std::span<float> scratch);
   void merge_elastic(size_t block, std::span<float> scratch);
   void merge_state(const Merged& merged, size_t block, std::span<float> scratch);
@@ -120,6 +122,7 @@ class Periodic final : public Strategy {
   Auditor inner_auditor_;
   Lockstep inner_;
   std::vector<Merged> merged_;               // first those of the weights
+  SumExchange exchange_;                     // of one after the other
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 
   std::vector<int> replicas_;  // of this worker
@@ -132,8 +135,7 @@ class Periodic final : public Strategy {
   std::optional<roster::Position> computed_at_;
   int under_way_ = -1;      // the replica that the working arena has
   int64_t steps_done_ = 0;  // of its round
-  CommitMessage message_;
-  CommitMessage draft_;
+  Committer committer_;
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;
   double replica_seconds_ = 0;

@@ -227,15 +227,9 @@ TEST(Periodic, ChangesOfFewBitsTrainAsWell) {
 }
 
 TEST(Periodic, AGradientThatIsNotFiniteEndsTheJobOrIsSkippedInItsReplica) {
-  const std::string poisoned = R"(
-model: { layers: [{ linear: { out: 2 } }] }
-data: { train: { format: points, args: { poison: 30 } } }
-batch: 24
-lanes: 8
-steps: 31
-optimizer: { kind: sgd, lr: 0.3, momentum: 0.9 }
-sync: { strategy: average, replicas: 4, period: 7 }
-)";
+  std::string poisoned = kJob;
+  const std::string points = "format: points";
+  poisoned.insert(poisoned.find(points) + points.size(), ", args: { poison: 30 }");
   const auto session = open_session(poisoned, {});
   Result<StepReport> report = session->step();
   while (report.ok()) report = session->step();

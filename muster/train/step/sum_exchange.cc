@@ -2,21 +2,20 @@
 
 namespace muster::train {
 
-SumExchange::SumExchange(GradientSum& sum, FewBits* few) : sum_(sum), few_(few) {}
-
 SumExchange::~SumExchange() {
   stop_ = true;
   ++begun_;
   begun_.notify_all();
 }
 
-void SumExchange::begin(comm::Group& group, const comm::OpOptions& options) {
+void SumExchange::begin(GradientSum& sum, comm::Group& group, const comm::OpOptions& options) {
+  sum_ = &sum;
   group_ = &group;
   options_ = options;
   status_ = {};
   failed_.store(false, std::memory_order_relaxed);
   const bool alone = group.size() == 1 && few_ == nullptr;
-  if (alone || sum_.mode() == GradientSum::Mode::kDry) {
+  if (alone || sum_->mode() == GradientSum::Mode::kDry) {
     group_ = nullptr;
     return;
   }
@@ -48,18 +47,18 @@ void SumExchange::serve() {
 }
 
 Status SumExchange::exchange(size_t bucket) {
-  if (sum_.mode() == GradientSum::Mode::kNative) {
-    return group_->allreduce_sum(sum_.float_bucket(bucket), options_);
+  if (sum_->mode() == GradientSum::Mode::kNative) {
+    return group_->allreduce_sum(sum_->float_bucket(bucket), options_);
   }
   if (few_ != nullptr) return few_->exchange(bucket, *group_, options_);
   comm::OpOptions options = options_;
-  options.pack = sum_.is_small(bucket);
-  return group_->allreduce_sum(sum_.int_bucket(bucket), options);
+  options.pack = sum_->is_small(bucket);
+  return group_->allreduce_sum(sum_->int_bucket(bucket), options);
 }
 
 Status SumExchange::exchange() {
-  for (const size_t bucket : sum_.exchange_order()) {
-    if (!sum_.wait_complete(bucket)) return {};  // the lanes gave up, and say why themselves
+  for (const size_t bucket : sum_->exchange_order()) {
+    if (!sum_->wait_complete(bucket)) return {};  // the lanes gave up, and say why themselves
     auto status = exchange(bucket);
     if (!status.ok()) {
       failed_.store(true, std::memory_order_relaxed);

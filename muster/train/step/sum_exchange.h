@@ -20,14 +20,14 @@ namespace muster::train {
 
 class SumExchange {
  public:
-  // `few`: may be null; else of the same sum.
-  explicit SumExchange(GradientSum& sum, FewBits* few = nullptr);
+  // `few`: may be null; else its groups are what is summed.
+  explicit SumExchange(FewBits* few = nullptr) : few_(few) {}
   ~SumExchange();
   SumExchange(const SumExchange&) = delete;
   SumExchange& operator=(const SumExchange&) = delete;
 
-  // The lanes are about to begin (after GradientSum::begin). `group` must live until finish().
-  void begin(comm::Group& group, const comm::OpOptions& options);
+  // The lanes are about to begin (after GradientSum::begin). Both must live until finish().
+  void begin(GradientSum& sum, comm::Group& group, const comm::OpOptions& options);
   // Each summed bucket is progress.
   void set_vitals(const Vitals* vitals) { vitals_ = vitals; }
   // All lanes have been added, or given up (GradientSum::flush or abandon was called). Returns when
@@ -41,8 +41,8 @@ class SumExchange {
   Status exchange();
   Status exchange(size_t bucket);
 
-  GradientSum& sum_;
   FewBits* const few_;
+  GradientSum* sum_ = nullptr;  // of the present round
   const Vitals* vitals_ = nullptr;
   comm::Group* group_ = nullptr;  // of the present round
   comm::OpOptions options_;
