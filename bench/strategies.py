@@ -35,6 +35,10 @@ SETTINGS = {
     "diloco": ["sync.strategy=diloco", f"sync.period={PERIOD}"],
     "diloco4": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=4"],
     "diloco4-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=4", "sync.rotation=hadamard"],
+    "gossip": ["sync.strategy=gossip", f"sync.period={PERIOD}", "sync.rounds=4"],
+    # What replicas have not sent yet is committed once in a while: every 100 rounds.
+    "sparseloco": ["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=100"],
+    "sparseloco30": ["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"],
     "diloco2-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=2", "sync.rotation=hadamard"],
 }
 
@@ -72,18 +76,24 @@ def run_in_lab(args, setting, steps, folder):
 
 
 def per_step(moments):
-    """The median time of a step, from (step, time) of each commit; the first two are left out."""
-    kept = moments[1:] if len(moments) < 4 else moments[2:]
+    """The median time of a step, from (step, time) of each commit; the first two are left out, if there are enough."""
+    kept = moments[max(0, min(2, len(moments) - 2)):]
     times = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(kept, kept[1:])]
     return statistics.median(times)
+
+
+def steps_of_a_commit(sets):
+    """How many steps are committed together."""
+    values = dict(s.split("=") for s in sets)
+    return int(values.get("sync.period", 1)) * int(values.get("sync.rounds", 1))
 
 
 def measure_time(args):
     rows = []
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         for setting in args.settings:
-            rounds = any(s.startswith("sync.period") for s in SETTINGS[setting])
-            few, many = (PERIOD * 2, PERIOD * 5) if rounds else (args.steps // 2, args.steps)
+            commit = steps_of_a_commit(SETTINGS[setting])
+            few, many = (args.steps // 2, args.steps) if commit == 1 else (commit, commit * (2 if commit > 500 else 4))
             _, less = run_in_lab(args, setting, few, folder)
             moments, more = run_in_lab(args, setting, many, folder)
             rows.append((setting, per_step(moments), (more - less) / (many - few)))

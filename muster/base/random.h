@@ -23,6 +23,7 @@ enum class Purpose : uint32_t {
   kRounding = 5,  // (step, lane)
   kOwnLoop = 6,   // seeds of torch's generator: (step, lane)
   kRotation = 7,  // (step)
+  kGossip = 8,    // pairs of replicas: (round)
   kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 

@@ -117,7 +117,7 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  std::string strategy = "lockstep";  // lockstep, average, bmuf, diloco, easgd
+  std::string strategy = "lockstep";  // and average, bmuf, diloco, easgd, gossip, sparseloco
   std::string reduction = "exact";    // exact, native
   std::string rounding = "nearest";   // nearest, stochastic
   int64_t bits = 32;                  // 32, 16, 8, 4, 2
@@ -127,8 +127,12 @@ struct SyncOptions {
   // Of periodic strategies (sync/recipe.h).
   int64_t replicas = 4;
   int64_t period = 16;               // steps
+  int64_t rounds = 8;                // that are committed together
   std::string inner_state = "auto";  // auto, reset, average
   OuterOptions outer;
+  // Of sparseloco (sync/sparse_code.h).
+  int64_t keep = 64;
+  double decay = 0.95;
   bool operator==(const SyncOptions&) const = default;
 };
 

@@ -245,8 +245,9 @@ void add_sync(Section<SyncOptions> s) {
         "others, replicas of the model train by themselves for sync.period steps, then they are "
         "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
         "Nesterov momentum; with easgd they keep weights of their own and are drawn to a common "
-        "centre.")
-      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd"});
+        "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
+        "of its changes to all.")
+      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd", "gossip", "sparseloco"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -279,7 +280,8 @@ void add_sync(Section<SyncOptions> s) {
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);
-  const std::vector<std::string> periodic = {"average", "bmuf", "diloco", "easgd"};
+  const std::vector<std::string> periodic = {"average", "bmuf",   "diloco",
+                                             "easgd",   "gossip", "sparseloco"};
   s.add("replicas", &SyncOptions::replicas,
         "How many replicas of the model train by themselves. Each has an equal part of the lanes. "
         "Part of the result; more workers than that have nothing to do.")
@@ -293,8 +295,16 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(1e6)
       .only_with("sync.strategy", periodic);
+  s.add("rounds", &SyncOptions::rounds,
+        "How many rounds are committed together. Until then each replica keeps something of its "
+        "own, and after the loss of a worker all begin again with the last commit. More rounds are "
+        "less traffic, and more to compute again. Part of the result.")
+      .at_least(1)
+      .at_most(1e6)
+      .only_with("sync.strategy", {"gossip", "sparseloco"});
   s.add("inner_state", &SyncOptions::inner_state,
-        "What happens to the optimizer's state of the replicas when they are merged: reset begins "
+        "What happens to the optimizer's state of the replicas when they are committed: reset "
+        "begins "
         "with zeros, average takes the mean, which is as much traffic again for each of its "
         "buffers. auto: reset with optimizer.kind sgd, else average.")
       .one_of({"auto", "reset", "average"})
@@ -303,18 +313,31 @@ void add_sync(Section<SyncOptions> s) {
                          "The optimizer step that merges replicas, with what they changed in place "
                          "of a gradient.");
   outer
-      .add("lr", &OuterOptions::lr,
-           "Its learning rate. -1: that of the strategy, which is 1 for average and bmuf, 0.7 for "
-           "diloco, 0.9 for easgd, whose moving rate is this divided by sync.replicas.")
+      .add(
+          "lr", &OuterOptions::lr,
+          "Its learning rate. -1: that of the strategy, which is 1 for average, bmuf and "
+          "sparseloco, 0.7 for diloco and gossip, 0.9 for easgd, whose moving rate is this divided "
+          "by sync.replicas.")
       .at_least(-1)
       .only_with("sync.strategy", periodic);
   outer
       .add("momentum", &OuterOptions::momentum,
            "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
-           "bmuf, 0.9 for diloco.")
+           "bmuf, 0.9 for diloco, 0.5 for gossip.")
       .at_least(-1)
       .less_than(1)
-      .only_with("sync.strategy", {"average", "bmuf", "diloco"});
+      .only_with("sync.strategy", {"average", "bmuf", "diloco", "gossip"});
+  s.add("keep", &SyncOptions::keep,
+        "Of each 4,096 elements of a tensor, how many a replica sends: the largest of what it has "
+        "not sent yet.")
+      .at_least(1)
+      .at_most(4096)
+      .only_with("sync.strategy", {"sparseloco"});
+  s.add("decay", &SyncOptions::decay,
+        "What is left, after each round, of what a replica has not sent yet.")
+      .at_least(0)
+      .at_most(1)
+      .only_with("sync.strategy", {"sparseloco"});
 }
 
 void add_workers(Section<WorkersOptions> s) {

@@ -223,12 +223,18 @@ class Rules {
     };
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.lr", s.outer.lr));
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.momentum", s.outer.momentum));
+    const bool sparse = s.strategy == "sparseloco";
+    if (sparse && s.bits != 32) {
+      return at("sync.bits", "sync.bits has no effect with sync.strategy sparseloco; remove it");
+    }
     constexpr int64_t kMostResults = 1 << 20;
-    if (job_.lanes * s.period > kMostResults) {
-      return at("sync.period",
-                "sync.period {} with {} lanes: the losses of {} lanes and steps would have to be "
-                "told at the end of a round, more than {}; lower one of them",
-                s.period, job_.lanes, job_.lanes * s.period, kMostResults);
+    const int64_t steps = sparse || s.strategy == "gossip" ? s.period * s.rounds : s.period;
+    if (job_.lanes * steps > kMostResults) {
+      return at(
+          "sync.period",
+          "{} steps in a commit with {} lanes: the losses of {} lanes and steps would have to "
+          "be told at its end, more than {}; lower one of them",
+          steps, job_.lanes, job_.lanes * steps, kMostResults);
     }
     if (job_.lanes % s.replicas != 0) {
       return at("sync.replicas",

@@ -231,7 +231,21 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.period = 3;
   EXPECT_EQ(said(job),
             "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
-            "diloco and easgd; remove it");
+            "diloco, easgd, gossip and sparseloco; remove it");
+  job.sync = {};
+  job.sync.rounds = 3;
+  EXPECT_EQ(
+      said(job),
+      "sync.rounds has no effect with sync.strategy lockstep; it is for gossip and sparseloco; "
+      "remove it");
+  job.sync.strategy = "sparseloco";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.bits = 4;
+  EXPECT_EQ(said(job), "sync.bits has no effect with sync.strategy sparseloco; remove it");
+  job.sync.strategy = "gossip";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.rounds = 100000;
+  EXPECT_NE(said(job).find("1600000 steps in a commit with 8 lanes"), std::string::npos);
 }
 
 TEST(Validate, Workers) {

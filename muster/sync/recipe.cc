@@ -1,6 +1,11 @@
 #include "muster/sync/recipe.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "muster/base/check.h"
+#include "muster/base/random.h"
 
 namespace muster::sync {
 
@@ -14,12 +19,36 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe = {.lr = 0.7, .momentum = 0.9, .nesterov = true};
   } else if (sync.strategy == "easgd") {
     recipe = {.lr = 0.9, .elastic = true};
-  } else {
+  } else if (sync.strategy == "gossip") {
+    recipe = {.lr = 0.7, .momentum = 0.5};
+  } else if (sync.strategy != "sparseloco") {
     MUSTER_CHECK(sync.strategy == "average", "a strategy without a recipe");
   }
   if (sync.outer.lr >= 0) recipe.lr = sync.outer.lr;
   if (sync.outer.momentum >= 0) recipe.momentum = sync.outer.momentum;
   return recipe;
+}
+
+std::vector<std::string> kept_by_replicas(std::string_view strategy) {
+  if (strategy == "sparseloco") return {"error"};
+  if (strategy == "gossip") return {"replica", "momentum"};
+  return {};
+}
+
+int64_t steps_per_commit(const config::SyncOptions& sync) {
+  return kept_by_replicas(sync.strategy).empty() ? sync.period : sync.period * sync.rounds;
+}
+
+std::vector<Pair> pairs_of(uint64_t seed, int64_t round, int replicas) {
+  std::vector<int> order(static_cast<size_t>(replicas));
+  std::iota(order.begin(), order.end(), 0);
+  RandomStream random(seed, Purpose::kGossip, static_cast<uint64_t>(round));
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < order.size(); i += 2) {
+    pairs.push_back({order[i], order[std::min(i + 1, order.size() - 1)]});
+  }
+  return pairs;
 }
 
 int64_t units_of(const config::Job& job) {

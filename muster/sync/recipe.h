@@ -13,7 +13,7 @@
 //   m = momentum * m + D
 //   w = w - lr * m                    nesterov: w = w - lr * (D + momentum * m)
 //
-// The next round begins with these weights in all replicas, except with easgd. The rows:
+// The next round begins with these weights in all replicas, except with easgd and gossip. The rows:
 //
 //   average   lr 1, momentum 0: the mean of the weights. McDonald, Hall, Mann 2010; local SGD,
 //             Stich, arXiv 1805.09767
@@ -23,16 +23,31 @@
 //             ones and these to it. With a = lr / R, lr 0.9:
 //                 d_r = a * (w_r - w);  w_r = w_r - d_r;  w = w + sum of d_r
 //             Zhang, Choromanska, LeCun, arXiv 1412.6651
+//   sparseloco each replica sends the largest of what it has not sent yet (e_r), in few bits
+//             (sparse_code.h), and an element changes by the mean of those who sent it:
+//                 e_r = decay * e_r + (w - w_r);  s_r = largest of e_r;  e_r = e_r - s_r
+//                 w = w - lr * mean of s_r
+//             lr 1, decay 0.95. Sarfi et al., arXiv 2508.15706. There the mean is over all
+//             replicas; their code has it over those who sent, which is far better.
+//   gossip    each replica has weights w_r of its own. After a round, in which it went to t_r, it
+//   is
+//             merged with one other replica, drawn anew for each round. With means over the two:
+//                 m_r = momentum * m_r + lr * (mean of (t - w) + mean of w - w_r);  w_r = w_r + m_r
+//             lr 0.7, momentum 0.5. With an odd number one replica stays alone. The weights of the
+//             job are the mean of all w_r. NoLoCo, Kolehmainen et al., arXiv 2506.10911
 //
-// So that a lost worker takes nothing with it, the weights of easgd's replicas are part of the
-// common state: every worker has them all, and what each replica has changed is sent to all, R
-// times as much as for the others.
+// So that a lost worker takes nothing with it, what replicas keep from one round to the next is
+// part of the state of the job, of which every worker has all: the weights of easgd's replicas, and
+// what kept_by_replicas() names. With easgd each round is committed, so what each replica has
+// changed is sent to all, R times as much as for the others; with sparseloco and gossip several
+// rounds are committed together (sync.rounds).
 //
 // Pure.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +66,10 @@ struct Recipe {
 
 // Whether the strategy has rounds: all but lockstep.
 bool is_periodic(std::string_view strategy);
+// What each replica keeps from one round to the next, until it is committed: names of buffers.
+std::vector<std::string> kept_by_replicas(std::string_view strategy);
+// How many steps are committed together.
+int64_t steps_per_commit(const config::SyncOptions& sync);
 // Of the periodic strategy that the job names, with the job's own sync.outer where it is set.
 Recipe recipe_of(const config::SyncOptions& sync);
 
@@ -63,10 +82,19 @@ std::string_view unit_name(const config::Job& job);
 // The lanes of these units, in their order. Each unit has an equal part of all lanes.
 std::vector<int> lanes_of(const config::Job& job, std::span<const int> units);
 
-// Whether the inner optimizer's state is averaged at the end of a round; else it begins each round
-// with zeros. sync.inner_state says so, or "auto": momentum of sgd is begun anew, which costs
-// nothing on the network and, as far as we have measured, nothing in accuracy; the moments of all
-// others are averaged, because without them the first steps of a round are too large.
+// Two replicas that gossip in a round; one that has no other is a pair with itself.
+struct Pair {
+  int first = 0;
+  int second = 0;
+  bool operator==(const Pair&) const = default;
+};
+// All pairs of a round of the job.
+std::vector<Pair> pairs_of(uint64_t seed, int64_t round, int replicas);
+
+// Whether the inner optimizer's state is averaged at the end of what is committed together; else it
+// begins with zeros. sync.inner_state says so, or "auto": momentum of sgd is begun anew, which
+// costs nothing on the network and, as far as we have measured, nothing in accuracy; the moments of
+// all others are averaged, because without them the first steps of a round are too large.
 bool averages_inner_state(const config::Job& job);
 
 }  // namespace muster::sync

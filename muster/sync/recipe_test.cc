@@ -1,6 +1,9 @@
 #include "muster/sync/recipe.h"
 
+#include <algorithm>
 #include <array>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,6 +58,37 @@ TEST(Recipe, MomentsAreAveragedAndMomentumIsReset) {
   job.optimizer.kind = "sgd";
   job.sync.inner_state = "average";
   EXPECT_TRUE(averages_inner_state(job));
+}
+
+TEST(Recipe, EachReplicaGossipsWithOneOther) {
+  for (const int replicas : {1, 2, 3, 8, 9}) {
+    std::set<std::pair<int, int>> seen;
+    for (int64_t round = 0; round < 200; ++round) {
+      std::vector<int> count(static_cast<size_t>(replicas));
+      for (const auto& [a, b] : pairs_of(7, round, replicas)) {
+        ++count[static_cast<size_t>(a)];
+        if (a != b) ++count[static_cast<size_t>(b)];
+        seen.insert(std::minmax(a, b));
+      }
+      EXPECT_EQ(count, std::vector<int>(count.size(), 1));
+    }
+    // Sooner or later with every other one.
+    const int alone = replicas % 2 == 0 ? 0 : replicas;
+    EXPECT_EQ(seen.size(), static_cast<size_t>(replicas * (replicas - 1) / 2 + alone));
+  }
+  EXPECT_EQ(pairs_of(7, 3, 8), pairs_of(7, 3, 8));
+  EXPECT_NE(pairs_of(7, 3, 8), pairs_of(7, 4, 8));
+  EXPECT_NE(pairs_of(7, 3, 8), pairs_of(8, 3, 8));
+}
+
+TEST(Recipe, RoundsInWhichReplicasKeepSomethingAreCommittedTogether) {
+  config::SyncOptions sync;
+  sync.period = 5;
+  sync.rounds = 3;
+  sync.strategy = "diloco";
+  EXPECT_EQ(steps_per_commit(sync), 5);
+  sync.strategy = "gossip";
+  EXPECT_EQ(steps_per_commit(sync), 15);
 }
 
 }  // namespace

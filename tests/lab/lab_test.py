@@ -76,7 +76,9 @@ class LabTest(unittest.TestCase):
                            ("bits", ["-s", "sync.bits=4", "-s", "sync.rotation=hadamard"]),
                            ("average", ["-s", "sync.strategy=average", "-s", "sync.period=8"]),
                            ("bmuf", ["-s", "sync.strategy=bmuf", "-s", "sync.period=8"]),
-                           ("diloco", ["-s", "sync.strategy=diloco", "-s", "sync.period=8", "-s", "sync.bits=4"])):
+                           ("diloco", ["-s", "sync.strategy=diloco", "-s", "sync.period=8", "-s", "sync.bits=4"]),
+                           ("gossip", ["-s", "sync.strategy=gossip", "-s", "sync.period=8", "-s", "sync.rounds=3"]),
+                           ("sparseloco", ["-s", "sync.strategy=sparseloco", "-s", "sync.period=8"])):
             with Lab("rate: 100mbit\nhosts: [paris, tokyo, lima]") as lab:
                 _, _, workers = self.start(lab, name, *sets)
                 for worker in workers:
@@ -88,6 +90,8 @@ class LabTest(unittest.TestCase):
         self.assertLess(sent["average"], sent["lockstep"] / 4, sent)
         self.assertLess(sent["bmuf"], sent["lockstep"] / 4, sent)
         self.assertLess(sent["diloco"], sent["lockstep"] / 12, sent)
+        self.assertLess(sent["gossip"], sent["lockstep"] / 2, sent)
+        self.assertLess(sent["sparseloco"], sent["lockstep"] / 20, sent)
 
     def test_verify_on_hosts_far_apart(self):
         hosts = os.path.join(self.folder, "hosts.yaml")

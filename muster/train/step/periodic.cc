@@ -17,17 +17,8 @@
 namespace muster::train {
 namespace {
 
-// States of the optimizer take part in sums with at least so many bits.
+// States of the optimizer, and what replicas keep, take part in sums with at least so many bits.
 constexpr int64_t kStateBits = 8;
-
-config::Job inner_job(config::Job job) {
-  job.sync = {};
-  job.audit.every = 0;
-  job.audit.lanes = 0;
-  // Whether the job goes on is decided by all workers together, when the round is committed.
-  job.not_finite = "skip";
-  return job;
-}
 
 config::OptimizerOptions outer_options(const sync::Recipe& recipe) {
   config::OptimizerOptions options;
@@ -61,10 +52,12 @@ std::vector<std::string> Periodic::state_names(const config::Job& job,
                                                const optim::Optimizer& inner) {
   std::vector<std::string> names;
   if (sync::averages_inner_state(job)) names = inner.state_names();
+  std::vector<std::string> kept = sync::kept_by_replicas(job.sync.strategy);
   const auto recipe = sync::recipe_of(job.sync);
-  if (recipe.momentum != 0) names.emplace_back("outer_momentum");
-  for (int64_t r = 0; recipe.elastic && r < job.sync.replicas; ++r) {
-    names.push_back(fmt::format("replica_{}", r));
+  if (recipe.elastic) kept = {"replica"};
+  if (recipe.momentum != 0 && kept.empty()) names.emplace_back("outer_momentum");
+  for (const auto& name : kept) {
+    for (int64_t r = 0; r < job.sync.replicas; ++r) names.push_back(fmt::format("{}_{}", name, r));
   }
   return names;
 }
@@ -72,52 +65,51 @@ std::vector<std::string> Periodic::state_names(const config::Job& job,
 Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
                    std::unique_ptr<optim::Optimizer> outer)
     : job_(job),
-      inner_job_(inner_job(job)),
       parts_(parts),
       lanes_(static_cast<int>(job.lanes)),
       recipe_(sync::recipe_of(job.sync)),
       averages_(sync::averages_inner_state(job)),
       outer_(std::move(outer)),
-      inner_auditor_(inner_job_, *parts.work),
-      inner_(inner_job_, {.arena = parts.work,
-                          .sum = parts.sum,
-                          .team = parts.team,
-                          .lanes = parts.lanes,
-                          .optimizer = parts.optimizer,
-                          .auditor = &inner_auditor_,
-                          .memory = parts.memory}),
+      runner_(job, parts),
+      sums_(job, parts),
+      exchange_(make_round_exchange(job, parts, averages_ ? parts.work->optimizer_states() : 0)),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
       replicas_(static_cast<size_t>(job.sync.replicas)),
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
       all_(static_cast<size_t>(job.sync.replicas)),
       committer_(parts.arena->layout().blocks().size(),
-                 static_cast<int>(job.lanes * job.sync.period)) {
+                 static_cast<int>(job.lanes * sync::steps_per_commit(job.sync))) {
   std::iota(replicas_.begin(), replicas_.end(), 0);
-  exchange_.set_vitals(vitals_);
-  const auto add = [&](size_t buffer, int only) {
-    const int64_t bits = buffer == 0 ? job.sync.bits : std::max(job.sync.bits, kStateBits);
-    Merged merged;
-    merged.buffer = buffer;
-    merged.only = only;
-    merged.square = buffer > 0 && is_square(parts.optimizer->state_names()[buffer - 1]);
-    merged.sum = std::make_unique<GradientSum>(
-        parts.arena->layout(), static_cast<int>(job.sync.replicas),
-        bucket_bytes(job.sync.bucket, bits), parts.arena->first_statistic(), *parts.memory);
-    merged.sum->set_rounding({.stochastic = job.sync.rounding == "stochastic" || bits < 32,
-                              .seed = hash64(&buffer, sizeof(buffer), job.seed),
-                              .bits = static_cast<int>(bits),
-                              .rotated = buffer == 0 && job.sync.rotation == "hadamard"});
-    merged.exponents.resize(parts.arena->layout().blocks().size());
-    merged_.push_back(std::move(merged));
+  for (const auto& name : parts.optimizer->state_names()) square_.push_back(is_square(name));
+  add_sums();
+}
+
+// Buffers: 0 is the weights, then the inner optimizer's states, then what replicas keep.
+void Periodic::add_sums() {
+  const int64_t state_bits = std::max(job_.sync.bits, kStateBits);
+  const size_t states = parts_.work->optimizer_states();
+  const auto replicas = static_cast<int>(job_.sync.replicas);
+  const auto of_each = [&](const ReplicaSums::Sum& sum) {
+    for (int r = 0; r < replicas; ++r) {
+      sums_.add({.buffer = sum.buffer, .only = r, .bits = sum.bits, .rotated = sum.rotated});
+    }
   };
+  const ReplicaSums::Sum weights = {.bits = job_.sync.bits,
+                                    .rotated = job_.sync.rotation == "hadamard"};
   if (recipe_.elastic) {
-    for (int r = 0; r < static_cast<int>(job.sync.replicas); ++r) add(0, r);
-  } else {
-    add(0, -1);
+    of_each(weights);
+  } else if (exchange_ == nullptr) {
+    sums_.add(weights);
   }
-  for (size_t state = 1; averages_ && state <= parts.work->optimizer_states(); ++state) {
-    add(state, -1);
+  first_kept_sum_ = sums_.size();
+  for (size_t k = 0; k < sync::kept_by_replicas(job_.sync.strategy).size(); ++k) {
+    of_each({.buffer = 1 + states + k,
+             .bits = job_.sync.strategy == "sparseloco" ? kStateBits : state_bits});
+  }
+  first_state_sum_ = sums_.size();
+  for (size_t state = 1; averages_ && state <= states; ++state) {
+    sums_.add({.buffer = state, .bits = state_bits});
   }
 }
 
@@ -125,19 +117,20 @@ void Periodic::assign(std::vector<int> units, comm::Group* group, Duration timeo
   replicas_ = std::move(units);
   group_ = group != nullptr ? group : alone_.get();
   timeout_ = timeout;
+  // What the replicas of others had after the first round is not here.
+  if (exchange_ != nullptr) computed_at_.reset();
 }
 
 std::vector<int> Periodic::lanes() const { return sync::lanes_of(job_, replicas_); }
 
 void Periodic::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;
-  exchange_.set_vitals(vitals);
   parts_.lanes->set_vitals(vitals);
 }
 
 void Periodic::show_weights() {
   copy(parts_.arena->weights(), parts_.work->weights());
-  under_way_ = -1;
+  runner_.give_up();
 }
 
 void Periodic::was_replaced() {
@@ -145,10 +138,23 @@ void Periodic::was_replaced() {
   computed_at_.reset();
 }
 
-int64_t Periodic::round_length() const {
+int64_t Periodic::commit_length() const {
+  const int64_t most = sync::steps_per_commit(job_.sync);
   const int64_t total = parts_.lanes->total_steps();
-  const int64_t step = parts_.arena->counters().step;
-  return total > 0 ? std::min(job_.sync.period, total - step) : job_.sync.period;
+  return total > 0 ? std::min(most, total - parts_.arena->counters().step) : most;
+}
+
+int64_t Periodic::round_begin() const {
+  return parts_.arena->counters().step + round_ * job_.sync.period;
+}
+
+int64_t Periodic::round_end() const {
+  return std::min(round_begin() + job_.sync.period,
+                  parts_.arena->counters().step + commit_length());
+}
+
+RoundExchange::Peers Periodic::peers() const {
+  return {.replicas = replicas_, .group = *group_, .timeout = timeout_, .vitals = *vitals_};
 }
 
 std::span<float> Periodic::common(size_t buffer) {
@@ -183,91 +189,89 @@ Result<StepReport> Periodic::run(const std::function<CommitFlags()>& flags) {
 
 Status Periodic::compute() {
   holds_sums_ = false;
-  const int64_t length = round_length();
   parts_.auditor->begin_step(false, false);
-  if (computed_at_ != position()) {
+  if (computed_at_ != position()) MUSTER_RETURN_IF_ERROR(begin_commit());
+  MUSTER_RETURN_IF_ERROR(run_replicas());
+  while (exchange_ != nullptr) {
+    const int64_t number = round_begin() / job_.sync.period;
+    MUSTER_TRY(const bool finite, exchange_->exchange(number, peers()));
+    if (!finite) return weights_not_finite();
+    if (round_end() == parts_.arena->counters().step + commit_length()) break;
+    ++round_;
     for (Replica& replica : all_) replica.done = false;
-    under_way_ = -1;
-    computed_at_ = position();
+    MUSTER_RETURN_IF_ERROR(run_replicas());
   }
-  for (const int number : replicas_) {
-    if (!replica(number).done) MUSTER_RETURN_IF_ERROR(run_replica(number, length));
-  }
-  note_speed(length);
-  MUSTER_RETURN_IF_ERROR(agree_on_scales());
-  MUSTER_RETURN_IF_ERROR(sum_changes());
+  note_speed();
+  MUSTER_RETURN_IF_ERROR(sum_up());
   holds_sums_ = true;
+  return {};
+}
+
+Status Periodic::begin_commit() {
+  round_ = 0;
+  for (Replica& replica : all_) replica.done = false;
+  runner_.give_up();
+  if (exchange_ != nullptr) MUSTER_RETURN_IF_ERROR(exchange_->begin(peers()));
+  computed_at_ = position();
+  return {};
+}
+
+Status Periodic::run_replicas() {
+  for (const int number : replicas_) {
+    if (replica(number).done) continue;
+    if (runner_.under_way() != number) begin_replica(number);
+    MUSTER_RETURN_IF_ERROR(runner_.run_to(round_end(), parts_.arena->counters().step, *group_,
+                                          timeout_, replica(number).record));
+    finish_replica(number);
+  }
   return {};
 }
 
 void Periodic::begin_replica(int number) {
   Arena& work = *parts_.work;
+  Replica& r = replica(number);
   copy(parts_.arena->weights(), work.weights());
+  if (exchange_ != nullptr) copy(exchange_->weights(number), working(0));
   if (recipe_.elastic) {
     const auto weights = working(0);
     const auto away = distance(number);
     for (size_t i = 0; i < weights.size(); ++i) weights[i] += away[i];
   }
   for (size_t s = 0; s < work.optimizer_states(); ++s) {
-    if (averages_) {
+    if (round_ > 0) {
+      copy(r.changes[s + 1], work.optimizer_state(s));
+    } else if (averages_) {
       copy(parts_.arena->optimizer_state(s), work.optimizer_state(s));
     } else {
       std::ranges::fill(work.optimizer_state(s), 0.0f);
     }
   }
-  std::ranges::copy(parts_.arena->exponents(), work.exponents().begin());
-  work.counters() = parts_.arena->counters();
-  work.seal_counters();
-  inner_.forget();
-  inner_.begin_optimizer_at(averages_ ? 0 : parts_.arena->counters().step);
-  Replica& r = replica(number);
-  r.results.assign(static_cast<size_t>(job_.sync.period * job_.lanes), {});
-  r.seconds = 0;
-  under_way_ = number;
-  steps_done_ = 0;
-}
-
-Status Periodic::run_replica(int number, int64_t length) {
-  if (under_way_ != number) begin_replica(number);
-  const auto lanes = sync::lanes_of(job_, {&number, 1});
-  inner_.assign(lanes, nullptr, timeout_);
-  parts_.lanes->take_mean_over(lanes);
-  for (; steps_done_ < length; ++steps_done_) {
-    // A round is long: whoever is lost meanwhile must be replaced soon.
-    if (group_->failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
-    // A short last step may have no samples for this replica; then it stays as it is.
-    const int64_t step = parts_.arena->counters().step + steps_done_;
-    if (parts_.lanes->samples_of_mean(step) == 0) continue;
-    const auto begin = std::chrono::steady_clock::now();
-    MUSTER_RETURN_IF_ERROR(run_step(replica(number), lanes, steps_done_));
-    replica(number).seconds += seconds(std::chrono::steady_clock::now() - begin);
+  std::ranges::copy(round_ > 0 ? std::span<const uint8_t>(r.seen) : parts_.arena->exponents(),
+                    work.exponents().begin());
+  if (round_ == 0) {
+    r.record.results.assign(static_cast<size_t>(sync::steps_per_commit(job_.sync) * job_.lanes),
+                            {});
+    r.record.seconds = 0;
   }
-  finish_replica(number);
-  return {};
-}
-
-Status Periodic::run_step(Replica& replica, const std::vector<int>& lanes, int64_t step) {
-  while (true) {
-    MUSTER_RETURN_IF_ERROR(inner_.compute());
-    for (const int lane : lanes) {
-      auto result = parts_.lanes->result(lane);
-      result.not_finite = parts_.sum->not_finite(lane);
-      replica.results[static_cast<size_t>(step * lanes_ + lane)] = result;
-    }
-    MUSTER_RETURN_IF_ERROR(inner_.commit({}));
-    MUSTER_TRY(const auto report, inner_.apply());
-    if (report) return {};
-  }
+  runner_.begin(number, round_begin(), averages_ ? 0 : parts_.arena->counters().step);
 }
 
 void Periodic::finish_replica(int number) {
   Replica& r = replica(number);
-  r.changes.resize(1 + (averages_ ? parts_.work->optimizer_states() : 0));
+  const bool last = round_end() == parts_.arena->counters().step + commit_length();
+  if (exchange_ != nullptr) exchange_->take(number, working(0));
+  r.changes.resize(1 + parts_.work->optimizer_states());
   const auto away = recipe_.elastic ? distance(number) : std::span<float>();
   for (size_t buffer = 0; buffer < r.changes.size(); ++buffer) {
-    const auto before = common(buffer);
-    const auto after = working(buffer);
     auto& changes = r.changes[buffer];
+    const auto after = working(buffer);
+    if (buffer == 0 && exchange_ != nullptr) continue;
+    if (!last) {
+      changes.assign(after.begin(), after.end());
+      continue;
+    }
+    if (buffer > 0 && !averages_) continue;
+    const auto before = common(buffer);
     changes.resize(before.size());
     for (size_t i = 0; i < before.size(); ++i) {
       const float began = buffer == 0 && !away.empty() ? before[i] + away[i] : before[i];
@@ -277,72 +281,29 @@ void Periodic::finish_replica(int number) {
   const auto exponents = parts_.work->exponents();
   r.seen.assign(exponents.begin(), exponents.end());
   r.done = true;
-  under_way_ = -1;
 }
 
-// The replicas of this worker that add to a sum.
-std::vector<int> Periodic::adding(const Merged& merged) const {
-  if (merged.only < 0) return replicas_;
-  if (std::ranges::find(replicas_, merged.only) == replicas_.end()) return {};
-  return {merged.only};
-}
-
-void Periodic::add_changes(Merged& merged) {
-  const auto& layout = parts_.arena->layout();
-  for (const int number : adding(merged)) {
-    const auto& changes = replica(number).changes[merged.buffer];
-    for (size_t t = layout.tensors(); t-- > 0;) {
-      if (layout.first_block(t) == layout.first_block(t + 1)) continue;
-      merged.sum->add(number, t, changes.data() + layout.tensor_begin(t));
-      vitals_->note_progress();
-    }
-  }
-  merged.sum->flush();
-}
-
-// Exponents of the changes themselves, so that every scale fits.
-Status Periodic::agree_on_scales() {
-  const size_t blocks = parts_.arena->layout().blocks().size();
-  std::vector<uint8_t> largest;
-  largest.reserve(merged_.size() * blocks);
-  for (Merged& merged : merged_) {
-    merged.sum->begin(GradientSum::Mode::kDry, merged.exponents, adding(merged),
-                      parts_.arena->counters().step);
-    add_changes(merged);
-    largest.insert(largest.end(), merged.sum->seen().begin(), merged.sum->seen().end());
-  }
-  {
-    const WaitingForPeers waiting(*vitals_);
-    MUSTER_RETURN_IF_ERROR(group_->allreduce_max(largest, {.timeout = timeout_}));
-  }
-  if (std::ranges::find(largest, exact::kNotFinite) != largest.end()) {
-    // All workers see it. It may be because one of them has a damaged state.
-    MUSTER_RETURN_IF_ERROR(parts_.auditor->check_not_finite());
-    MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
-    return Error(ErrorKind::kNumerics,
-                 "steps {} to {}: the weights or the optimizer's state of a replica are not finite "
-                 "at the end of the round; lower optimizer.lr or clip gradients "
-                 "(optimizer.clip.norm)",
-                 parts_.arena->counters().step, parts_.arena->counters().step + round_length() - 1);
-  }
-  auto from = largest.begin();
-  for (Merged& merged : merged_) {
-    std::copy_n(from, blocks, merged.exponents.begin());
-    from += static_cast<ptrdiff_t>(blocks);
-  }
+Status Periodic::sum_up() {
+  const size_t first_kept = 1 + parts_.work->optimizer_states();
+  const auto values = [&](size_t buffer, int number) {
+    return buffer < first_kept ? std::span<const float>(replica(number).changes[buffer])
+                               : exchange_->kept(buffer - first_kept, number);
+  };
+  MUSTER_TRY(const bool finite, sums_.exchange(replicas_, values, *group_, timeout_, *vitals_));
+  if (!finite) return weights_not_finite();
   return {};
 }
 
-Status Periodic::sum_changes() {
-  for (Merged& merged : merged_) {
-    merged.sum->begin(GradientSum::Mode::kExact, merged.exponents, adding(merged),
-                      parts_.arena->counters().step);
-    exchange_.begin(*merged.sum, *group_, {.timeout = timeout_});
-    add_changes(merged);
-    const WaitingForPeers waiting(*vitals_);
-    MUSTER_RETURN_IF_ERROR(exchange_.finish());
+// All workers see it. It may be because one of them has a damaged state.
+Error Periodic::weights_not_finite() {
+  for (const Status& found : {parts_.auditor->check_not_finite(), parts_.auditor->check()}) {
+    if (!found.ok()) return found.error();
   }
-  return {};
+  return Error(
+      ErrorKind::kNumerics,
+      "steps {} to {}: the weights or the optimizer's state of a replica are not finite at "
+      "the end of the round; lower optimizer.lr or clip gradients (optimizer.clip.norm)",
+      round_begin(), round_end() - 1);
 }
 
 Status Periodic::commit(const CommitFlags& flags) {
@@ -352,10 +313,10 @@ Status Periodic::commit(const CommitFlags& flags) {
     const Replica& r = replica(number);
     for (size_t b = 0; b < seen.size(); ++b) seen[b] = std::max(seen[b], r.seen[b]);
     const auto lanes = sync::lanes_of(job_, {&number, 1});
-    for (int64_t step = 0; step < round_length(); ++step) {
+    for (int64_t step = 0; step < commit_length(); ++step) {
       for (const int lane : lanes) {
         const auto at = static_cast<int>(step * lanes_ + lane);
-        draft.set_lane(at, r.results[static_cast<size_t>(at)]);
+        draft.set_lane(at, r.record.results[static_cast<size_t>(at)]);
       }
     }
   }
@@ -374,7 +335,7 @@ Result<bool> Periodic::apply_message(std::span<const uint8_t> message) {
 
 Result<StepReport> Periodic::apply() {
   MUSTER_CHECK(holds_sums_, "a commit without sums");
-  const int64_t length = round_length();
+  const int64_t length = commit_length();
   Counters& counters = parts_.arena->counters();
   const auto not_finite = committer_.message().first_not_finite();
   if (not_finite && job_.not_finite != "skip") return not_finite_error(*not_finite);
@@ -382,32 +343,15 @@ Result<StepReport> Periodic::apply() {
   report.steps = length;
   report.skipped = not_finite.has_value();
   uint64_t ledger = counters.ledger;
-  double loss = 0;
-  uint64_t finite_samples = 0;
-  for (int64_t step = 0; step < length; ++step) {
-    for (int lane = 0; lane < lanes_; ++lane) {
-      const auto result = committer_.message().lane(static_cast<int>(step * lanes_ + lane));
-      report.samples += result.samples;
-      if (result.finite()) {
-        loss += result.loss * static_cast<double>(result.samples);
-        finite_samples += result.samples;
-      }
-      ledger = hash64(&result.used, sizeof(result.used), ledger);
-    }
-  }
-  report.loss = finite_samples == 0 ? 0 : loss / static_cast<double>(finite_samples);
+  add_up_losses(report, ledger);
   report.lr =
       optim::learning_rate(job_.optimizer, counters.step + length - 1, parts_.lanes->total_steps());
   message_of_ = position();
   constexpr size_t kGrain = 16;
-  parts_.team->for_each(
-      parts_.arena->layout().blocks().size(), kGrain, [&](int thread, size_t block) {
-        const auto scratch = std::span(scratch_[static_cast<size_t>(thread)]);
-        recipe_.elastic ? merge_elastic(block, scratch) : merge_weights(block, scratch);
-        for (const Merged& merged : merged_) {
-          if (merged.buffer > 0) merge_state(merged, block, scratch);
-        }
-      });
+  parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain,
+                        [&](int thread, size_t block) {
+                          merge(block, std::span(scratch_[static_cast<size_t>(thread)]));
+                        });
   std::ranges::copy(committer_.message().seen(), parts_.arena->exponents().begin());
   counters.step += length;
   counters.samples += report.samples;
@@ -425,6 +369,21 @@ Result<StepReport> Periodic::apply() {
   return report;
 }
 
+void Periodic::add_up_losses(StepReport& report, uint64_t& ledger) const {
+  double loss = 0;
+  uint64_t finite_samples = 0;
+  for (int record = 0; record < static_cast<int>(report.steps) * lanes_; ++record) {
+    const auto result = committer_.message().lane(record);
+    report.samples += result.samples;
+    if (result.finite()) {
+      loss += result.loss * static_cast<double>(result.samples);
+      finite_samples += result.samples;
+    }
+    ledger = hash64(&result.used, sizeof(result.used), ledger);
+  }
+  report.loss = finite_samples == 0 ? 0 : loss / static_cast<double>(finite_samples);
+}
+
 Error Periodic::not_finite_error(int record) {
   const auto result = committer_.message().lane(record);
   return parts_.lanes->explain_not_finite(parts_.arena->counters().step + record / lanes_,
@@ -432,10 +391,21 @@ Error Periodic::not_finite_error(int record) {
                                           parts_.arena->tensor_name(result.not_finite));
 }
 
+void Periodic::merge(size_t block, std::span<float> scratch) {
+  if (exchange_ != nullptr) {
+    exchange_->apply(block, sums_, first_kept_sum_, scratch);
+  } else if (recipe_.elastic) {
+    merge_elastic(block, scratch);
+  } else {
+    merge_weights(block, scratch);
+  }
+  if (averages_) merge_states(block, scratch);
+}
+
 void Periodic::merge_weights(size_t block, std::span<float> scratch) {
   const auto& where = parts_.arena->layout().blocks()[block];
   const auto& info = parts_.arena->tensors()[where.tensor].info;
-  merged_[0].sum->read(block, scratch);
+  sums_.read(0, block, scratch);
   const auto mean = scratch.first(where.size);
   const float share = 1.0f / static_cast<float>(job_.sync.replicas);
   for (float& d : mean) d *= share;
@@ -464,7 +434,7 @@ void Periodic::merge_elastic(size_t block, std::span<float> scratch) {
   // Until the new centre is known, `distance` has the replica's weights.
   for (int r = 0; r < static_cast<int>(job_.sync.replicas); ++r) {
     const auto own = distance(r).subspan(where.begin, where.size);
-    merged_[static_cast<size_t>(r)].sum->read(block, scratch);
+    sums_.read(static_cast<size_t>(r), block, scratch);
     for (size_t i = 0; i < own.size(); ++i) {
       const float after = weights[i] + own[i] - scratch[i];
       const float drawn = rate * (after - weights[i]);
@@ -479,14 +449,16 @@ void Periodic::merge_elastic(size_t block, std::span<float> scratch) {
   std::copy_n(centre.begin(), weights.size(), weights.begin());
 }
 
-void Periodic::merge_state(const Merged& merged, size_t block, std::span<float> scratch) {
+void Periodic::merge_states(size_t block, std::span<float> scratch) {
   const auto& where = parts_.arena->layout().blocks()[block];
-  merged.sum->read(block, scratch);
   const float share = 1.0f / static_cast<float>(job_.sync.replicas);
-  const auto state = common(merged.buffer).subspan(where.begin, where.size);
-  for (size_t i = 0; i < state.size(); ++i) {
-    state[i] -= scratch[i] * share;
-    if (merged.square) state[i] = std::max(state[i], 0.0f);
+  for (size_t s = 0; s < parts_.work->optimizer_states(); ++s) {
+    sums_.read(first_state_sum_ + s, block, scratch);
+    const auto state = exact::part(parts_.arena->optimizer_state(s), where);
+    for (size_t i = 0; i < state.size(); ++i) {
+      state[i] -= scratch[i] * share;
+      if (square_[s]) state[i] = std::max(state[i], 0.0f);
+    }
   }
 }
 
@@ -500,11 +472,12 @@ Result<uint64_t> Periodic::recompute(int lane) {
   return Error(ErrorKind::kInternal, "lane {} cannot be computed by itself", lane);
 }
 
-void Periodic::note_speed(int64_t length) {
+void Periodic::note_speed() {
   double seconds = 0;
-  for (const int number : replicas_) seconds += replica(number).seconds;
-  if (replicas_.empty() || length == 0) return;
-  replica_seconds_ = seconds / static_cast<double>(replicas_.size()) / static_cast<double>(length);
+  for (const int number : replicas_) seconds += replica(number).record.seconds;
+  if (replicas_.empty()) return;
+  replica_seconds_ =
+      seconds / static_cast<double>(replicas_.size()) / static_cast<double>(commit_length());
 }
 
 }  // namespace muster::train

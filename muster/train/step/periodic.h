@@ -1,21 +1,21 @@
 // Periodic strategies: replicas train by themselves for a round of several steps, then they are
-// merged (sync/recipe.h). What is committed is a round.
+// merged (sync/recipe.h). What is committed is a round, or several (sync.rounds).
 //
-//   compute   for each replica that this worker has: the round's steps, from the common weights on,
-//             by an inner Lockstep that is alone; what it changed is kept
-//             the sums of these changes over all replicas, in fixed point, like gradients: first
-//             the largest exponent of each block is exchanged, so that the scales fit
+//   compute   for each replica that this worker has: the round's steps (replica_runner.h); what it
+//             changed is kept
+//             with some strategies: an exchange, and further rounds (round_exchange.h)
+//             the sums, over all replicas, of what they changed or keep (replica_sums.h)
 //   commit    one small allreduce: losses and samples of all steps and lanes, the scales of the
 //             inner sums
-//   apply     the outer optimizer changes the common weights
+//   apply     the outer optimizer, or what the strategy has instead, changes the common weights
 //
 // Two arenas. The common one (StrategyParts::arena) is the state of the job: checkpoints, recovery
 // and audits see nothing else, and it changes only by a commit. The nets compute with another one
 // (StrategyParts::work), which has one replica at a time.
 //
-// No worker has a state of its own from one round to the next: the inner optimizer's state is
-// averaged or begun anew (sync::averages_inner_state), and the replicas of elastic averaging are
-// part of the common state. So what a lost worker takes with it is the round under way, which
+// No worker has a state of its own from one commit to the next: the inner optimizer's state is
+// averaged or begun anew (sync::averages_inner_state), and what replicas keep is part of the common
+// state. So what a lost worker takes with it is what has been computed since the last commit, which
 // others compute again, with the same bits.
 #pragma once
 
@@ -29,9 +29,10 @@
 #include "muster/comm/group.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/step/committer.h"
-#include "muster/train/step/lockstep.h"
+#include "muster/train/step/replica_runner.h"
+#include "muster/train/step/replica_sums.h"
+#include "muster/train/step/round_exchange.h"
 #include "muster/train/step/strategy.h"
-#include "muster/train/step/sum_exchange.h"
 
 namespace muster::train {
 
@@ -67,74 +68,74 @@ class Periodic final : public Strategy {
   void forget() override;
 
  private:
-  // What a replica of this worker did in the round under way.
+  // What a replica of this worker did since the last commit.
   struct Replica {
-    bool done = false;
-    std::vector<std::vector<float>> changes;  // by buffer of the inner arena: before minus after
-    std::vector<LaneResult> results;          // by step of the round and lane of the job
-    std::vector<uint8_t> seen;                // the exponents of its inner sums, by block
-    double seconds = 0;                       // that it took
-  };
-  // A sum of changes: of the weights (buffer 0) or of one of the inner optimizer's states, over all
-  // replicas or of one only.
-  struct Merged {
-    size_t buffer = 0;
-    int only = -1;
-    bool square = false;  // it is never negative
-    std::unique_ptr<GradientSum> sum;
-    std::vector<uint8_t> exponents;  // of the sum under way, by block
+    bool done = false;  // with the round under way
+    ReplicaRunner::Record record;
+    std::vector<uint8_t> seen;  // the exponents of its inner sums, by block
+    // By buffer of the inner arena: what changed since the last commit, before minus after. Between
+    // rounds: the optimizer's states themselves.
+    std::vector<std::vector<float>> changes;
   };
 
   Periodic(const config::Job& job, const StrategyParts& parts,
            std::unique_ptr<optim::Optimizer> outer);
 
-  int64_t round_length() const;
-  std::vector<int> adding(const Merged& merged) const;
+  // Steps from the last commit to the next one.
+  int64_t commit_length() const;
+  // The first step of the round under way, and of the next one.
+  int64_t round_begin() const;
+  int64_t round_end() const;
   std::span<float> common(size_t buffer);
   // Of elastic averaging: how far the weights of a replica are from the common ones.
   std::span<float> distance(int number);
   std::span<float> working(size_t buffer);
   Replica& replica(int number) { return all_[static_cast<size_t>(number)]; }
+  RoundExchange::Peers peers() const;
 
+  void add_sums();
   Status compute();
+  Status begin_commit();
+  Status run_replicas();
   void begin_replica(int number);
-  Status run_replica(int number, int64_t length);
-  Status run_step(Replica& replica, const std::vector<int>& lanes, int64_t step);
   void finish_replica(int number);
-  void add_changes(Merged& merged);
-  Status agree_on_scales();
-  Status sum_changes();
+  Status sum_up();
+  Error weights_not_finite();
   Status commit(const CommitFlags& flags);
   Result<StepReport> apply();
+  void add_up_losses(StepReport& report, uint64_t& ledger) const;
   Error not_finite_error(int record);
+  void merge(size_t block, std::span<float> scratch);
   void merge_weights(size_t block, std::span<float> scratch);
   void merge_elastic(size_t block, std::span<float> scratch);
-  void merge_state(const Merged& merged, size_t block, std::span<float> scratch);
-  void note_speed(int64_t length);
+  void merge_states(size_t block, std::span<float> scratch);
+  void note_speed();
 
   const config::Job& job_;
-  const config::Job inner_job_;  // of a replica: lockstep, alone, without audits
   StrategyParts parts_;
   const int lanes_;
   const sync::Recipe recipe_;
   const bool averages_;  // the inner optimizer's state
   const std::unique_ptr<optim::Optimizer> outer_;
-  Auditor inner_auditor_;
-  Lockstep inner_;
-  std::vector<Merged> merged_;               // first those of the weights
-  SumExchange exchange_;                     // of one after the other
+  ReplicaRunner runner_;
+  ReplicaSums sums_;
+  // The first of those of what replicas keep. Before them are those of the weights; after them, if
+  // they are averaged, of the inner optimizer's states.
+  size_t first_kept_sum_ = 0;
+  size_t first_state_sum_ = 0;
+  std::vector<bool> square_;                 // by state of the inner optimizer: never negative
+  std::unique_ptr<RoundExchange> exchange_;  // may be null
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 
   std::vector<int> replicas_;  // of this worker
   std::unique_ptr<comm::Group> alone_;
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);
-  // What has been computed since position computed_at_. It stays if the group fails: bits do not
-  // depend on the group, so in the next one only what is missing is computed.
+  // What has been computed since position computed_at_. If the group fails in the first round it
+  // stays: bits do not depend on the group, so in the next one only what is missing is computed.
   std::vector<Replica> all_;  // by number
   std::optional<roster::Position> computed_at_;
-  int under_way_ = -1;      // the replica that the working arena has
-  int64_t steps_done_ = 0;  // of its round
+  int64_t round_ = 0;  // the one under way, since the last commit
   Committer committer_;
   std::optional<roster::Position> message_of_;
   bool holds_sums_ = false;

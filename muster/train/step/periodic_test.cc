@@ -2,8 +2,10 @@
 // point or workers; and what is special about rounds.
 #include "muster/train/step/periodic.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <string>
 #include <tuple>
@@ -13,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/data/order.h"
+#include "muster/sync/recipe.h"
 #include "muster/train/jobs_testing.h"
 
 namespace muster::train {
@@ -85,13 +88,26 @@ Vector flat(Session& session) {
   return w;
 }
 
+// Of a replica in one step.
+std::vector<uint64_t> samples_of(Session& session, int64_t replica, int64_t step) {
+  const auto& job = session.job();
+  const auto each = job.lanes / job.sync.replicas;
+  const data::Order order(job.seed, session.train_samples());
+  std::vector<uint64_t> samples;
+  for (int64_t lane = replica * each; lane < (replica + 1) * each; ++lane) {
+    const auto slice = data::lane_slice(session.batches(), static_cast<uint64_t>(step),
+                                        static_cast<uint64_t>(lane));
+    for (uint64_t i = 0; i < slice.count; ++i) {
+      samples.push_back(order.at_stream(slice.first + i));
+    }
+  }
+  return samples;
+}
+
 // The whole job, as the papers have it.
 Vector reference(Session& session, const Vector& initial) {
   const auto& job = session.job();
   const auto& sync = job.sync;
-  const auto plan = session.batches();
-  const data::Order order(job.seed, session.train_samples());
-  const auto each = job.lanes / sync.replicas;
   const bool keeps = sync.inner_state == "average";
   Inner shared{.w = initial};
   Vector outer{};
@@ -104,15 +120,7 @@ Vector reference(Session& session, const Vector& initial) {
       if (keeps) mine = shared;
       if (sync.strategy == "easgd") mine.w = own[static_cast<size_t>(r)];
       for (int64_t s = begin; s < end; ++s) {
-        std::vector<uint64_t> samples;
-        for (int64_t lane = r * each; lane < (r + 1) * each; ++lane) {
-          const auto slice =
-              data::lane_slice(plan, static_cast<uint64_t>(s), static_cast<uint64_t>(lane));
-          for (uint64_t i = 0; i < slice.count; ++i) {
-            samples.push_back(order.at_stream(slice.first + i));
-          }
-        }
-        step(mine, gradient(mine.w, session.train_data(), samples), job.optimizer,
+        step(mine, gradient(mine.w, session.train_data(), samples_of(session, r, s)), job.optimizer,
              keeps ? s : s - begin);
       }
       for (size_t i = 0; i < kWeights; ++i) {
@@ -146,6 +154,116 @@ Vector reference(Session& session, const Vector& initial) {
     shared.v = sum.v;
   }
   return shared.w;
+}
+
+// What is sent of a tensor's values, as sync/sparse_code.h describes it: the largest ones, each as
+// the mean of its bin. The others are 0.
+void send_largest(std::span<const double> values, int64_t keep, std::span<double> sent) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(
+      order, [&](size_t a, size_t b) { return std::abs(values[a]) > std::abs(values[b]); });
+  const auto share =
+      std::lround(static_cast<double>(values.size()) * static_cast<double>(keep) / 4096);
+  order.resize(static_cast<size_t>(std::max(share, 1L)));
+  double mean = 0;
+  double variance = 0;
+  const auto count = static_cast<double>(order.size());
+  for (const size_t i : order) mean += values[i] / count;
+  for (const size_t i : order) variance += (values[i] - mean) * (values[i] - mean) / count;
+  const auto bin = [&](size_t i) {
+    const double border = 1.5 * std::sqrt(variance);
+    const double away = values[i] - mean;
+    return away < -border ? 0 : away < 0 ? 1 : away < border ? 2 : 3;
+  };
+  for (const size_t i : order) {
+    double sum = 0;
+    double members = 0;
+    for (const size_t other : order) {
+      if (bin(other) != bin(i)) continue;
+      sum += values[other];
+      members += 1;
+    }
+    sent[i] = sum / members;
+  }
+}
+
+// The same for the strategies whose replicas keep something between rounds. What they keep is exact
+// here; with the real ones it is rounded when it is committed.
+Vector reference_that_keeps(Session& session, const Vector& initial) {
+  const auto& job = session.job();
+  const auto& sync = job.sync;
+  const auto replicas = static_cast<size_t>(sync.replicas);
+  const int64_t committed = sync.period * sync.rounds;
+  const bool averages = sync.inner_state == "average";
+  std::vector<Inner> own(replicas, Inner{.w = initial});
+  std::vector<Vector> slow(replicas, initial);  // of gossip
+  std::vector<Vector> kept(replicas);           // errors, or momentum
+  Vector w = initial;
+  for (int64_t begin = 0; begin < session.total_steps(); begin += sync.period) {
+    const int64_t end = std::min(begin + sync.period, session.total_steps());
+    if (begin % committed == 0) {  // the inner optimizer's state
+      Inner mean;
+      for (const Inner& r : own) {
+        for (size_t i = 0; averages && i < kWeights; ++i) {
+          mean.m[i] += r.m[i] / static_cast<double>(replicas);
+          mean.v[i] += r.v[i] / static_cast<double>(replicas);
+        }
+      }
+      for (Inner& r : own) r = {.w = r.w, .m = mean.m, .v = mean.v};
+    }
+    for (size_t r = 0; r < replicas; ++r) {
+      own[r].w = sync.strategy == "gossip" ? slow[r] : w;
+      for (int64_t s = begin; s < end; ++s) {
+        const auto samples = samples_of(session, static_cast<int64_t>(r), s);
+        step(own[r], gradient(own[r].w, session.train_data(), samples), job.optimizer,
+             averages ? s : s - begin / committed * committed);
+      }
+    }
+    if (sync.strategy == "gossip") {
+      const auto before = slow;
+      const auto change = [&](int r, size_t i) {
+        return own[static_cast<size_t>(r)].w[i] - before[static_cast<size_t>(r)][i];
+      };
+      for (const auto& [a, b] :
+           sync::pairs_of(job.seed, begin / sync.period, static_cast<int>(replicas))) {
+        const std::vector<int> both = a == b ? std::vector{a} : std::vector{a, b};
+        for (const int r : both) {
+          const auto at = static_cast<size_t>(r);
+          for (size_t i = 0; i < kWeights; ++i) {
+            const double mean =
+                (before[static_cast<size_t>(a)][i] + before[static_cast<size_t>(b)][i]) / 2;
+            const double step = 0.7 * ((change(a, i) + change(b, i)) / 2 + mean - before[at][i]);
+            kept[at][i] = 0.5 * kept[at][i] + step;
+            slow[at][i] = before[at][i] + kept[at][i];
+          }
+        }
+      }
+      w = {};
+      for (const Vector& r : slow) {
+        for (size_t i = 0; i < kWeights; ++i) w[i] += r[i] / static_cast<double>(replicas);
+      }
+      continue;
+    }
+    std::vector<Vector> sent(replicas);
+    for (size_t r = 0; r < replicas; ++r) {
+      for (size_t i = 0; i < kWeights; ++i) kept[r][i] = 0.95 * kept[r][i] + w[i] - own[r].w[i];
+      send_largest(std::span(kept[r]).first(kMatrix), sync.keep, std::span(sent[r]).first(kMatrix));
+      send_largest(std::span(kept[r]).subspan(kMatrix), sync.keep,
+                   std::span(sent[r]).subspan(kMatrix));
+      for (size_t i = 0; i < kWeights; ++i) kept[r][i] -= sent[r][i];
+    }
+    for (size_t i = 0; i < kWeights; ++i) {
+      double sum = 0;
+      double senders = 0;
+      for (const Vector& s : sent) {
+        sum += s[i];
+        senders += s[i] != 0 ? 1 : 0;
+      }
+      if (senders > 0) w[i] -= sum / senders;
+    }
+  }
+  return w;
 }
 
 const char* const kJob = R"(
@@ -191,6 +309,74 @@ INSTANTIATE_TEST_SUITE_P(Rows, PeriodicTest,
                            return fmt::format("{}_{}_{}", std::get<0>(info.param),
                                               std::get<1>(info.param), std::get<2>(info.param));
                          });
+
+class KeepingTest : public PeriodicTest {};
+
+TEST_P(KeepingTest, FollowsItsFormula) {
+  const auto& [strategy, optimizer, state] = GetParam();
+  std::vector<std::string> sets = {"sync.strategy=" + strategy, "sync.inner_state=" + state};
+  if (strategy == "sparseloco") {
+    // One commit, as what is kept is rounded to 8 bits by each. Six of eight weights are sent:
+    // those of the two classes are opposites, so that an odd number would leave it to rounding
+    // which of two is larger.
+    sets.insert(sets.end(), {"sync.keep=3072", "sync.rounds=8"});
+  } else {
+    sets.emplace_back("sync.rounds=2");
+  }
+  if (optimizer == "adam") {
+    sets.insert(sets.end(), {"optimizer.kind=adam", "optimizer.lr=0.05"});
+    sets.emplace_back("optimizer.momentum=0");
+  }
+  const auto session = open_session(kJob, sets);
+  const auto expected = reference_that_keeps(*session, flat(*session));
+  const auto w = train(*session);
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 2e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, KeepingTest,
+                         ::testing::Combine(::testing::Values("gossip", "sparseloco"),
+                                            ::testing::Values("sgd", "adam"),
+                                            ::testing::Values("reset", "average")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param), std::get<2>(info.param));
+                         });
+
+TEST(Periodic, WithAnOddNumberOneReplicaGossipsWithNobody) {
+  const auto session =
+      open_session(kJob, {"sync.strategy=gossip", "lanes=6", "sync.replicas=3", "sync.rounds=1"});
+  const auto expected = reference_that_keeps(*session, flat(*session));
+  const auto w = train(*session);
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 2e-5) << i;
+}
+
+TEST(Periodic, SeveralRoundsAreCommittedAtOnce) {
+  for (const std::string strategy : {"gossip", "sparseloco"}) {
+    const auto session =
+        open_session(kJob, {"sync.strategy=" + strategy, "sync.period=4", "sync.rounds=3"});
+    std::vector<int64_t> steps;
+    while (session->arena().counters().step < session->total_steps()) {
+      const auto report = session->step();
+      ASSERT_TRUE(report.ok());
+      EXPECT_EQ(report->samples, static_cast<uint64_t>(24 * report->steps));
+      steps.push_back(report->steps);
+    }
+    EXPECT_EQ(steps, (std::vector<int64_t>{12, 12, 7})) << strategy;
+  }
+}
+
+// Eight bits of what has not been sent yet are enough.
+TEST(Periodic, CommitsOfSparselocoChangeLittle) {
+  // Without momentum, which would begin anew with each commit.
+  const std::vector<std::string> often = {"sync.strategy=sparseloco", "sync.keep=3072",
+                                          "optimizer.momentum=0", "sync.rounds=1"};
+  auto keeping = often;
+  keeping.back() = "sync.rounds=8";
+  const auto expected = train(*open_session(kJob, keeping));
+  const auto w = train(*open_session(kJob, often));
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 0.05);
+  EXPECT_NE(w, expected);
+}
 
 TEST(Periodic, ARoundIsCommittedAtOnceAndTheLastOneMayBeShort) {
   const auto session = open_session(kJob, {});

@@ -1,0 +1,248 @@
+#include "muster/sync/sparse_code.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "muster/base/check.h"
+#include "muster/sync/largest.h"
+
+namespace muster::sync {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+// From the lowest bit of each byte up.
+class BitWriter {
+ public:
+  explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
+  // At most 32.
+  void put(uint32_t bits, int count) {
+    open_ |= uint64_t{bits} << used_;
+    used_ += count;
+    while (used_ >= 8) {
+      out_.push_back(static_cast<std::byte>(open_ & 0xFF));
+      open_ >>= 8;
+      used_ -= 8;
+    }
+  }
+  void ones(uint32_t count) {
+    for (; count >= 32; count -= 32) put(~0u, 32);
+    put((1u << count) - 1, static_cast<int>(count));
+  }
+  void finish() {
+    if (used_ > 0) put(0, 8 - used_);
+  }
+
+ private:
+  std::vector<std::byte>& out_;
+  uint64_t open_ = 0;
+  int used_ = 0;
+};
+
+// Beyond the end there are zeros; overrun() tells.
+class BitReader {
+ public:
+  explicit BitReader(std::span<const std::byte> from) : from_(from) {}
+  // At most 32.
+  uint32_t get(int count) {
+    fill();
+    const auto bits = static_cast<uint32_t>(open_ & ((uint64_t{1} << count) - 1));
+    drop(count);
+    return bits;
+  }
+  // How many ones come before the next zero, which is read too. More than `most` are not counted.
+  uint32_t ones(uint32_t most) {
+    uint32_t count = 0;
+    while (count <= most) {
+      fill();
+      const int run = std::min(std::countr_one(open_), 32);
+      if (run < 32) {
+        drop(run + 1);
+        return count + static_cast<uint32_t>(run);
+      }
+      drop(32);
+      count += 32;
+    }
+    return count;
+  }
+  bool overrun() const { return next_ > from_.size() + static_cast<size_t>(left_ / 8); }
+  // Of whole bytes.
+  size_t used() const { return next_ - static_cast<size_t>(left_ / 8); }
+
+ private:
+  void fill() {
+    while (left_ <= 56) {
+      const auto byte = next_ < from_.size() ? std::to_integer<uint64_t>(from_[next_]) : 0;
+      open_ |= byte << left_;
+      left_ += 8;
+      ++next_;
+    }
+  }
+  void drop(int count) {
+    open_ >>= count;
+    left_ -= count;
+  }
+
+  std::span<const std::byte> from_;
+  size_t next_ = 0;
+  uint64_t open_ = 0;
+  int left_ = 0;
+};
+
+// Sums in double and in order, so the bits are the same everywhere.
+Sparse::Book make_book(std::span<const float> values, std::span<uint8_t> codes) {
+  double sum = 0;
+  double squares = 0;
+  for (const float v : values) sum += v;
+  const auto count = static_cast<double>(values.size());
+  const double mean = sum / count;
+  for (const float v : values) squares += (v - mean) * (v - mean);
+  const double border = 1.5 * std::sqrt(squares / count);
+  std::array<double, 4> sums = {};
+  std::array<double, 4> counts = {};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double away = values[i] - mean;
+    const size_t bin = (away >= 0 ? 2u : 0u) + (away >= border || (away < 0 && away >= -border));
+    codes[i] = static_cast<uint8_t>(bin);
+    sums[bin] += values[i];
+    counts[bin] += 1;
+  }
+  Sparse::Book book = {};
+  for (size_t bin = 0; bin < book.size(); ++bin) {
+    if (counts[bin] > 0) book[bin] = static_cast<float>(sums[bin] / counts[bin]);
+  }
+  return book;
+}
+
+}  // namespace
+
+SparseCode::SparseCode(const exact::BlockLayout& layout, size_t tensors, int64_t keep)
+    : layout_(layout), tensors_(tensors) {
+  MUSTER_CHECK(keep >= 1 && keep <= static_cast<int64_t>(exact::kBlockSize), "values to keep");
+  const size_t blocks = layout.first_block(tensors);
+  first_.reserve(blocks + 1);
+  first_.push_back(0);
+  for (size_t b = 0; b < blocks; ++b) {
+    const size_t share =
+        (layout.blocks()[b].size * static_cast<size_t>(keep) + exact::kBlockSize / 2) /
+        exact::kBlockSize;
+    first_.push_back(first_.back() + std::max<size_t>(share, 1));
+  }
+}
+
+Sparse SparseCode::empty() const {
+  return {.places = std::vector<uint16_t>(values()),
+          .codes = std::vector<uint8_t>(values()),
+          .books = std::vector<Sparse::Book>(tensors_)};
+}
+
+void SparseCode::select(size_t block, std::span<const float> values, Sparse& sparse,
+                        Isa isa) const {
+  const auto places =
+      std::span(sparse.places).subspan(first_[block], first_[block + 1] - first_[block]);
+  find_largest(exact::part(values, where(block)), places, isa);
+}
+
+void SparseCode::quantise(std::span<const float> values, Sparse& sparse) const {
+  std::vector<float> sent;
+  for (size_t t = 0; t < tensors_; ++t) {
+    const size_t begin = first_[layout_.first_block(t)];
+    const size_t end = first_[layout_.first_block(t + 1)];
+    sparse.books[t] = {};
+    if (begin == end) continue;
+    sent.clear();
+    for (size_t b = layout_.first_block(t); b < layout_.first_block(t + 1); ++b) {
+      for (const uint16_t place : places_of(b, sparse))
+        sent.push_back(values[where(b).begin + place]);
+    }
+    sparse.books[t] = make_book(sent, std::span(sparse.codes).subspan(begin, end - begin));
+  }
+}
+
+void SparseCode::subtract(const Sparse& sparse, std::span<float> values) const {
+  for (size_t b = 0; b < blocks(); ++b) {
+    const auto& book = sparse.books[where(b).tensor];
+    for (size_t i = first_[b]; i < first_[b + 1]; ++i) {
+      values[where(b).begin + sparse.places[i]] -= book.at(sparse.codes[i]);
+    }
+  }
+}
+
+// The golden rule of Rice codes: 2^b is near ln 2 times the mean gap.
+int SparseCode::rice_bits(size_t block) const {
+  const size_t gap = where(block).size * 45 / (64 * (first_[block + 1] - first_[block]));
+  return gap < 2 ? 0 : static_cast<int>(std::bit_width(gap)) - 1;
+}
+
+void SparseCode::write(const Sparse& sparse, std::vector<std::byte>& out) const {
+  const auto books = std::as_bytes(std::span(sparse.books));
+  out.insert(out.end(), books.begin(), books.end());
+  BitWriter codes(out);
+  for (const uint8_t code : sparse.codes) codes.put(code, 2);
+  codes.finish();
+  BitWriter gaps(out);
+  for (size_t b = 0; b < blocks(); ++b) {
+    const int bits = rice_bits(b);
+    uint32_t next = 0;
+    for (const uint16_t place : places_of(b, sparse)) {
+      const uint32_t gap = place - next;
+      gaps.ones(gap >> bits);
+      gaps.put((gap & ((1u << bits) - 1)) << 1, bits + 1);
+      next = place + 1u;
+    }
+  }
+  gaps.finish();
+}
+
+bool SparseCode::read(std::span<const std::byte>& from, Sparse& sparse) const {
+  const size_t books = tensors_ * sizeof(Sparse::Book);
+  const size_t codes = (values() + 3) / 4;
+  if (from.size() < books + codes) return false;
+  std::memcpy(sparse.books.data(), from.data(), books);
+  for (size_t i = 0; i < values(); ++i) {
+    const auto byte = std::to_integer<unsigned>(from[books + i / 4]);
+    sparse.codes[i] = static_cast<uint8_t>(byte >> (i % 4 * 2) & 3);
+  }
+  BitReader gaps(from.subspan(books + codes));
+  for (size_t b = 0; b < blocks(); ++b) {
+    const int bits = rice_bits(b);
+    const auto size = static_cast<uint32_t>(where(b).size);
+    uint32_t next = 0;
+    for (size_t i = first_[b]; i < first_[b + 1]; ++i) {
+      const uint32_t high = gaps.ones(size >> bits);
+      const uint32_t place = next + (high << bits) + gaps.get(bits);
+      if (place >= size || gaps.overrun()) return false;
+      sparse.places[i] = static_cast<uint16_t>(place);
+      next = place + 1;
+    }
+  }
+  from = from.subspan(books + codes + gaps.used());
+  return true;
+}
+
+void SparseCode::merge(size_t block, std::span<const Sparse> senders, float rate,
+                       std::span<float> weights) const {
+  std::array<float, exact::kBlockSize> sums;  // NOLINT(*-member-init): only where `count` is not 0
+  std::array<uint16_t, exact::kBlockSize> count = {};
+  for (const Sparse& sparse : senders) {
+    const auto& book = sparse.books[where(block).tensor];
+    for (size_t i = first_[block]; i < first_[block + 1]; ++i) {
+      const uint16_t place = sparse.places[i];
+      const float value = book.at(sparse.codes[i]);
+      sums[place] = count[place] == 0 ? value : sums[place] + value;
+      ++count[place];
+    }
+  }
+  const auto part = exact::part(weights, where(block));
+  for (const Sparse& sparse : senders) {
+    for (const uint16_t place : places_of(block, sparse)) {
+      if (count[place] == 0) continue;  // done
+      part[place] -= rate * (sums[place] / static_cast<float>(count[place]));
+      count[place] = 0;
+    }
+  }
+}
+
+}  // namespace muster::sync

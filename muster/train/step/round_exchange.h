@@ -1,0 +1,58 @@
+// What replicas tell each other at the end of a round that is not committed.
+//
+// With some strategies a replica has something of its own from one round to the next: what it has
+// not sent yet (sparseloco), or weights of its own (gossip). To send that to all workers in every
+// round would be more than everything else they send. So several rounds (sync.rounds) are committed
+// together: at the end of the last one all workers get what each replica keeps (replica_sums.h), as
+// part of the state of the job. If a worker is lost before, all begin again with the last commit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "muster/comm/group.h"
+#include "muster/train/step/replica_sums.h"
+#include "muster/train/step/strategy.h"
+
+namespace muster::train {
+
+// The state of the job is that of an arena (StrategyParts::arena), of which this changes nothing
+// but in apply(). Buffers of weights have all blocks of its layout. One thread calls it.
+class RoundExchange {
+ public:
+  virtual ~RoundExchange() = default;
+
+  // With whom a worker makes an exchange.
+  struct Peers {
+    std::span<const int> replicas;  // of this worker
+    comm::Group& group;
+    Duration timeout;
+    const Vitals& vitals;
+  };
+
+  // Collective. Begins with the state of the job.
+  virtual Status begin(const Peers& peers) = 0;
+  // With which a replica of this worker begins its next round.
+  virtual std::span<const float> weights(int replica) const = 0;
+  // It has these at the end of the round.
+  virtual void take(int replica, std::span<const float> after) = 0;
+  // Collective: all replicas of all workers are there. `round`: of the job. False: some value is
+  // not finite, which all workers learn.
+  virtual Result<bool> exchange(int64_t round, const Peers& peers) = 0;
+
+  // What a replica of this worker keeps: sync::kept_by_replicas() buffers.
+  virtual std::span<const float> kept(size_t buffer, int replica) const = 0;
+  // The new state of the job, for one block. `sums` has what each replica keeps: sum `first` +
+  // buffer * replicas + replica. May run on several threads, each with its own `scratch`, which has
+  // room for a block.
+  virtual void apply(size_t block, const ReplicaSums& sums, size_t first,
+                     std::span<float> scratch) = 0;
+};
+
+// That of the job's strategy; nullptr if its replicas keep nothing. `first_kept`: in the arena,
+// which of the optimizer's states is buffer 0 of replica 0.
+std::unique_ptr<RoundExchange> make_round_exchange(const config::Job& job,
+                                                   const StrategyParts& parts, size_t first_kept);
+
+}  // namespace muster::train
