@@ -12,8 +12,8 @@ namespace muster {
 namespace {
 
 constexpr std::array<std::string_view, kFaultPoints> kNames = {
-    "none",     "before-commit", "after-commit", "checkpoint",
-    "transfer", "forming",       "recovery",     "evaluation"};
+    "none",    "before-commit", "after-commit", "checkpoint", "transfer",
+    "forming", "recovery",      "evaluation",   "round"};
 
 void on_signal(int number) { internal::aimed_fault = static_cast<uint8_t>(number - SIGRTMIN); }
 

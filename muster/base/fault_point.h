@@ -27,8 +27,9 @@ enum class FaultPoint : uint8_t {
   kForming,       // the addresses of a group are known, it is not connected
   kRecovery,      // the members of a new group have told each other where they are
   kEvaluation,    // its part of an evaluation is computed, not shared
+  kRound,         // of a periodic strategy: its replicas' round is computed, not exchanged
 };
-inline constexpr int kFaultPoints = 8;  // with kNone
+inline constexpr int kFaultPoints = 9;  // with kNone
 
 std::string_view fault_point_name(FaultPoint point);  // "before-commit", ...
 std::optional<FaultPoint> find_fault_point(std::string_view name);

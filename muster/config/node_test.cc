@@ -57,8 +57,9 @@ TEST(ParseYaml, RefusesWhatAJobFileIsBetterWithout) {
   EXPECT_EQ(
       parse_error("a: &x 1\n"),
       "job.yaml:1:4: a job file has no anchors (&name); write the value out where it is used");
-  EXPECT_EQ(parse_error("a: *x\n"),
-            "job.yaml:1:4: not valid YAML: the referenced anchor is not defined");
+  // yaml-cpp 0.8 adds its name.
+  EXPECT_TRUE(parse_error("a: *x\n").starts_with(
+      "job.yaml:1:4: not valid YAML: the referenced anchor is not defined"));
   EXPECT_EQ(
       parse_error("a: &x 1\nb: *x\n"),
       "job.yaml:1:4: a job file has no anchors (&name); write the value out where it is used");

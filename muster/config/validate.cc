@@ -227,6 +227,14 @@ class Rules {
     if (sparse && s.bits != 32) {
       return at("sync.bits", "sync.bits has no effect with sync.strategy sparseloco; remove it");
     }
+    if (s.strategy == "gossip" && s.bits < 8) {
+      return at("sync.bits", "sync.bits must be 32, 16 or 8 with sync.strategy gossip, not {}",
+                s.bits);
+    }
+    if (s.strategy == "gossip" && s.rotation != "none") {
+      return at("sync.rotation",
+                "sync.rotation has no effect with sync.strategy gossip; remove it");
+    }
     constexpr int64_t kMostResults = 1 << 20;
     const int64_t steps = sparse || s.strategy == "gossip" ? s.period * s.rounds : s.period;
     if (job_.lanes * steps > kMostResults) {

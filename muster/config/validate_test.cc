@@ -243,6 +243,11 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.bits = 4;
   EXPECT_EQ(said(job), "sync.bits has no effect with sync.strategy sparseloco; remove it");
   job.sync.strategy = "gossip";
+  EXPECT_EQ(said(job), "sync.bits must be 32, 16 or 8 with sync.strategy gossip, not 4");
+  job.sync.bits = 8;
+  job.sync.rotation = "hadamard";
+  EXPECT_EQ(said(job), "sync.rotation has no effect with sync.strategy gossip; remove it");
+  job.sync.rotation = "none";
   EXPECT_TRUE(validate(job).ok());
   job.sync.rounds = 100000;
   EXPECT_NE(said(job).find("1600000 steps in a commit with 8 lanes"), std::string::npos);

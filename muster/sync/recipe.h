@@ -29,10 +29,10 @@
 //                 w = w - lr * mean of s_r
 //             lr 1, decay 0.95. Sarfi et al., arXiv 2508.15706. There the mean is over all
 //             replicas; their code has it over those who sent, which is far better.
-//   gossip    each replica has weights w_r of its own. After a round, in which it went to t_r, it
-//   is
-//             merged with one other replica, drawn anew for each round. With means over the two:
-//                 m_r = momentum * m_r + lr * (mean of (t - w) + mean of w - w_r);  w_r = w_r + m_r
+//   gossip    each replica has weights w_r of its own. After a round, in which they became t_r, it
+//             is merged with one other replica, drawn anew for each round:
+//                 m_r = momentum * m_r + lr * (mean of the two t - w_r);  w_r = w_r + m_r
+//             which is the paper's formula with its two rates equal, as its code has them.
 //             lr 0.7, momentum 0.5. With an odd number one replica stays alone. The weights of the
 //             job are the mean of all w_r. NoLoCo, Kolehmainen et al., arXiv 2506.10911
 //

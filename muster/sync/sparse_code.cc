@@ -176,6 +176,15 @@ int SparseCode::rice_bits(size_t block) const {
   return gap < 2 ? 0 : static_cast<int>(std::bit_width(gap)) - 1;
 }
 
+size_t SparseCode::largest_size() const {
+  size_t bits = 0;
+  for (size_t b = 0; b < blocks(); ++b) {
+    const auto each = static_cast<size_t>(rice_bits(b));
+    bits += (where(b).size >> each) + (first_[b + 1] - first_[b]) * (each + 1);
+  }
+  return tensors_ * sizeof(Sparse::Book) + (values() + 3) / 4 + (bits + 7) / 8;
+}
+
 void SparseCode::write(const Sparse& sparse, std::vector<std::byte>& out) const {
   const auto books = std::as_bytes(std::span(sparse.books));
   out.insert(out.end(), books.begin(), books.end());
@@ -222,7 +231,7 @@ bool SparseCode::read(std::span<const std::byte>& from, Sparse& sparse) const {
   return true;
 }
 
-void SparseCode::merge(size_t block, std::span<const Sparse> senders, float rate,
+bool SparseCode::merge(size_t block, std::span<const Sparse> senders, float rate,
                        std::span<float> weights) const {
   std::array<float, exact::kBlockSize> sums;  // NOLINT(*-member-init): only where `count` is not 0
   std::array<uint16_t, exact::kBlockSize> count = {};
@@ -236,13 +245,16 @@ void SparseCode::merge(size_t block, std::span<const Sparse> senders, float rate
     }
   }
   const auto part = exact::part(weights, where(block));
+  bool finite = true;
   for (const Sparse& sparse : senders) {
     for (const uint16_t place : places_of(block, sparse)) {
       if (count[place] == 0) continue;  // done
       part[place] -= rate * (sums[place] / static_cast<float>(count[place]));
+      finite &= std::isfinite(part[place]);
       count[place] = 0;
     }
   }
+  return finite;
 }
 
 }  // namespace muster::sync

@@ -61,6 +61,8 @@ class SparseCode {
   // What was sent is subtracted.
   void subtract(const Sparse& sparse, std::span<float> values) const;
 
+  // Of what write() can append.
+  size_t largest_size() const;
   // Appends.
   void write(const Sparse& sparse, std::vector<std::byte>& out) const;
   // Reads from the beginning of `from`, and removes that. False if it is not in the format; the
@@ -68,8 +70,8 @@ class SparseCode {
   bool read(std::span<const std::byte>& from, Sparse& sparse) const;
 
   // For a block: takes rate times the mean of what these sent from the weights. An element's mean
-  // is over those who sent it. `weights` has the whole buffer.
-  void merge(size_t block, std::span<const Sparse> senders, float rate,
+  // is over those who sent it. `weights` has the whole buffer. Whether all that changed is finite.
+  bool merge(size_t block, std::span<const Sparse> senders, float rate,
              std::span<float> weights) const;
 
  private:

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sync::Sparse sparse = code.empty();
   if (!code.read(rest, sparse)) return 0;
   std::vector<float> weights(layout.elements());
-  for (size_t b = 0; b < code.blocks(); ++b) code.merge(b, {&sparse, 1}, 1, weights);
+  for (size_t b = 0; b < code.blocks(); ++b) (void)code.merge(b, {&sparse, 1}, 1, weights);
   code.subtract(sparse, weights);
   std::vector<std::byte> bytes;
   code.write(sparse, bytes);

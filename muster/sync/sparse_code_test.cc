@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -75,6 +77,7 @@ TEST(SparseCode, WhatIsWrittenIsRead) {
     std::vector<std::byte> bytes(3);  // something before it
     code.write(sparse, bytes);
     const size_t size = bytes.size();
+    EXPECT_LE(size - 3, code.largest_size()) << keep;
     bytes.resize(size + 5);  // and after it
     auto rest = std::span<const std::byte>(bytes).subspan(3);
     Sparse back = code.empty();
@@ -135,7 +138,7 @@ TEST(SparseCode, AMeanIsOverThoseWhoSentTheElement) {
   senders[1] = {.places = {1, 6, 9}, .codes = {3, 0, 0}, .books = {{10, 20, 30, 40}}};
   senders[2] = {.places = {1, 7, 19}, .codes = {1, 1, 0}, .books = {{100, 200, 300, 400}}};
   std::vector<float> weights(layout.elements(), 1000);
-  code.merge(0, senders, 0.5f, weights);
+  EXPECT_TRUE(code.merge(0, senders, 0.5f, weights));
   std::vector<float> after(layout.elements(), 1000);
   after[1] = 1000 - 0.5f * ((1 + 40 + 200) / 3.0f);
   after[5] = 1000 - 1;
@@ -144,6 +147,22 @@ TEST(SparseCode, AMeanIsOverThoseWhoSentTheElement) {
   after[9] = 1000 - 0.5f * 6.5f;
   after[19] = 1000 - 50;
   EXPECT_EQ(weights, after);
+  senders[2].books[0][0] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(code.merge(0, senders, 0.5f, weights));
+}
+
+// All values at the end of the block: the longest gaps.
+TEST(SparseCode, NothingIsLongerThanTheLargestSize) {
+  for (const int64_t keep : {1, 3, 64, 1000}) {
+    const exact::BlockLayout layout(std::vector<size_t>{4096});
+    const SparseCode code(layout, 1, keep);
+    Sparse sparse = code.empty();
+    const auto first = static_cast<uint16_t>(4096 - keep);
+    std::iota(sparse.places.begin(), sparse.places.end(), first);
+    std::vector<std::byte> bytes;
+    code.write(sparse, bytes);
+    EXPECT_LE(bytes.size(), code.largest_size()) << keep;
+  }
 }
 
 }  // namespace

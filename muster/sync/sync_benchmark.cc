@@ -69,7 +69,7 @@ void merge_of_four(benchmark::State& state) {
   const std::vector<Sparse> four(4, weights.sparse);
   for (auto _ : state) {
     for (size_t b = 0; b < weights.code.blocks(); ++b) {
-      weights.code.merge(b, four, 1e-9f, weights.values);
+      benchmark::DoNotOptimize(weights.code.merge(b, four, 1e-9f, weights.values));
     }
   }
   report(state);

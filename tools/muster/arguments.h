@@ -156,6 +156,17 @@ struct DoctorArguments {
   std::string worker;
 };
 
+struct PlanArguments {
+  std::string job;
+  std::vector<std::string> set;
+  int64_t workers = 4;
+  std::string rate = "1gbit";
+  std::string delay = "0.1ms";  // one way
+  double step_time = 0;         // of a worker alone, in seconds; 0: measured
+  Format format = Format::kTable;
+  std::string worker;
+};
+
 struct CompletionArguments {
   std::string shell;
 };
@@ -174,6 +185,6 @@ using Request = std::variant<TextRequest, TrainArguments, ResumeArguments, Statu
                              ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                              ConfigSchemaArguments, RunsListArguments, RunsShowArguments,
                              RunsCompareArguments, VerifyArguments, ExportArguments,
-                             DoctorArguments, CompletionArguments, VersionArguments>;
+                             DoctorArguments, PlanArguments, CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli

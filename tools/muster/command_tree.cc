@@ -300,6 +300,28 @@ void add_others(CLI::App* root, Request& request) {
   add_format(app, doctor->format);
   add_worker(app, doctor->worker);
 
+  auto plan = add_command<PlanArguments>(
+      root, app, "plan", "which strategy to take on a slow network, before training", request);
+  add_job(app, plan->job);
+  add_set(app, plan->set, "change an option of the job; may be repeated");
+  app->add_option("--workers", plan->workers, "on so many machines, one worker each")
+      ->type_name("N")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  app->add_option("--rate", plan->rate, "what each machine can send and receive")
+      ->type_name("RATE")
+      ->capture_default_str();
+  app->add_option("--delay", plan->delay, "from one machine to another, one way")
+      ->type_name("TIME")
+      ->capture_default_str();
+  app->add_option(
+         "--step-time", plan->step_time,
+         "seconds that a step takes one of these workers; without it this is measured here")
+      ->type_name("SECONDS")
+      ->check(positive_number());
+  add_format(app, plan->format);
+  add_worker(app, plan->worker);
+
   auto completion = add_command<CompletionArguments>(
       root, app, "completion", "a script that completes commands in your shell", request);
   app->add_option("SHELL", completion->shell, "bash, zsh or fish")

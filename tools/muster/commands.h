@@ -10,6 +10,7 @@
 //   runs_commands.cc     runs list, show, compare
 //   export_command.cc    export
 //   doctor_command.cc    doctor
+//   plan_command.cc      plan
 //   completion.cc        completion
 //   version_command.cc   version
 #pragma once
@@ -52,6 +53,7 @@ Outcome run(const RunsShowArguments& arguments, Context& context);
 Outcome run(const RunsCompareArguments& arguments, Context& context);
 Outcome run(const ExportArguments& arguments, Context& context);
 Outcome run(const DoctorArguments& arguments, Context& context);
+Outcome run(const PlanArguments& arguments, Context& context);
 Outcome run(const CompletionArguments& arguments, Context& context);
 Outcome run(const VersionArguments& arguments, Context& context);
 Outcome run(const TextRequest& request, Context& context);

@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
 #include "muster/config/document.h"
 #include "muster/config/load.h"
 #include "muster/config/table.h"
 
 #include "tools/muster/commands.h"
+#include "tools/muster/job_facts.h"
 #include "tools/muster/job_json.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/worker_process.h"
@@ -20,50 +20,6 @@ namespace muster::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
-// What it wrote last, if it wrote anything: "; it said: ..."
-std::string last_words(const WorkerEnd& end) {
-  const std::string line = split(std::string(trim(end.errors)), '\n').back();
-  return line.empty() ? "" : "; it said: " + line;
-}
-
-// What went wrong in the worker, as our own error: its last line, without its name in front.
-Error worker_error(const WorkerEnd& end, const std::string& file, const std::string& stands_for) {
-  const auto lines = split(std::string(trim(end.errors)), '\n');
-  std::string message = lines.back();
-  const std::string prefix = "muster: ";  // it speaks in our name
-  if (message.starts_with(prefix)) message.erase(0, prefix.size());
-  if (message.empty()) message = fmt::format("the worker left with exit code {}", end.exit_code);
-  const bool known = end.exit_code >= static_cast<int>(ErrorKind::kInternal) &&
-                     end.exit_code <= static_cast<int>(ErrorKind::kMachine);
-  return Error(known ? static_cast<ErrorKind>(end.exit_code) : ErrorKind::kInternal, "{}",
-               replaced(message, file, stands_for));
-}
-
-// Has the worker open the data and build the model. Returns the facts it found.
-Result<Json> check_with_worker(const std::string& worker, const config::Job& job,
-                               const std::string& name, Context& context) {
-  MUSTER_TRY(const auto scratch, ScratchDirectory::make("muster", "/tmp"));
-  const std::string file = scratch.path() + "/job.yaml";
-  MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, file, resolved_yaml(job)));
-  MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", file, "--written", name}));
-  if (const auto death = exit_message(end, "the worker", "")) {
-    return Error(death->kind, "{}{}", death->sentence, last_words(end));
-  }
-  if (end.exit_code != 0) {
-    // What is not in the file, as from -s, is named by its line in the resolved job.
-    return worker_error(end, file, name + " (as `muster config show` prints it)");
-  }
-  Json facts = Json::parse(end.output, nullptr, false);
-  return facts.is_object() ? std::move(facts) : Json::object();
-}
 
 // ": 44,426 parameters, 60,000 training samples and 1,407 steps"
 std::string facts_text(const Json& facts) {
@@ -116,7 +72,7 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
   } else {
     const auto worker = find_worker(WorkerPlaces::of_process(arguments.worker));
     if (worker.ok()) {
-      MUSTER_TRY(facts, check_with_worker(*worker, loaded.job, arguments.job, context));
+      MUSTER_TRY(facts, check_with_worker(*worker, loaded.job, arguments.job, context.files));
     } else if (worker.error().kind() == ErrorKind::kUsage) {
       return worker.error();
     } else {

@@ -23,10 +23,7 @@ constexpr size_t kLeastSteps = 5;  // that do
 // Less than this is noise.
 constexpr double kClearly = 1.05;
 
-config::Job trial_of(config::Job job, const Arrangement& arrangement, int cores) {
-  job.lanes = arrangement.lanes;
-  job.threads_per_lane = arrangement.threads_per_lane;
-  job.threads = std::max<int64_t>(cores, arrangement.threads_per_lane);
+config::Job short_run(config::Job job) {
   job.steps = kSteps;
   job.passes = 0;
   job.time = kSeconds;
@@ -36,6 +33,13 @@ config::Job trial_of(config::Job job, const Arrangement& arrangement, int cores)
   job.track.tensorboard = false;
   job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   return job;
+}
+
+config::Job trial_of(config::Job job, const Arrangement& arrangement, int cores) {
+  job.lanes = arrangement.lanes;
+  job.threads_per_lane = arrangement.threads_per_lane;
+  job.threads = std::max<int64_t>(cores, arrangement.threads_per_lane);
+  return short_run(std::move(job));
 }
 
 Result<double> time_one(const config::Job& job, const std::string& worker,
@@ -113,6 +117,11 @@ Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string
     timings.push_back({arrangement, seconds});
   }
   return timings;
+}
+
+Result<double> time_alone(const config::Job& job, const std::string& worker) {
+  MUSTER_TRY(const auto folder, ScratchDirectory::make("muster-plan"));
+  return time_one(short_run(job), worker, folder.path() + "/run");
 }
 
 }  // namespace muster::cli

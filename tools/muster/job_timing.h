@@ -1,6 +1,6 @@
 // How fast a job's steps are on this machine with other numbers of lanes and of threads per lane:
-// doctor's answer about a job. Both are part of the result, so that they have to be chosen before
-// a job is trained, and no machine may choose them by itself.
+// doctor's answer about a job, and plan's. Both are part of the result, so that they have to be
+// chosen before a job is trained, and no machine may choose them by itself.
 #pragma once
 
 #include <cstdint>
@@ -40,5 +40,8 @@ std::optional<double> median_step(const std::string& metrics);
 // called before each.
 Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string& worker, int cores,
                                        const std::function<void(const Arrangement&)>& begin);
+
+// The median step of this job, trained alone for some seconds.
+Result<double> time_alone(const config::Job& job, const std::string& worker);
 
 }  // namespace muster::cli

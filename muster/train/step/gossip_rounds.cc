@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace muster::train {
 namespace {
@@ -26,17 +27,20 @@ std::span<float> GossipRounds::state(size_t buffer, size_t replica) {
 }
 
 Status GossipRounds::begin(const Peers& peers) {
-  for (Replica& replica : own_) replica = {};
   std::ranges::fill(owners_, 0);
   const auto common = parts_.arena->weights();
-  for (const int number : peers.replicas) {
-    const auto r = static_cast<size_t>(number);
-    owners_[r] = peers.group.rank();
+  for (size_t r = 0; r < own_.size(); ++r) {
     Replica& replica = own_[r];
+    const auto number = static_cast<int>(r);
+    if (std::ranges::find(peers.replicas, number) == peers.replicas.end()) {
+      replica = {};
+      continue;
+    }
+    owners_[r] = peers.group.rank();
     const auto away = state(kReplica, r);
     replica.weights.resize(size_);
     for (size_t i = 0; i < size_; ++i) replica.weights[i] = common[i] + away[i];
-    replica.change.resize(size_);
+    replica.after.resize(size_);
     replica.momentum.assign(state(kMomentum, r).begin(), state(kMomentum, r).end());
   }
   const WaitingForPeers waiting(peers.vitals);
@@ -44,8 +48,7 @@ Status GossipRounds::begin(const Peers& peers) {
 }
 
 void GossipRounds::take(int number, std::span<const float> after) {
-  Replica& replica = own_[static_cast<size_t>(number)];
-  for (size_t i = 0; i < size_; ++i) replica.change[i] = after[i] - replica.weights[i];
+  std::ranges::copy(after, own_[static_cast<size_t>(number)].after.begin());
 }
 
 Result<bool> GossipRounds::exchange(int64_t round, const Peers& peers) {
@@ -53,51 +56,73 @@ Result<bool> GossipRounds::exchange(int64_t round, const Peers& peers) {
   // both are ready.
   for (const auto& pair : sync::pairs_of(job_.seed, round, static_cast<int>(own_.size()))) {
     MUSTER_RETURN_IF_ERROR(exchange_pair(pair, peers));
-    peers.vitals.note_progress();
   }
   const auto common = parts_.arena->weights();
+  bool finite = peers.finite;
   for (const int number : peers.replicas) {
     Replica& replica = own_[static_cast<size_t>(number)];
-    for (size_t i = 0; i < size_; ++i) replica.change[i] = replica.weights[i] - common[i];
+    for (size_t i = 0; i < size_; ++i) {
+      replica.after[i] = replica.weights[i] - common[i];
+      finite &= std::isfinite(replica.after[i]);
+    }
   }
-  return true;
+  // Also so that nobody is more than a round ahead of the others.
+  std::array<uint8_t, 1> problem = {finite ? uint8_t{0} : uint8_t{1}};
+  const WaitingForPeers waiting(peers.vitals);
+  MUSTER_RETURN_IF_ERROR(peers.group.allreduce_max(problem, {.timeout = peers.timeout}));
+  return problem[0] == 0;
 }
 
 Status GossipRounds::exchange_pair(sync::Pair pair, const Peers& peers) {
-  const std::array<int, 2> both = {pair.first, pair.second};
-  const std::array<int, 2> owner = {owners_[static_cast<size_t>(pair.first)],
-                                    owners_[static_cast<size_t>(pair.second)]};
-  auto& group = peers.group;
-  // In a large group not all workers can send to each other; then all get it.
-  const bool all = owner[0] != owner[1] &&
-                   !(group.can_send(owner[0], owner[1]) && group.can_send(owner[1], owner[0]));
-  if (!all && !is_own(both[0]) && !is_own(both[1])) return {};
-  for (size_t k = 0; k < 2; ++k) {
-    told_[k].resize(2 * size_);
-    if (!is_own(both[k])) continue;
-    std::ranges::copy(of(both[k]).weights, told_[k].begin());
-    std::ranges::copy(of(both[k]).change, told_[k].begin() + static_cast<ptrdiff_t>(size_));
-  }
-  if (owner[0] != owner[1]) {
-    const WaitingForPeers waiting(peers.vitals);
-    const comm::OpOptions options = {.timeout = peers.timeout};
-    for (size_t k = 0; k < 2; ++k) {
-      const auto data = std::span(told_[k]);
-      if (all) {
-        MUSTER_RETURN_IF_ERROR(group.broadcast(data, owner[k], options));
-      } else if (is_own(both[k])) {
-        MUSTER_RETURN_IF_ERROR(group.send(data, owner[1 - k], options));
-      } else {
-        MUSTER_RETURN_IF_ERROR(group.recv(data, owner[k], options));
-      }
-    }
-  }
-  if (is_own(both[0])) merge(both[0], told_[1]);
-  if (is_own(both[1]) && both[0] != both[1]) merge(both[1], told_[0]);
+  MUSTER_RETURN_IF_ERROR(exchange_parts(pair, peers));
+  const auto told = [&](int replica, size_t k) -> std::span<const float> {
+    return is_own(replica) ? std::span<const float>(of(replica).after) : told_[k];
+  };
+  const auto a = told(pair.first, 0);
+  const auto b = told(pair.second, 1);
+  if (is_own(pair.first)) merge(pair.first, a, b);
+  if (is_own(pair.second) && pair.first != pair.second) merge(pair.second, a, b);
   return {};
 }
 
-void GossipRounds::merge(int number, std::span<const float> other) {
+// In parts, so that it is seen to progress on a slow link.
+Status GossipRounds::exchange_parts(sync::Pair pair, const Peers& peers) {
+  constexpr size_t kPart = 1 << 20;  // elements
+  const std::array<int, 2> both = {pair.first, pair.second};
+  const std::array<int, 2> owner = {owners_[static_cast<size_t>(pair.first)],
+                                    owners_[static_cast<size_t>(pair.second)]};
+  if (owner[0] == owner[1]) return {};
+  auto& group = peers.group;
+  const bool direct = group.can_send(owner[0], owner[1]) && group.can_send(owner[1], owner[0]);
+  if (direct && !is_own(both[0]) && !is_own(both[1])) return {};
+  std::array<std::span<float>, 2> data;
+  for (size_t k = 0; k < 2; ++k) {
+    if (is_own(both[k])) {
+      data[k] = own_[static_cast<size_t>(both[k])].after;
+    } else {
+      told_[k].resize(size_);
+      data[k] = told_[k];
+    }
+  }
+  const WaitingForPeers waiting(peers.vitals);
+  const comm::OpOptions options = {.timeout = peers.timeout};
+  for (size_t begin = 0; begin < size_; begin += kPart) {
+    for (size_t k = 0; k < 2; ++k) {
+      const auto part = data[k].subspan(begin, std::min(kPart, size_ - begin));
+      if (!direct) {
+        MUSTER_RETURN_IF_ERROR(group.broadcast(part, owner[k], options));
+      } else if (is_own(both[k])) {
+        MUSTER_RETURN_IF_ERROR(group.send(part, owner[1 - k], options));
+      } else {
+        MUSTER_RETURN_IF_ERROR(group.recv(part, owner[k], options));
+      }
+      peers.vitals.note_progress();
+    }
+  }
+  return {};
+}
+
+void GossipRounds::merge(int number, std::span<const float> a, std::span<const float> b) {
   Replica& replica = own_[static_cast<size_t>(number)];
   constexpr size_t kGrain = 16;
   const auto& layout = parts_.arena->layout();
@@ -109,16 +134,15 @@ void GossipRounds::merge(int number, std::span<const float> other) {
     const auto rate = statistic ? 1.0f : static_cast<float>(recipe_.lr);
     const auto momentum = statistic ? 0.0f : static_cast<float>(recipe_.momentum);
     for (size_t i = where.begin; i < where.begin + where.size; ++i) {
-      const float change = 0.5f * (replica.change[i] + other[size_ + i]);
-      const float away = 0.5f * (other[i] - replica.weights[i]);
-      replica.momentum[i] = momentum * replica.momentum[i] + rate * (change + away);
+      const float mean = 0.5f * (a[i] + b[i]);
+      replica.momentum[i] = momentum * replica.momentum[i] + rate * (mean - replica.weights[i]);
       replica.weights[i] += replica.momentum[i];
     }
   });
 }
 
 std::span<const float> GossipRounds::kept(size_t buffer, int replica) const {
-  return buffer == kReplica ? of(replica).change : of(replica).momentum;
+  return buffer == kReplica ? of(replica).after : of(replica).momentum;
 }
 
 void GossipRounds::apply(size_t block, const ReplicaSums& sums, size_t first,

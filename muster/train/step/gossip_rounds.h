@@ -1,7 +1,8 @@
 // The rounds of gossip (sync/recipe.h): each replica is merged with one other, which a random
 // permutation that all workers know gives it.
 //
-// Only the two workers of a pair talk to each other, however many there are.
+// Only the two workers of a pair send weights to each other, however many there are; except that in
+// a group in which not all can (topology.h), those that cannot send to everybody.
 #pragma once
 
 #include <array>
@@ -29,16 +30,17 @@ class GossipRounds final : public RoundExchange {
  private:
   struct Replica {
     std::vector<float> weights;  // at the beginning of the round
-    // Of the round: after minus before. Once it has been exchanged: how far the weights are from
-    // those of the state of the job.
-    std::vector<float> change;
+    // At its end. Once they have been exchanged: how far the new weights are from those of the
+    // state of the job.
+    std::vector<float> after;
     std::vector<float> momentum;
   };
   const Replica& of(int replica) const { return own_[static_cast<size_t>(replica)]; }
   bool is_own(int replica) const { return !of(replica).weights.empty(); }
   Status exchange_pair(sync::Pair pair, const Peers& peers);
-  // `other`: weights and change of the other one.
-  void merge(int replica, std::span<const float> other);
+  Status exchange_parts(sync::Pair pair, const Peers& peers);
+  // `a` and `b`: what the two had at the end of the round.
+  void merge(int replica, std::span<const float> a, std::span<const float> b);
   // In the arena.
   std::span<float> state(size_t buffer, size_t replica);
 
@@ -49,7 +51,7 @@ class GossipRounds final : public RoundExchange {
   const size_t size_;                       // of a buffer
   std::vector<Replica> own_;                // by number; empty if it is another worker's
   std::vector<int32_t> owners_;             // by number: rank
-  std::array<std::vector<float>, 2> told_;  // weights and change of a pair
+  std::array<std::vector<float>, 2> told_;  // what a pair had at the end of the round
 };
 
 }  // namespace muster::train

@@ -156,6 +156,7 @@ Status Lockstep::commit(const CommitFlags& flags) {
   }
   MUSTER_TRY(const bool agreed,
              committer_.exchange(flags, *parts_.auditor, *group_, timeout_, *vitals_));
+  message_of_.reset();  // that message is gone
   if (!agreed) forget();
   return {};
 }

@@ -117,8 +117,12 @@ void Periodic::assign(std::vector<int> units, comm::Group* group, Duration timeo
   replicas_ = std::move(units);
   group_ = group != nullptr ? group : alone_.get();
   timeout_ = timeout;
+  if (exchange_ == nullptr) return;
   // What the replicas of others had after the first round is not here.
-  if (exchange_ != nullptr) computed_at_.reset();
+  computed_at_.reset();
+  // A group that fails takes all rounds since the last commit with it. So nobody may be too late
+  // for the others; the coordinator finds those who hang.
+  timeout_ = std::max<Duration>(timeout, std::chrono::hours(24));
 }
 
 std::vector<int> Periodic::lanes() const { return sync::lanes_of(job_, replicas_); }
@@ -154,7 +158,17 @@ int64_t Periodic::round_end() const {
 }
 
 RoundExchange::Peers Periodic::peers() const {
-  return {.replicas = replicas_, .group = *group_, .timeout = timeout_, .vitals = *vitals_};
+  bool finite = true;
+  for (const int number : replicas_) {
+    if (job_.not_finite == "skip") break;
+    const auto& results = all_[static_cast<size_t>(number)].record.results;
+    finite &= std::ranges::all_of(results, &LaneResult::finite);
+  }
+  return {.replicas = replicas_,
+          .group = *group_,
+          .timeout = timeout_,
+          .vitals = *vitals_,
+          .finite = finite};
 }
 
 std::span<float> Periodic::common(size_t buffer) {
@@ -176,7 +190,8 @@ Result<StepReport> Periodic::run(const std::function<CommitFlags()>& flags) {
   flip_point(parts_.arena->bytes());
   parts_.auditor->look_at_counters();
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
-  MUSTER_RETURN_IF_ERROR(compute());
+  MUSTER_TRY(const bool finite, compute());
+  if (!finite) return explain_not_finite();
   fault_point(FaultPoint::kBeforeCommit);
   MUSTER_RETURN_IF_ERROR(commit(flags ? flags() : CommitFlags{}));
   if (committer_.message().first_not_finite()) {
@@ -187,7 +202,7 @@ Result<StepReport> Periodic::run(const std::function<CommitFlags()>& flags) {
   return apply();
 }
 
-Status Periodic::compute() {
+Result<bool> Periodic::compute() {
   holds_sums_ = false;
   parts_.auditor->begin_step(false, false);
   if (computed_at_ != position()) MUSTER_RETURN_IF_ERROR(begin_commit());
@@ -195,21 +210,24 @@ Status Periodic::compute() {
   while (exchange_ != nullptr) {
     const int64_t number = round_begin() / job_.sync.period;
     MUSTER_TRY(const bool finite, exchange_->exchange(number, peers()));
-    if (!finite) return weights_not_finite();
+    if (!finite) return false;
     if (round_end() == parts_.arena->counters().step + commit_length()) break;
     ++round_;
     for (Replica& replica : all_) replica.done = false;
     MUSTER_RETURN_IF_ERROR(run_replicas());
   }
   note_speed();
-  MUSTER_RETURN_IF_ERROR(sum_up());
-  holds_sums_ = true;
-  return {};
+  MUSTER_TRY(holds_sums_, sum_up());
+  return holds_sums_;
 }
 
 Status Periodic::begin_commit() {
   round_ = 0;
-  for (Replica& replica : all_) replica.done = false;
+  for (size_t r = 0; r < all_.size(); ++r) {
+    all_[r].done = false;
+    const auto number = static_cast<int>(r);
+    if (std::ranges::find(replicas_, number) == replicas_.end()) all_[r] = {};  // and its memory
+  }
   runner_.give_up();
   if (exchange_ != nullptr) MUSTER_RETURN_IF_ERROR(exchange_->begin(peers()));
   computed_at_ = position();
@@ -224,14 +242,16 @@ Status Periodic::run_replicas() {
                                           timeout_, replica(number).record));
     finish_replica(number);
   }
+  fault_point(FaultPoint::kRound);
   return {};
 }
 
 void Periodic::begin_replica(int number) {
   Arena& work = *parts_.work;
   Replica& r = replica(number);
-  copy(parts_.arena->weights(), work.weights());
+  const size_t own = exchange_ != nullptr ? working(0).size() : 0;  // the rest is frozen
   if (exchange_ != nullptr) copy(exchange_->weights(number), working(0));
+  copy(parts_.arena->weights().subspan(own), work.weights().subspan(own));
   if (recipe_.elastic) {
     const auto weights = working(0);
     const auto away = distance(number);
@@ -283,22 +303,23 @@ void Periodic::finish_replica(int number) {
   r.done = true;
 }
 
-Status Periodic::sum_up() {
+Result<bool> Periodic::sum_up() {
   const size_t first_kept = 1 + parts_.work->optimizer_states();
   const auto values = [&](size_t buffer, int number) {
     return buffer < first_kept ? std::span<const float>(replica(number).changes[buffer])
                                : exchange_->kept(buffer - first_kept, number);
   };
-  MUSTER_TRY(const bool finite, sums_.exchange(replicas_, values, *group_, timeout_, *vitals_));
-  if (!finite) return weights_not_finite();
-  return {};
+  return sums_.exchange(replicas_, values, *group_, timeout_, *vitals_);
 }
 
-// All workers see it. It may be because one of them has a damaged state.
-Error Periodic::weights_not_finite() {
-  for (const Status& found : {parts_.auditor->check_not_finite(), parts_.auditor->check()}) {
-    if (!found.ok()) return found.error();
-  }
+// All workers are here. It may be because one of them has a damaged state; else some loss or
+// gradient may say more, for which a commit that nobody applies is made.
+Error Periodic::explain_not_finite() {
+  if (const auto told = commit({}); !told.ok()) return told.error();
+  if (const auto found = parts_.auditor->check_not_finite(); !found.ok()) return found.error();
+  if (const auto found = parts_.auditor->check(); !found.ok()) return found.error();
+  const auto record = committer_.message().first_not_finite();
+  if (record && job_.not_finite != "skip") return not_finite_error(*record);
   return Error(
       ErrorKind::kNumerics,
       "steps {} to {}: the weights or the optimizer's state of a replica are not finite at "
@@ -322,6 +343,7 @@ Status Periodic::commit(const CommitFlags& flags) {
   }
   MUSTER_TRY(const bool agreed,
              committer_.exchange(flags, *parts_.auditor, *group_, timeout_, *vitals_));
+  message_of_.reset();  // that message is gone
   if (!agreed) forget();
   return {};
 }

@@ -94,13 +94,14 @@ class Periodic final : public Strategy {
   RoundExchange::Peers peers() const;
 
   void add_sums();
-  Status compute();
+  // False: some value is not finite, which all workers know.
+  Result<bool> compute();
   Status begin_commit();
   Status run_replicas();
   void begin_replica(int number);
   void finish_replica(int number);
-  Status sum_up();
-  Error weights_not_finite();
+  Result<bool> sum_up();
+  Error explain_not_finite();
   Status commit(const CommitFlags& flags);
   Result<StepReport> apply();
   void add_up_losses(StepReport& report, uint64_t& ledger) const;
@@ -131,8 +132,9 @@ class Periodic final : public Strategy {
   std::unique_ptr<comm::Group> alone_;
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);
-  // What has been computed since position computed_at_. If the group fails in the first round it
-  // stays: bits do not depend on the group, so in the next one only what is missing is computed.
+  // What has been computed since position computed_at_. If the group fails it stays, unless the
+  // strategy has an exchange: bits do not depend on the group, so in the next one only what is
+  // missing is computed.
   std::vector<Replica> all_;  // by number
   std::optional<roster::Position> computed_at_;
   int64_t round_ = 0;  // the one under way, since the last commit

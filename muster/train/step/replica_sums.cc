@@ -70,7 +70,8 @@ Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& 
     from += static_cast<ptrdiff_t>(blocks);
     const auto own = adding(entry.of, replicas);
     entry.sum->begin(GradientSum::Mode::kExact, entry.exponents, own, step);
-    exchange_.begin(*entry.sum, group, {.timeout = timeout});
+    // Where only one replica adds something, all others have zeros.
+    exchange_.begin(*entry.sum, group, {.timeout = timeout, .pack = entry.of.only >= 0});
     fill(entry, own, values, vitals);
     const WaitingForPeers waiting(vitals);
     MUSTER_RETURN_IF_ERROR(exchange_.finish());

@@ -29,6 +29,7 @@ class RoundExchange {
     comm::Group& group;
     Duration timeout;
     const Vitals& vitals;
+    bool finite = true;  // false: this worker has seen a loss or gradient that ends the job
   };
 
   // Collective. Begins with the state of the job.
@@ -38,7 +39,7 @@ class RoundExchange {
   // It has these at the end of the round.
   virtual void take(int replica, std::span<const float> after) = 0;
   // Collective: all replicas of all workers are there. `round`: of the job. False: some value is
-  // not finite, which all workers learn.
+  // not finite, or a worker has said so (Peers::finite), which all workers learn.
   virtual Result<bool> exchange(int64_t round, const Peers& peers) = 0;
 
   // What a replica of this worker keeps: sync::kept_by_replicas() buffers.

@@ -18,8 +18,13 @@ struct Header {
   uint32_t replica;
   uint32_t finite;
   uint64_t size;  // of what follows
-  uint64_t hash;  // of that
+  uint64_t hash;  // of that, and of the rest of this
 };
+
+uint64_t hash_of(Header header, std::span<const std::byte> body) {
+  header.hash = 0;
+  return hash64(body.data(), body.size(), hash64(&header, sizeof(header)));
+}
 
 }  // namespace
 
@@ -39,10 +44,14 @@ SparseRounds::SparseRounds(const config::Job& job, const StrategyParts& parts, s
 
 Status SparseRounds::begin(const Peers& peers) {
   std::ranges::copy(parts_.arena->weights().first(weights_.size()), weights_.begin());
-  for (Replica& replica : own_) replica = {};
-  for (const int number : peers.replicas) {
-    const auto error = parts_.arena->optimizer_state(first_kept_ + static_cast<size_t>(number));
-    own_[static_cast<size_t>(number)].error.assign(error.begin(), error.end());
+  for (size_t r = 0; r < own_.size(); ++r) {
+    const auto number = static_cast<int>(r);
+    if (std::ranges::find(peers.replicas, number) == peers.replicas.end()) {
+      own_[r] = {};
+      continue;
+    }
+    const auto error = parts_.arena->optimizer_state(first_kept_ + r);
+    own_[r].error.assign(error.begin(), error.end());
   }
   return {};
 }
@@ -87,44 +96,81 @@ void SparseRounds::pack(std::span<const int> replicas) {
       out_.insert(out_.end(), statistics.begin(), statistics.end());
     }
     const auto body = std::span(out_).subspan(at + sizeof(Header));
-    const Header header = {.replica = static_cast<uint32_t>(number),
-                           .finite = replica.finite ? 1u : 0u,
-                           .size = body.size(),
-                           .hash = hash64(body.data(), body.size())};
+    Header header = {.replica = static_cast<uint32_t>(number),
+                     .finite = replica.finite ? 1u : 0u,
+                     .size = body.size(),
+                     .hash = 0};
+    header.hash = hash_of(header, body);
     std::memcpy(out_.data() + at, &header, sizeof(header));
   }
 }
 
 Result<bool> SparseRounds::exchange(int64_t /*round*/, const Peers& peers) {
   pack(peers.replicas);
-  const comm::OpOptions options = {.timeout = peers.timeout};
-  const auto members = static_cast<size_t>(peers.group.size());
-  const auto rank = static_cast<size_t>(peers.group.rank());
-  std::vector<uint64_t> sizes(members);
-  sizes[rank] = out_.size();
-  {
-    const WaitingForPeers waiting(peers.vitals);
-    MUSTER_RETURN_IF_ERROR(peers.group.allgather(std::span(sizes), options));
-  }
-  // Parts of an allgather have one size; those of the workers are nearly that already.
-  const size_t stride = *std::ranges::max_element(sizes);
-  all_.resize(stride * members);
-  std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(rank * stride));
-  {
-    const WaitingForPeers waiting(peers.vitals);
-    MUSTER_RETURN_IF_ERROR(peers.group.allgather(std::span(all_), options));
-  }
-  bool finite = true;
-  MUSTER_RETURN_IF_ERROR(unpack(sizes, stride, peers, finite));
-  if (finite) merge();
-  return finite;
+  MUSTER_TRY(const auto notices, exchange_notices(peers));
+  bool finite = std::ranges::all_of(notices, [](const Notice& n) { return n.finite != 0; });
+  if (!finite) return false;
+  MUSTER_RETURN_IF_ERROR(exchange_messages(notices, peers));
+  MUSTER_RETURN_IF_ERROR(unpack(notices, peers, finite));
+  return finite && merge();
 }
 
-Status SparseRounds::unpack(std::span<const uint64_t> sizes, size_t stride, const Peers& peers,
-                            bool& finite) {
+Result<std::vector<SparseRounds::Notice>> SparseRounds::exchange_notices(const Peers& peers) {
+  auto& group = peers.group;
+  std::vector<Notice> notices(static_cast<size_t>(group.size()));
+  notices[static_cast<size_t>(group.rank())] = {
+      .size = out_.size(),
+      .weights = hash64(weights_.data(), weights_.size() * sizeof(float)),
+      .finite = peers.finite ? 1u : 0u};
+  {
+    const WaitingForPeers waiting(peers.vitals);
+    MUSTER_RETURN_IF_ERROR(group.allgather(std::span(notices), {.timeout = peers.timeout}));
+  }
+  const size_t statistics = (weights_.size() - statistics_begin_) * sizeof(float);
+  const size_t largest = own_.size() * (sizeof(Header) + code_.largest_size() + statistics);
+  for (const Notice& notice : notices) {
+    const bool same = notice.weights == notices[0].weights;
+    if (same && notice.size <= largest) continue;
+    // All workers see this. They begin again with the last commit, so it does not matter whose
+    // memory is wrong, as long as it was not so before that; audits look for that.
+    const std::string_view what =
+        same ? "a worker's message at the end of a round is too long"
+             : "the workers have different weights at the end of a round: a bit of memory was "
+               "flipped somewhere";
+    group.abort(std::string(what));
+    return Error(ErrorKind::kInternal, "{}", what);
+  }
+  return notices;
+}
+
+Status SparseRounds::exchange_messages(std::span<const Notice> notices, const Peers& peers) {
+  auto& group = peers.group;
+  const comm::OpOptions options = {.timeout = peers.timeout};
+  const auto rank = static_cast<size_t>(group.rank());
+  size_t total = 0;
+  room_ = 0;
+  for (const Notice& notice : notices) {
+    total += notice.size;
+    room_ = std::max<size_t>(room_, notice.size);
+  }
+  all_.resize(room_ * notices.size());
+  std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(rank * room_));
+  const WaitingForPeers waiting(peers.vitals);
+  // Parts of an allgather have one size, which is good if all messages are about that long.
+  if (all_.size() <= total + total / 8) return group.allgather(std::span(all_), options);
+  for (size_t member = 0; member < notices.size(); ++member) {
+    const auto message = std::span(all_).subspan(member * room_, notices[member].size);
+    if (message.empty()) continue;
+    MUSTER_RETURN_IF_ERROR(group.broadcast(message, static_cast<int>(member), options));
+    peers.vitals.note_progress();
+  }
+  return {};
+}
+
+Status SparseRounds::unpack(std::span<const Notice> notices, const Peers& peers, bool& finite) {
   std::vector<bool> there(own_.size());
-  for (size_t member = 0; member < sizes.size(); ++member) {
-    const auto from = std::span(all_).subspan(member * stride, sizes[member]);
+  for (size_t member = 0; member < notices.size(); ++member) {
+    const auto from = std::span(all_).subspan(member * room_, notices[member].size);
     if (unpack(from, there, finite)) continue;
     peers.group.abort("what " + peers.group.describe(static_cast<int>(member)) +
                       " sent at the end of a round is damaged");
@@ -147,7 +193,7 @@ bool SparseRounds::unpack(std::span<const std::byte> from, std::vector<bool>& th
     }
     auto body = from.first(header.size);
     from = from.subspan(header.size);
-    if (hash64(body.data(), body.size()) != header.hash) return false;
+    if (hash_of(header, body) != header.hash) return false;
     there[header.replica] = true;
     if (header.finite == 0) {
       finite = false;
@@ -160,15 +206,20 @@ bool SparseRounds::unpack(std::span<const std::byte> from, std::vector<bool>& th
   return true;
 }
 
-void SparseRounds::merge() {
-  parts_.team->for_each(code_.blocks(), kGrain,
-                        [&](int, size_t block) { code_.merge(block, sent_, rate_, weights_); });
+bool SparseRounds::merge() {
+  std::atomic<bool> finite = true;
+  parts_.team->for_each(code_.blocks(), kGrain, [&](int, size_t block) {
+    if (!code_.merge(block, sent_, rate_, weights_)) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  });
   const size_t statistics = weights_.size() - statistics_begin_;
   for (size_t i = 0; i < statistics; ++i) {
     float sum = 0;
     for (size_t r = 0; r < own_.size(); ++r) sum += statistics_[r * statistics + i];
     weights_[statistics_begin_ + i] -= sum / static_cast<float>(own_.size());
   }
+  return finite.load(std::memory_order_relaxed);
 }
 
 void SparseRounds::apply(size_t block, const ReplicaSums& sums, size_t first,

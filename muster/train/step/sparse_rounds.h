@@ -34,11 +34,19 @@ class SparseRounds final : public RoundExchange {
     std::vector<float> statistics;  // what it has changed of those, which is sent as it is
     bool finite = true;
   };
+  // What a worker tells about the message that it is about to send.
+  struct Notice {
+    uint64_t size;
+    uint64_t weights;  // hash of those that all have in common
+    uint64_t finite;
+  };
   void pack(std::span<const int> replicas);
-  // What all workers sent: each has a part of `all_`.
-  Status unpack(std::span<const uint64_t> sizes, size_t stride, const Peers& peers, bool& finite);
+  Result<std::vector<Notice>> exchange_notices(const Peers& peers);
+  Status exchange_messages(std::span<const Notice> notices, const Peers& peers);
+  // All messages, worker after worker.
+  Status unpack(std::span<const Notice> notices, const Peers& peers, bool& finite);
   bool unpack(std::span<const std::byte> from, std::vector<bool>& there, bool& finite);
-  void merge();
+  bool merge();
 
   const config::Job& job_;
   StrategyParts parts_;
@@ -50,8 +58,9 @@ class SparseRounds final : public RoundExchange {
   std::vector<Replica> own_;        // by number
   std::vector<sync::Sparse> sent_;  // by number: what each sent in this round
   std::vector<float> statistics_;   // and its changes of statistics, replica after replica
-  std::vector<std::byte> out_;
-  std::vector<std::byte> all_;
+  std::vector<std::byte> out_;      // the message of this worker
+  std::vector<std::byte> all_;      // those of all, each with room for the largest
+  size_t room_ = 0;
 };
 
 }  // namespace muster::train

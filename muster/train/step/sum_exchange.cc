@@ -52,7 +52,7 @@ Status SumExchange::exchange(size_t bucket) {
   }
   if (few_ != nullptr) return few_->exchange(bucket, *group_, options_);
   comm::OpOptions options = options_;
-  options.pack = sum_->is_small(bucket);
+  options.pack = options_.pack || sum_->is_small(bucket);
   return group_->allreduce_sum(sum_->int_bucket(bucket), options);
 }
 

@@ -27,6 +27,7 @@ class SumExchange {
   SumExchange& operator=(const SumExchange&) = delete;
 
   // The lanes are about to begin (after GradientSum::begin). Both must live until finish().
+  // Sums of few bits are packed in any case.
   void begin(GradientSum& sum, comm::Group& group, const comm::OpOptions& options);
   // Each summed bucket is progress.
   void set_vitals(const Vitals* vitals) { vitals_ = vitals; }

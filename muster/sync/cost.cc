@@ -1,0 +1,149 @@
+#include "muster/sync/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "muster/sync/recipe.h"
+
+namespace muster::sync {
+namespace {
+
+// Ethernet, IP and TCP headers, and acknowledgements. Measured: docs/strategies.md.
+constexpr double kFraming = 1.06;
+// How much longer an exchange takes than its bytes: phases of an allreduce wait for each other.
+constexpr double kWaiting = 1.15;
+// The part of a step in which gradients are exchanged while others are computed.
+constexpr double kOverlap = 0.5;
+// Of a value that sparseloco sends: two bits, and its place.
+constexpr double kSparseBits = 9.5;
+constexpr double kBlock = 4096;
+
+struct Exchange {
+  double bytes = 0;  // that a host sends
+  double phases = 0;
+  double seconds(const Network& network) const {
+    return bytes * kFraming * kWaiting / network.rate + phases * network.delay;
+  }
+  Exchange& operator+=(const Exchange& other) {
+    bytes += other.bytes;
+    phases += other.phases;
+    return *this;
+  }
+  Exchange operator*(double times) const { return {bytes * times, phases * times}; }
+};
+
+struct Hosts {
+  double count;
+  // The part that goes to others.
+  double others() const { return (count - 1) / count; }
+};
+
+// Mean bits of an integer on the wire, which is packed with as many bits as the largest of 512
+// neighbours needs. `added`: how many values of `bits` bits are in it.
+double packed_bits(double bits, double added) {
+  if (bits >= 32) return 32;
+  return bits + 0.5 * std::log2(std::max(added, 1.0)) - 0.2;
+}
+
+// Of `elements` values of `bits` bits: all `units` are added up, of which a host has units / hosts.
+Exchange sum(double elements, double bits, double units, const Hosts& hosts, double bucket) {
+  const double up = packed_bits(bits, units / hosts.count);
+  const double down = packed_bits(bits, units);
+  const double buckets = std::ceil(elements * bits / 8 / bucket);
+  Exchange exchange = {.bytes = elements / 8 * hosts.others() * (up + down), .phases = 2 * buckets};
+  if (bits < 32) {  // the exponents of the blocks come first
+    exchange += {.bytes = 2 * hosts.others() * elements / kBlock, .phases = 2 * buckets};
+  }
+  return exchange;
+}
+
+// Each of `replicas` gets to all hosts.
+Exchange copies(double elements, double bits, double replicas, const Hosts& hosts, double bucket) {
+  return Exchange{.bytes = elements * bits / 8 * hosts.others() * (1 + 1 / hosts.count),
+                  .phases = 2 * std::ceil(elements * bits / 8 / bucket)} *
+         replicas;
+}
+
+// At the end of a step or of a round, without what is committed with it.
+Exchange exchange_of(const config::Job& job, double elements, const Hosts& hosts) {
+  const auto& sync = job.sync;
+  const auto bucket = static_cast<double>(sync.bucket);
+  const auto replicas = static_cast<double>(sync.replicas);
+  const auto bits = static_cast<double>(sync.bits);
+  if (sync.strategy == "sparseloco") {
+    const double sent = elements * static_cast<double>(sync.keep) / kBlock * kSparseBits / 8;
+    return {.bytes = sent * replicas * hosts.others(), .phases = 2};
+  }
+  if (sync.strategy == "gossip") {
+    // The other one is on another host, mostly.
+    const double away = replicas > 1 ? (replicas - replicas / hosts.count) / (replicas - 1) : 0;
+    return {.bytes = 4 * elements * away * replicas / hosts.count, .phases = 4};
+  }
+  if (sync.strategy == "easgd") return copies(elements, bits, replicas, hosts, bucket);
+  return sum(elements, bits, static_cast<double>(units_of(job)), hosts, bucket);
+}
+
+// What is sent with a commit besides.
+Exchange commit_of(const config::Job& job, const ModelSize& model, const Hosts& hosts) {
+  const auto& sync = job.sync;
+  const auto bucket = static_cast<double>(sync.bucket);
+  // Losses and samples of each lane and step, and an exponent for each block.
+  const double message =
+      32 * static_cast<double>(job.lanes * steps_per_commit(sync)) + model.parameters / kBlock;
+  Exchange all = {.bytes = 2 * hosts.others() * message, .phases = 2};
+  if (is_periodic(sync.strategy) && averages_inner_state(job)) {
+    const double bits = std::max(8.0, static_cast<double>(sync.bits));
+    all += sum(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
+           model.states;
+  }
+  const double bits = sync.strategy == "sparseloco" ? 8 : std::max<double>(8, double(sync.bits));
+  all += copies(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
+         static_cast<double>(kept_by_replicas(sync.strategy).size());
+  return all;
+}
+
+double memory_of(const config::Job& job, const ModelSize& model, const Hosts& hosts) {
+  const auto units = static_cast<double>(units_of(job));
+  const double own = std::ceil(units / hosts.count);
+  if (!is_periodic(job.sync.strategy)) {
+    const double sums = job.sync.bits < 32 ? 1 + own : 1;
+    return 4 * model.parameters * (1 + model.states + sums);
+  }
+  const auto recipe = recipe_of(job.sync);
+  const auto kept = static_cast<double>(kept_by_replicas(job.sync.strategy).size());
+  const bool averages = averages_inner_state(job);
+  double buffers = 2 * (1 + model.states) - (averages ? 0 : model.states);  // both arenas
+  buffers += (recipe.elastic ? 1 : kept) * units;                           // in the state
+  if (kept == 0 && recipe.momentum != 0) buffers += 1;
+  buffers += 1 + (kept > 0 ? kept * units : recipe.elastic ? units : 1);  // sums
+  if (averages) buffers += model.states;
+  buffers += own * (1 + kept + (averages || kept > 0 ? model.states : 0));
+  return 4 * model.parameters * buffers;
+}
+
+}  // namespace
+
+Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Network& network,
+             double compute) {
+  const Hosts all = {static_cast<double>(hosts)};
+  const bool periodic = is_periodic(job.sync.strategy);
+  const auto steps = static_cast<double>(periodic ? steps_per_commit(job.sync) : 1);
+  const double rounds = periodic ? steps / static_cast<double>(job.sync.period) : 1;
+  const Exchange exchange = exchange_of(job, model.parameters, all) * rounds;
+  const Exchange commit = commit_of(job, model, all);
+  Cost cost;
+  cost.at_stake = static_cast<int64_t>(steps);
+  cost.memory = memory_of(job, model, all);
+  cost.step_seconds = compute;
+  if (hosts < 2) return cost;
+  cost.bytes = (exchange.bytes + commit.bytes) * kFraming / steps;
+  if (!kept_by_replicas(job.sync.strategy).empty()) {
+    cost.commit_bytes = commit.bytes * kFraming / steps;
+  }
+  const double hidden = periodic ? 0 : kOverlap * compute;
+  cost.step_seconds +=
+      (std::max(0.0, exchange.seconds(network) - hidden) + commit.seconds(network)) / steps;
+  return cost;
+}
+
+}  // namespace muster::sync

@@ -1,0 +1,48 @@
+"""Plan, with the real worker: what it says about a job on networks that are not there."""
+
+from pathlib import Path
+
+from harness import USAGE, CommandTest, main, needs_worker
+
+JOB = Path(__file__).parents[2] / "examples/lenet-sample.yaml"
+
+
+class Plan(CommandTest):
+    @needs_worker
+    def test_a_step_is_measured_and_a_setting_recommended(self):
+        plan = self.assert_ok(self.muster("plan", JOB, "--workers", "2", "--rate", "1mbit", "-o", "json")).json
+        self.assertEqual(plan["parameters"], 431080)
+        self.assertGreater(plan["compute_seconds"], 0)
+        self.assertLess(plan["compute_seconds"], 1)
+        own, *others = plan["settings"]
+        self.assertEqual(own["set"], [], "the job's own comes first")
+        self.assertEqual([each["recommended"] for each in plan["settings"]].count(True), 1)
+        chosen = next(each for each in others if each["recommended"])
+        self.assertLess(10 * chosen["step_seconds"], own["step_seconds"])
+        # What it recommends can be trained with.
+        sets = [word for option in chosen["set"] for word in ("-s", option)]
+        self.assert_ok(self.muster("config", "check", JOB, *sets, "--no-data"))
+        self.assertEqual(list(self.folder.iterdir()), [], "nothing is left behind")
+
+    @needs_worker
+    def test_the_table_is_for_people(self):
+        outcome = self.assert_ok(self.muster("plan", JOB, "--workers", "1000", "--rate", "10gbit", "--step-time", "30",
+                                             "-s", "lanes=1000", "-s", "batch=4000"))
+        self.assertIn("431,080 parameters on 1000 hosts", outcome.out)
+        self.assertIn("Recommended: as the job is", outcome.out)
+
+    @needs_worker
+    def test_more_workers_than_lanes(self):
+        outcome = self.assert_ok(self.muster("plan", JOB, "--workers", "9", "--step-time", "0.1", "-o", "json"))
+        self.assertIn("only 8 of 9 workers", outcome.err)
+        self.assertEqual(outcome.json["workers"], 8)
+
+    def test_what_is_not_a_rate(self):
+        for option, value in (("--rate", "fast"), ("--delay", "soon")):
+            outcome = self.muster("plan", JOB, option, value)
+            self.assertEqual(outcome.code, USAGE)
+            self.assertIn(f"{option} must be like", outcome.err)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+#include <algorithm>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "muster/base/text.h"
+#include "muster/config/load.h"
+#include "muster/config/units.h"
+#include "muster/lab/hosts_file.h"
+#include "muster/optim/optimizer.h"
+
+#include "tools/muster/commands.h"
+#include "tools/muster/job_facts.h"
+#include "tools/muster/job_sources.h"
+#include "tools/muster/job_timing.h"
+#include "tools/muster/plan.h"
+#include "tools/muster/text_table.h"
+#include "tools/muster/worker_process.h"
+
+namespace muster::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string milliseconds(double seconds) {
+  return fmt::format("{} ms", seconds < 0.01  ? fmt::format("{:.2f}", 1e3 * seconds)
+                              : seconds < 0.1 ? fmt::format("{:.1f}", 1e3 * seconds)
+                                              : with_commas(static_cast<uint64_t>(1e3 * seconds)));
+}
+
+std::string name_of(const Setting& setting) {
+  return setting.set.empty() ? "as the job is" : fmt::format("{}", fmt::join(setting.set, " "));
+}
+
+void print_plan(const std::vector<Prediction>& predictions, size_t choice, double batch,
+                Console& console) {
+  using Align = TextTable::Align;
+  TextTable table({{""},
+                   {"setting", Align::kLeft, true},
+                   {"step", Align::kRight},
+                   {"samples/s", Align::kRight},
+                   {"sent a step", Align::kRight},
+                   {"memory", Align::kRight},
+                   {"lost at most", Align::kRight}});
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    const auto& [setting, cost] = predictions[i];
+    table.add({i == choice ? ">" : "", name_of(setting), milliseconds(cost.step_seconds),
+               fmt::format("{:.0f}", batch / cost.step_seconds), human_bytes(cost.bytes),
+               human_bytes(cost.memory),
+               fmt::format("{} step{}", cost.at_stake, cost.at_stake == 1 ? "" : "s")});
+  }
+  console.out(table.render(console));
+}
+
+Json plan_json(const std::vector<Prediction>& predictions, size_t choice, double batch) {
+  Json all = Json::array();
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    const auto& [setting, cost] = predictions[i];
+    all.push_back({{"set", setting.set},
+                   {"recommended", i == choice},
+                   {"step_seconds", cost.step_seconds},
+                   {"samples_per_second", batch / cost.step_seconds},
+                   {"bytes_per_step", cost.bytes},
+                   {"commit_bytes_per_step", cost.commit_bytes},
+                   {"memory", cost.memory},
+                   {"steps_at_stake", cost.at_stake}});
+  }
+  return all;
+}
+
+}  // namespace
+
+Outcome run(const PlanArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(const auto loaded, config::load_job(sources));
+  const auto rate = lab::parse_rate(arguments.rate);
+  if (!rate) {
+    return Error(ErrorKind::kUsage, "--rate must be like 100mbit or 1gbit, not '{}'",
+                 arguments.rate);
+  }
+  const auto delay = config::parse_duration(arguments.delay);
+  if (!delay) {
+    return Error(ErrorKind::kUsage, "--delay must be like 1ms or 0.02s, not '{}'", arguments.delay);
+  }
+  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_TRY(const auto facts, check_with_worker(worker, loaded.job, arguments.job, context.files));
+  MUSTER_TRY(const auto optimizer, optim::make_optimizer(loaded.job.optimizer));
+  const sync::ModelSize model = {.parameters = facts.value("parameters", 0.0),
+                                 .states = static_cast<int>(optimizer->state_names().size())};
+  const auto hosts = static_cast<int>(std::min(arguments.workers, loaded.job.lanes));
+  if (hosts < arguments.workers) {
+    context.console.warning(fmt::format(
+        "the job has {} lanes, so only {} of {} workers would have something to do; raise lanes "
+        "(-s lanes={})",
+        hosts, hosts, arguments.workers, arguments.workers));
+  }
+  double compute = arguments.step_time;
+  if (compute == 0) {
+    if (context.console.width() > 0) context.console.aside("measuring a step for some seconds ...");
+    MUSTER_TRY(compute, time_alone(share_of(loaded.job, hosts), worker));
+  }
+  std::vector<Prediction> predictions;
+  for (auto& setting : settings_for(loaded.job, hosts)) {
+    const auto cost =
+        sync::cost_of(setting.job, model, hosts, {.rate = *rate / 8, .delay = *delay}, compute);
+    predictions.push_back({std::move(setting), cost});
+  }
+  const size_t choice = recommended(predictions);
+  const auto batch = static_cast<double>(loaded.job.batch);
+  const auto reason = reason_for(predictions, choice, compute);
+  if (arguments.format == Format::kJson) {
+    const Json object = {{"job", arguments.job},
+                         {"workers", hosts},
+                         {"rate", *rate},
+                         {"delay", *delay},
+                         {"parameters", model.parameters},
+                         {"compute_seconds", compute},
+                         {"settings", plan_json(predictions, choice, batch)},
+                         {"reason", reason}};
+    context.console.line(object.dump(2));
+    return 0;
+  }
+  context.console.line(fmt::format(
+      "{}: {} parameters on {} hosts with {} each way and {} delay; a step without the network: {}",
+      arguments.job, with_commas(static_cast<uint64_t>(model.parameters)), hosts, arguments.rate,
+      arguments.delay, milliseconds(compute)));
+  context.console.line("");
+  print_plan(predictions, choice, batch, context.console);
+  context.console.line("");
+  std::string words;
+  for (const auto& set : predictions[choice].setting.set) words += " -s " + set;
+  context.console.line(choice == 0 ? "Recommended: as the job is" : "Recommended:" + words);
+  context.console.line(reason + ".");
+  return 0;
+}
+
+}  // namespace muster::cli
