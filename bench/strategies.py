@@ -38,6 +38,7 @@ SETTINGS = {
     "gossip": ["sync.strategy=gossip", f"sync.period={PERIOD}", "sync.rounds=4"],
     # What replicas have not sent yet is committed once in a while: every 100 rounds.
     "sparseloco": ["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=100"],
+    "sparseloco-often": ["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=8"],
     "sparseloco30": ["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"],
     "diloco2-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=2", "sync.rotation=hadamard"],
 }

@@ -38,14 +38,14 @@ void report(benchmark::State& state) {
 
 void select(benchmark::State& state) {
   Weights weights;
-  for (auto _ : state) weights.select();
+  while (state.KeepRunning()) weights.select();
   report(state);
 }
 BENCHMARK(select)->Unit(benchmark::kMillisecond);
 
 void quantise_and_write(benchmark::State& state) {
   Weights weights;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     weights.bytes.clear();
     weights.code.quantise(weights.values, weights.sparse);
     weights.code.write(weights.sparse, weights.bytes);
@@ -56,7 +56,7 @@ BENCHMARK(quantise_and_write)->Unit(benchmark::kMillisecond);
 
 void read(benchmark::State& state) {
   Weights weights;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     auto from = std::span<const std::byte>(weights.bytes);
     if (!weights.code.read(from, weights.sparse)) state.SkipWithError("not read");
   }
@@ -67,7 +67,7 @@ BENCHMARK(read)->Unit(benchmark::kMillisecond);
 void merge_of_four(benchmark::State& state) {
   Weights weights;
   const std::vector<Sparse> four(4, weights.sparse);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     for (size_t b = 0; b < weights.code.blocks(); ++b) {
       benchmark::DoNotOptimize(weights.code.merge(b, four, 1e-9f, weights.values));
     }

@@ -416,13 +416,30 @@ TEST(Periodic, AGradientThatIsNotFiniteEndsTheJobOrIsSkippedInItsReplica) {
   std::string poisoned = kJob;
   const std::string points = "format: points";
   poisoned.insert(poisoned.find(points) + points.size(), ", args: { poison: 30 }");
-  const auto session = open_session(poisoned, {});
-  Result<StepReport> report = session->step();
-  while (report.ok()) report = session->step();
-  EXPECT_NE(report.error().message().find("sample 30 of data.train"), std::string::npos)
-      << report.error().message();
-  const auto skipping = open_session(poisoned, {"not_finite=skip"});
-  for (const double w : train(*skipping)) EXPECT_TRUE(std::isfinite(w));
+  for (const std::string strategy : {"average", "easgd", "gossip", "sparseloco"}) {
+    const auto session = open_session(poisoned, {"sync.strategy=" + strategy});
+    Result<StepReport> report = session->step();
+    while (report.ok()) report = session->step();
+    EXPECT_NE(report.error().message().find("sample 30 of data.train"), std::string::npos)
+        << strategy << ": " << report.error().message();
+    const auto skipping = open_session(poisoned, {"sync.strategy=" + strategy, "not_finite=skip"});
+    for (const double w : train(*skipping)) EXPECT_TRUE(std::isfinite(w)) << strategy;
+  }
+}
+
+TEST(Periodic, WeightsThatAreNotFiniteEndTheJob) {
+  for (const std::string strategy : {"average", "gossip", "sparseloco"}) {
+    const auto session =
+        open_session(kJob, {"sync.strategy=" + strategy, "optimizer.lr=1e38", "not_finite=skip"});
+    Result<StepReport> report = session->step();
+    while (report.ok() && session->arena().counters().step < session->total_steps()) {
+      report = session->step();
+    }
+    ASSERT_FALSE(report.ok()) << strategy;
+    EXPECT_NE(report.error().message().find("are not finite at the end of the round"),
+              std::string::npos)
+        << strategy << ": " << report.error().message();
+  }
 }
 
 }  // namespace
