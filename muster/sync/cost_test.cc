@@ -39,7 +39,9 @@ TEST(Cost, BytesAreNearWhatWasMeasured) {
   expect_bytes({.bits = 2, .rotation = "hadamard"}, 3'112e3, 0.15);
   expect_bytes({.strategy = "average", .period = 48}, 771e3, 0.02);
   expect_bytes({.strategy = "diloco", .bits = 4, .rotation = "hadamard", .period = 48}, 103e3,
-               0.05);
+               0.02);
+  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 100}, 37.7e3, 0.05);
+  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 8}, 218e3, 0.05);
 }
 
 TEST(Cost, ACommitIsAtStake) {
