@@ -16,8 +16,11 @@ namespace {
 std::vector<uint16_t> expected(const std::vector<float>& values, size_t keep) {
   std::vector<uint16_t> places(values.size());
   std::iota(places.begin(), places.end(), uint16_t{0});
-  std::ranges::stable_sort(
-      places, [&](uint16_t a, uint16_t b) { return std::abs(values[a]) > std::abs(values[b]); });
+  std::ranges::sort(places, [&](uint16_t a, uint16_t b) {
+    const float x = std::abs(values[a]);
+    const float y = std::abs(values[b]);
+    return x != y ? x > y : a < b;
+  });
   places.resize(keep);
   std::ranges::sort(places);
   return places;

@@ -161,8 +161,11 @@ Vector reference(Session& session, const Vector& initial) {
 void send_largest(std::span<const double> values, int64_t keep, std::span<double> sent) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(
-      order, [&](size_t a, size_t b) { return std::abs(values[a]) > std::abs(values[b]); });
+  std::ranges::sort(order, [&](size_t a, size_t b) {
+    const double x = std::abs(values[a]);
+    const double y = std::abs(values[b]);
+    return x != y ? x > y : a < b;
+  });
   const auto share =
       std::lround(static_cast<double>(values.size()) * static_cast<double>(keep) / 4096);
   order.resize(static_cast<size_t>(std::max(share, 1L)));
