@@ -92,11 +92,11 @@ Exchange commit_of(const config::Job& job, const ModelSize& model, const Hosts& 
       32 * static_cast<double>(job.lanes * steps_per_commit(sync)) + model.parameters / kBlock;
   Exchange all = {.bytes = 2 * hosts.others() * message, .phases = 2};
   if (is_periodic(sync.strategy) && averages_inner_state(job)) {
-    const double bits = std::max(8.0, static_cast<double>(sync.bits));
+    const auto bits = static_cast<double>(state_bits(sync));
     all += sum(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
            model.states;
   }
-  const double bits = sync.strategy == "sparseloco" ? 8 : std::max<double>(8, double(sync.bits));
+  const auto bits = static_cast<double>(kept_bits(sync));
   all += copies(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
          static_cast<double>(kept_by_replicas(sync.strategy).size());
   return all;

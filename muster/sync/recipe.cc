@@ -35,6 +35,12 @@ std::vector<std::string> kept_by_replicas(std::string_view strategy) {
   return {};
 }
 
+int64_t state_bits(const config::SyncOptions& sync) { return std::max<int64_t>(sync.bits, 8); }
+
+int64_t kept_bits(const config::SyncOptions& sync) {
+  return sync.strategy == "sparseloco" ? 8 : state_bits(sync);
+}
+
 int64_t steps_per_commit(const config::SyncOptions& sync) {
   return kept_by_replicas(sync.strategy).empty() ? sync.period : sync.period * sync.rounds;
 }

@@ -68,6 +68,9 @@ struct Recipe {
 bool is_periodic(std::string_view strategy);
 // What each replica keeps from one round to the next, until it is committed: names of buffers.
 std::vector<std::string> kept_by_replicas(std::string_view strategy);
+// How many bits that has in a sum; and the inner optimizer's state, if it is averaged.
+int64_t kept_bits(const config::SyncOptions& sync);
+int64_t state_bits(const config::SyncOptions& sync);
 // How many steps are committed together.
 int64_t steps_per_commit(const config::SyncOptions& sync);
 // Of the periodic strategy that the job names, with the job's own sync.outer where it is set.

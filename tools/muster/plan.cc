@@ -1,10 +1,8 @@
 #include "tools/muster/plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "muster/base/text.h"
-#include "muster/config/load.h"
 #include "muster/config/validate.h"
 
 namespace muster::cli {
@@ -12,12 +10,6 @@ namespace {
 
 // Not worth another algorithm.
 constexpr double kNearly = 1.10;
-
-// Options that a setting replaces.
-config::Job with(config::Job job, const config::SyncOptions& sync) {
-  job.sync = sync;
-  return job;
-}
 
 // The divisor of `lanes` that is nearest to one replica for each host, and not less if possible.
 int64_t replicas_for(int64_t lanes, int hosts) {
@@ -30,11 +22,12 @@ int64_t replicas_for(int64_t lanes, int hosts) {
   return replicas;
 }
 
-void add(std::vector<Setting>& all, const config::Job& job, const config::SyncOptions& sync,
+// If that is possible with this job.
+void add(std::vector<Setting>& all, config::Job job, const config::SyncOptions& sync,
          std::vector<std::string> set) {
-  auto other = with(job, sync);
-  if (!config::validate(other).ok()) return;
-  all.push_back({.set = std::move(set), .job = std::move(other)});
+  job.sync = sync;
+  if (!config::validate(job).ok()) return;
+  all.push_back({.set = std::move(set), .job = std::move(job)});
 }
 
 }  // namespace

@@ -31,8 +31,7 @@ Status GossipRounds::begin(const Peers& peers) {
   const auto common = parts_.arena->weights();
   for (size_t r = 0; r < own_.size(); ++r) {
     Replica& replica = own_[r];
-    const auto number = static_cast<int>(r);
-    if (std::ranges::find(peers.replicas, number) == peers.replicas.end()) {
+    if (!peers.owns(static_cast<int>(r))) {
       replica = {};
       continue;
     }

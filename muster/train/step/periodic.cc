@@ -17,9 +17,6 @@
 namespace muster::train {
 namespace {
 
-// States of the optimizer, and what replicas keep, take part in sums with at least so many bits.
-constexpr int64_t kStateBits = 8;
-
 config::OptimizerOptions outer_options(const sync::Recipe& recipe) {
   config::OptimizerOptions options;
   options.kind = "sgd";
@@ -87,7 +84,6 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
 
 // Buffers: 0 is the weights, then the inner optimizer's states, then what replicas keep.
 void Periodic::add_sums() {
-  const int64_t state_bits = std::max(job_.sync.bits, kStateBits);
   const size_t states = parts_.work->optimizer_states();
   const auto replicas = static_cast<int>(job_.sync.replicas);
   const auto of_each = [&](const ReplicaSums::Sum& sum) {
@@ -104,12 +100,11 @@ void Periodic::add_sums() {
   }
   first_kept_sum_ = sums_.size();
   for (size_t k = 0; k < sync::kept_by_replicas(job_.sync.strategy).size(); ++k) {
-    of_each({.buffer = 1 + states + k,
-             .bits = job_.sync.strategy == "sparseloco" ? kStateBits : state_bits});
+    of_each({.buffer = 1 + states + k, .bits = sync::kept_bits(job_.sync)});
   }
   first_state_sum_ = sums_.size();
   for (size_t state = 1; averages_ && state <= states; ++state) {
-    sums_.add({.buffer = state, .bits = state_bits});
+    sums_.add({.buffer = state, .bits = sync::state_bits(job_.sync)});
   }
 }
 
@@ -155,6 +150,10 @@ int64_t Periodic::round_begin() const {
 int64_t Periodic::round_end() const {
   return std::min(round_begin() + job_.sync.period,
                   parts_.arena->counters().step + commit_length());
+}
+
+bool Periodic::is_last_round() const {
+  return round_end() == parts_.arena->counters().step + commit_length();
 }
 
 RoundExchange::Peers Periodic::peers() const {
@@ -211,7 +210,7 @@ Result<bool> Periodic::compute() {
     const int64_t number = round_begin() / job_.sync.period;
     MUSTER_TRY(const bool finite, exchange_->exchange(number, peers()));
     if (!finite) return false;
-    if (round_end() == parts_.arena->counters().step + commit_length()) break;
+    if (is_last_round()) break;
     ++round_;
     for (Replica& replica : all_) replica.done = false;
     MUSTER_RETURN_IF_ERROR(run_replicas());
@@ -278,7 +277,6 @@ void Periodic::begin_replica(int number) {
 
 void Periodic::finish_replica(int number) {
   Replica& r = replica(number);
-  const bool last = round_end() == parts_.arena->counters().step + commit_length();
   if (exchange_ != nullptr) exchange_->take(number, working(0));
   r.changes.resize(1 + parts_.work->optimizer_states());
   const auto away = recipe_.elastic ? distance(number) : std::span<float>();
@@ -286,7 +284,7 @@ void Periodic::finish_replica(int number) {
     auto& changes = r.changes[buffer];
     const auto after = working(buffer);
     if (buffer == 0 && exchange_ != nullptr) continue;
-    if (!last) {
+    if (!is_last_round()) {
       changes.assign(after.begin(), after.end());
       continue;
     }

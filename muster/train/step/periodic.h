@@ -86,6 +86,7 @@ class Periodic final : public Strategy {
   // The first step of the round under way, and of the next one.
   int64_t round_begin() const;
   int64_t round_end() const;
+  bool is_last_round() const;  // before the commit
   std::span<float> common(size_t buffer);
   // Of elastic averaging: how far the weights of a replica are from the common ones.
   std::span<float> distance(int number);

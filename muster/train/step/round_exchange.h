@@ -7,6 +7,7 @@
 // part of the state of the job. If a worker is lost before, all begin again with the last commit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,6 +31,7 @@ class RoundExchange {
     Duration timeout;
     const Vitals& vitals;
     bool finite = true;  // false: this worker has seen a loss or gradient that ends the job
+    bool owns(int replica) const { return std::ranges::find(replicas, replica) != replicas.end(); }
   };
 
   // Collective. Begins with the state of the job.

@@ -26,15 +26,20 @@ uint64_t hash_of(Header header, std::span<const std::byte> body) {
   return hash64(body.data(), body.size(), hash64(&header, sizeof(header)));
 }
 
+// Of the blocks: a frozen statistic has none, and comes after all of them.
+size_t statistics_begin(const Arena& arena) {
+  const auto& layout = arena.layout();
+  const size_t first = layout.first_block(arena.first_statistic());
+  return first < layout.blocks().size() ? layout.blocks()[first].begin : layout.block_elements();
+}
+
 }  // namespace
 
 SparseRounds::SparseRounds(const config::Job& job, const StrategyParts& parts, size_t first_kept)
     : job_(job),
       parts_(parts),
       first_kept_(first_kept),
-      statistics_begin_(parts.arena->first_statistic() < parts.arena->layout().tensors()
-                            ? parts.arena->layout().tensor_begin(parts.arena->first_statistic())
-                            : parts.arena->layout().block_elements()),
+      statistics_begin_(statistics_begin(*parts.arena)),
       rate_(static_cast<float>(sync::recipe_of(job.sync).lr)),
       code_(parts.arena->layout(), parts.arena->first_statistic(), job.sync.keep),
       weights_(parts.arena->layout().block_elements()),
@@ -45,8 +50,7 @@ SparseRounds::SparseRounds(const config::Job& job, const StrategyParts& parts, s
 Status SparseRounds::begin(const Peers& peers) {
   std::ranges::copy(parts_.arena->weights().first(weights_.size()), weights_.begin());
   for (size_t r = 0; r < own_.size(); ++r) {
-    const auto number = static_cast<int>(r);
-    if (std::ranges::find(peers.replicas, number) == peers.replicas.end()) {
+    if (!peers.owns(static_cast<int>(r))) {
       own_[r] = {};
       continue;
     }
