@@ -40,6 +40,11 @@ SETTINGS = {
     "sparseloco": ["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=100"],
     "sparseloco-often": ["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=8"],
     "sparseloco30": ["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"],
+    "topk": ["sync.strategy=topk", "sync.rounds=100"],
+    "threshold": ["sync.strategy=threshold", "sync.rounds=100"],
+    "onebit": ["sync.strategy=onebit", "sync.rounds=100"],
+    "powersgd": ["sync.strategy=powersgd", "sync.rounds=100"],
+    "powersgd4": ["sync.strategy=powersgd", "sync.rank=4", "sync.rounds=100"],
     "diloco2-hadamard": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.bits=2", "sync.rotation=hadamard"],
 }
 

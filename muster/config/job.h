@@ -117,22 +117,25 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  std::string strategy = "lockstep";  // and average, bmuf, diloco, easgd, gossip, sparseloco
-  std::string reduction = "exact";    // exact, native
-  std::string rounding = "nearest";   // nearest, stochastic
-  int64_t bits = 32;                  // 32, 16, 8, 4, 2
-  std::string rotation = "none";      // none, hadamard
-  int64_t lane_groups = 0;            // 0: as many as lanes
-  int64_t bucket = 1 << 20;           // bytes
+  // lockstep, average, bmuf, diloco, easgd, gossip, sparseloco, topk, threshold, onebit, powersgd
+  std::string strategy = "lockstep";
+  std::string reduction = "exact";   // exact, native
+  std::string rounding = "nearest";  // nearest, stochastic
+  int64_t bits = 32;                 // 32, 16, 8, 4, 2
+  std::string rotation = "none";     // none, hadamard
+  int64_t lane_groups = 0;           // 0: as many as lanes
+  int64_t bucket = 1 << 20;          // bytes
   // Of periodic strategies (sync/recipe.h).
   int64_t replicas = 4;
   int64_t period = 16;               // steps
-  int64_t rounds = 8;                // that are committed together
+  int64_t rounds = 0;                // that are committed together; 0: sync::rounds_of
   std::string inner_state = "auto";  // auto, reset, average
   OuterOptions outer;
-  // Of sparseloco (sync/sparse_code.h).
+  // Of sparseloco and topk (sync/sparse_code.h, sync/block_code.h).
   int64_t keep = 64;
   double decay = 0.95;
+  double threshold = 3;
+  int64_t rank = 2;  // of powersgd (sync/low_rank.h)
   bool operator==(const SyncOptions&) const = default;
 };
 

@@ -246,8 +246,11 @@ void add_sync(Section<SyncOptions> s) {
         "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
         "Nesterov momentum; with easgd they keep weights of their own and are drawn to a common "
         "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
-        "of its changes to all.")
-      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd", "gossip", "sparseloco"});
+        "of its changes to all. With topk, threshold, onebit and powersgd replicas have the same "
+        "weights and send a small part of their gradients in every step; what is not sent is added "
+        "to the next gradient.")
+      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd", "gossip", "sparseloco", "topk",
+               "threshold", "onebit", "powersgd"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -282,12 +285,17 @@ void add_sync(Section<SyncOptions> s) {
       .at_most(0x1p40);
   const std::vector<std::string> periodic = {"average", "bmuf",   "diloco",
                                              "easgd",   "gossip", "sparseloco"};
+  const std::vector<std::string> gradients = {"topk", "threshold", "onebit", "powersgd"};
+  const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
+    some.insert(some.end(), more.begin(), more.end());
+    return some;
+  };
   s.add("replicas", &SyncOptions::replicas,
-        "How many replicas of the model train by themselves. Each has an equal part of the lanes. "
-        "Part of the result; more workers than that have nothing to do.")
+        "How many replicas of the model train by themselves, or send gradients. Each has an equal "
+        "part of the lanes. Part of the result; more workers than that have nothing to do.")
       .at_least(1)
       .at_most(65536)
-      .only_with("sync.strategy", periodic);
+      .only_with("sync.strategy", with(periodic, gradients));
   s.add("period", &SyncOptions::period,
         "After how many steps the replicas are merged. Longer is less traffic and, beyond some "
         "length, worse accuracy.")
@@ -295,13 +303,15 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(1e6)
       .only_with("sync.strategy", periodic);
-  s.add("rounds", &SyncOptions::rounds,
-        "How many rounds are committed together. Until then each replica keeps something of its "
-        "own, and after the loss of a worker all begin again with the last commit. More rounds are "
-        "less traffic, and more to compute again. Part of the result.")
-      .at_least(1)
+  s.add(
+       "rounds", &SyncOptions::rounds,
+       "How many rounds are committed together. Until then each replica keeps something of its "
+       "own, and after the loss of a worker all begin again with the last commit. More rounds are "
+       "less traffic, and more to compute again. With topk, threshold, onebit and powersgd a round "
+       "is one step. Part of the result. 0: 64 with these four, else 8.")
+      .at_least(0)
       .at_most(1e6)
-      .only_with("sync.strategy", {"gossip", "sparseloco"});
+      .only_with("sync.strategy", with({"gossip", "sparseloco"}, gradients));
   s.add("inner_state", &SyncOptions::inner_state,
         "What happens to the optimizer's state of the replicas when they are committed: reset "
         "begins "
@@ -332,12 +342,22 @@ void add_sync(Section<SyncOptions> s) {
         "not sent yet.")
       .at_least(1)
       .at_most(4096)
-      .only_with("sync.strategy", {"sparseloco"});
+      .only_with("sync.strategy", {"sparseloco", "topk"});
   s.add("decay", &SyncOptions::decay,
         "What is left, after each round, of what a replica has not sent yet.")
       .at_least(0)
       .at_most(1)
       .only_with("sync.strategy", {"sparseloco"});
+  s.add("threshold", &SyncOptions::threshold,
+        "What a replica sends of 4,096 elements of its gradient: those larger than this many times "
+        "their root mean square.")
+      .at_least(0)
+      .only_with("sync.strategy", {"threshold"});
+  s.add("rank", &SyncOptions::rank,
+        "Of the two narrow matrices that powersgd sends for each matrix of the gradient.")
+      .at_least(1)
+      .at_most(64)
+      .only_with("sync.strategy", {"powersgd"});
 }
 
 void add_workers(Section<WorkersOptions> s) {

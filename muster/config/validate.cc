@@ -223,9 +223,17 @@ class Rules {
     };
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.lr", s.outer.lr));
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.momentum", s.outer.momentum));
-    const bool sparse = s.strategy == "sparseloco";
-    if (sparse && s.bits != 32) {
-      return at("sync.bits", "sync.bits has no effect with sync.strategy sparseloco; remove it");
+    const bool gradients = s.strategy == "topk" || s.strategy == "threshold" ||
+                           s.strategy == "onebit" || s.strategy == "powersgd";
+    if ((gradients || s.strategy == "sparseloco") && s.bits != 32) {
+      return at("sync.bits", "sync.bits has no effect with sync.strategy {}; remove it",
+                s.strategy);
+    }
+    if (gradients && job_.not_finite == "skip") {
+      return at("not_finite",
+                "sync.strategy {} needs not_finite: stop, because replicas have sent a part of "
+                "their gradients before one is found that is not finite; remove it",
+                s.strategy);
     }
     if (s.strategy == "gossip" && s.bits < 8) {
       return at("sync.bits", "sync.bits must be 32, 16 or 8 with sync.strategy gossip, not {}",
@@ -236,7 +244,10 @@ class Rules {
                 "sync.rotation has no effect with sync.strategy gossip; remove it");
     }
     constexpr int64_t kMostResults = 1 << 20;
-    const int64_t steps = sparse || s.strategy == "gossip" ? s.period * s.rounds : s.period;
+    int64_t steps = gradients ? 1 : s.period;
+    if (gradients || s.strategy == "sparseloco" || s.strategy == "gossip") {
+      steps *= s.rounds > 0 ? s.rounds : gradients ? 64 : 8;
+    }
     if (job_.lanes * steps > kMostResults) {
       return at(
           "sync.period",

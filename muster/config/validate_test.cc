@@ -236,8 +236,8 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.rounds = 3;
   EXPECT_EQ(
       said(job),
-      "sync.rounds has no effect with sync.strategy lockstep; it is for gossip and sparseloco; "
-      "remove it");
+      "sync.rounds has no effect with sync.strategy lockstep; it is for gossip, sparseloco, topk, "
+      "threshold, onebit and powersgd; remove it");
   job.sync.strategy = "sparseloco";
   EXPECT_TRUE(validate(job).ok());
   job.sync.bits = 4;
@@ -251,6 +251,22 @@ TEST(Validate, GroupsAndReplicas) {
   EXPECT_TRUE(validate(job).ok());
   job.sync.rounds = 100000;
   EXPECT_NE(said(job).find("1600000 steps in a commit with 8 lanes"), std::string::npos);
+  job.sync = {};
+  job.sync.strategy = "topk";
+  job.sync.keep = 10;
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.rounds = 200000;
+  EXPECT_NE(said(job).find("200000 steps in a commit with 8 lanes"), std::string::npos);
+  job.sync.rounds = 0;
+  job.sync.bits = 4;
+  EXPECT_EQ(said(job), "sync.bits has no effect with sync.strategy topk; remove it");
+  job.sync.bits = 32;
+  job.sync.rank = 3;
+  EXPECT_EQ(said(job),
+            "sync.rank has no effect with sync.strategy topk; it is for powersgd; remove it");
+  job.sync.rank = 2;
+  job.not_finite = "skip";
+  EXPECT_NE(said(job).find("sync.strategy topk needs not_finite: stop"), std::string::npos);
 }
 
 TEST(Validate, Workers) {

@@ -17,6 +17,13 @@ constexpr double kOverlap = 0.5;
 // Of a value that sparseloco sends: two bits, and its place.
 constexpr double kSparseBits = 9.5;
 constexpr double kBlock = 4096;
+// Of a value that topk or threshold sends: its sign, perhaps its magnitude, and its place.
+constexpr double kCodedBits = 9.5;
+// Bytes of a block besides.
+constexpr double kCodedBlock = 10;
+// The part of the elements that are larger than three times the root mean square; a guess, as it
+// depends on the gradients.
+constexpr double kLarge = 0.012;
 
 struct Exchange {
   double bytes = 0;  // that a host sends
@@ -64,8 +71,20 @@ Exchange copies(double elements, double bits, double replicas, const Hosts& host
          replicas;
 }
 
+// Bytes of what a replica sends in a step.
+double coded_gradient(const config::SyncOptions& sync, const ModelSize& model) {
+  if (sync.strategy == "powersgd") {
+    return 4 * (static_cast<double>(sync.rank) * model.sides + model.vectors);
+  }
+  const double blocks = kCodedBlock * model.parameters / kBlock;
+  if (sync.strategy == "onebit") return blocks + model.parameters / 8;
+  const double part = sync.strategy == "topk" ? static_cast<double>(sync.keep) / kBlock : kLarge;
+  return blocks + model.parameters * part * kCodedBits / 8;
+}
+
 // At the end of a step or of a round, without what is committed with it.
-Exchange exchange_of(const config::Job& job, double elements, const Hosts& hosts) {
+Exchange exchange_of(const config::Job& job, const ModelSize& model, const Hosts& hosts) {
+  const double elements = model.parameters;
   const auto& sync = job.sync;
   const auto bucket = static_cast<double>(sync.bucket);
   const auto replicas = static_cast<double>(sync.replicas);
@@ -73,6 +92,11 @@ Exchange exchange_of(const config::Job& job, double elements, const Hosts& hosts
   if (sync.strategy == "sparseloco") {
     const double sent = elements * static_cast<double>(sync.keep) / kBlock * kSparseBits / 8;
     return {.bytes = sent * replicas * hosts.others(), .phases = 2};
+  }
+  if (sends_gradients(sync.strategy)) {
+    const double exchanges = sync.strategy == "powersgd" ? 2 : 1;
+    return {.bytes = coded_gradient(sync, model) * replicas * hosts.others(),
+            .phases = 2 * exchanges};
   }
   if (sync.strategy == "gossip") {
     // The other one is on another host, mostly.
@@ -111,6 +135,12 @@ double memory_of(const config::Job& job, const ModelSize& model, const Hosts& ho
   }
   const auto recipe = recipe_of(job.sync);
   const auto kept = static_cast<double>(kept_by_replicas(job.sync.strategy).size());
+  if (sends_gradients(job.sync.strategy)) {
+    const double common = static_cast<double>(kept_by_all(job.sync.strategy).size());
+    // Both arenas, the gradient before and after it is added up, sums and errors.
+    return 4 * model.parameters *
+           (2 * (1 + model.states + common) + 2 + 2 * kept * units + kept * own);
+  }
   const bool averages = averages_inner_state(job);
   double buffers = 2 * (1 + model.states) - (averages ? 0 : model.states);  // both arenas
   buffers += (recipe.elastic ? 1 : kept) * units;                           // in the state
@@ -128,8 +158,8 @@ Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Ne
   const Hosts all = {static_cast<double>(hosts)};
   const bool periodic = is_periodic(job.sync.strategy);
   const auto steps = static_cast<double>(periodic ? steps_per_commit(job.sync) : 1);
-  const double rounds = periodic ? steps / static_cast<double>(job.sync.period) : 1;
-  const Exchange exchange = exchange_of(job, model.parameters, all) * rounds;
+  const double rounds = periodic ? static_cast<double>(rounds_of(job.sync)) : 1;
+  const Exchange exchange = exchange_of(job, model, all) * rounds;
   const Exchange commit = commit_of(job, model, all);
   Cost cost;
   cost.at_stake = static_cast<int64_t>(steps);

@@ -23,7 +23,9 @@ struct Network {
 
 struct ModelSize {
   double parameters = 0;
-  int states = 0;  // buffers of the optimizer, each as large as the weights
+  int states = 0;      // buffers of the optimizer, each as large as the weights
+  double sides = 0;    // rows and columns of all matrices, added up
+  double vectors = 0;  // parameters that are in no matrix
 };
 
 struct Cost {

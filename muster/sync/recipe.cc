@@ -21,7 +21,7 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe = {.lr = 0.9, .elastic = true};
   } else if (sync.strategy == "gossip") {
     recipe = {.lr = 0.7, .momentum = 0.5};
-  } else if (sync.strategy != "sparseloco") {
+  } else if (sync.strategy != "sparseloco" && !sends_gradients(sync.strategy)) {
     MUSTER_CHECK(sync.strategy == "average", "a strategy without a recipe");
   }
   if (sync.outer.lr >= 0) recipe.lr = sync.outer.lr;
@@ -29,7 +29,28 @@ Recipe recipe_of(const config::SyncOptions& sync) {
   return recipe;
 }
 
+bool sends_gradients(std::string_view strategy) {
+  return strategy == "topk" || strategy == "threshold" || strategy == "onebit" ||
+         strategy == "powersgd";
+}
+
+int64_t period_of(const config::SyncOptions& sync) {
+  return sends_gradients(sync.strategy) ? 1 : sync.period;
+}
+
+int64_t rounds_of(const config::SyncOptions& sync) {
+  if (kept_by_replicas(sync.strategy).empty()) return 1;
+  if (sync.rounds > 0) return sync.rounds;
+  return sends_gradients(sync.strategy) ? 64 : 8;
+}
+
+std::vector<std::string> kept_by_all(std::string_view strategy) {
+  if (strategy == "powersgd") return {"right_factor"};
+  return {};
+}
+
 std::vector<std::string> kept_by_replicas(std::string_view strategy) {
+  if (sends_gradients(strategy)) return {"error"};
   if (strategy == "sparseloco") return {"error"};
   if (strategy == "gossip") return {"replica", "momentum"};
   return {};
@@ -38,11 +59,11 @@ std::vector<std::string> kept_by_replicas(std::string_view strategy) {
 int64_t state_bits(const config::SyncOptions& sync) { return std::max<int64_t>(sync.bits, 8); }
 
 int64_t kept_bits(const config::SyncOptions& sync) {
-  return sync.strategy == "sparseloco" ? 8 : state_bits(sync);
+  return sync.strategy == "gossip" ? state_bits(sync) : 8;
 }
 
 int64_t steps_per_commit(const config::SyncOptions& sync) {
-  return kept_by_replicas(sync.strategy).empty() ? sync.period : sync.period * sync.rounds;
+  return period_of(sync) * rounds_of(sync);
 }
 
 std::vector<Pair> pairs_of(uint64_t seed, int64_t round, int replicas) {
@@ -79,6 +100,7 @@ std::vector<int> lanes_of(const config::Job& job, std::span<const int> units) {
 }
 
 bool averages_inner_state(const config::Job& job) {
+  if (sends_gradients(job.sync.strategy)) return false;  // all have the same
   if (job.sync.inner_state == "auto") return job.optimizer.kind != "sgd";
   return job.sync.inner_state == "average";
 }

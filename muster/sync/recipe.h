@@ -66,8 +66,17 @@ struct Recipe {
 
 // Whether the strategy has rounds: all but lockstep.
 bool is_periodic(std::string_view strategy);
+// Whether a round is one step, in which replicas send their gradients (block_code.h, low_rank.h),
+// and all have the same weights.
+bool sends_gradients(std::string_view strategy);
+// Steps of a round.
+int64_t period_of(const config::SyncOptions& sync);
+// Rounds that are committed together.
+int64_t rounds_of(const config::SyncOptions& sync);
 // What each replica keeps from one round to the next, until it is committed: names of buffers.
 std::vector<std::string> kept_by_replicas(std::string_view strategy);
+// What all workers have in common besides weights and the inner optimizer's state.
+std::vector<std::string> kept_by_all(std::string_view strategy);
 // How many bits that has in a sum; and the inner optimizer's state, if it is averaged.
 int64_t kept_bits(const config::SyncOptions& sync);
 int64_t state_bits(const config::SyncOptions& sync);

@@ -6,90 +6,13 @@
 #include <cstring>
 
 #include "muster/base/check.h"
+#include "muster/sync/bit_stream.h"
 #include "muster/sync/largest.h"
 
 namespace muster::sync {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
-// From the lowest bit of each byte up.
-class BitWriter {
- public:
-  explicit BitWriter(std::vector<std::byte>& out) : out_(out) {}
-  // At most 32.
-  void put(uint32_t bits, int count) {
-    open_ |= uint64_t{bits} << used_;
-    used_ += count;
-    while (used_ >= 8) {
-      out_.push_back(static_cast<std::byte>(open_ & 0xFF));
-      open_ >>= 8;
-      used_ -= 8;
-    }
-  }
-  void ones(uint32_t count) {
-    for (; count >= 32; count -= 32) put(~0u, 32);
-    put((1u << count) - 1, static_cast<int>(count));
-  }
-  void finish() {
-    if (used_ > 0) put(0, 8 - used_);
-  }
-
- private:
-  std::vector<std::byte>& out_;
-  uint64_t open_ = 0;
-  int used_ = 0;
-};
-
-// Beyond the end there are zeros; overrun() tells.
-class BitReader {
- public:
-  explicit BitReader(std::span<const std::byte> from) : from_(from) {}
-  // At most 32.
-  uint32_t get(int count) {
-    fill();
-    const auto bits = static_cast<uint32_t>(open_ & ((uint64_t{1} << count) - 1));
-    drop(count);
-    return bits;
-  }
-  // How many ones come before the next zero, which is read too. More than `most` are not counted.
-  uint32_t ones(uint32_t most) {
-    uint32_t count = 0;
-    while (count <= most) {
-      fill();
-      const int run = std::min(std::countr_one(open_), 32);
-      if (run < 32) {
-        drop(run + 1);
-        return count + static_cast<uint32_t>(run);
-      }
-      drop(32);
-      count += 32;
-    }
-    return count;
-  }
-  bool overrun() const { return next_ > from_.size() + static_cast<size_t>(left_ / 8); }
-  // Of whole bytes.
-  size_t used() const { return next_ - static_cast<size_t>(left_ / 8); }
-
- private:
-  void fill() {
-    while (left_ <= 56) {
-      const auto byte = next_ < from_.size() ? std::to_integer<uint64_t>(from_[next_]) : 0;
-      open_ |= byte << left_;
-      left_ += 8;
-      ++next_;
-    }
-  }
-  void drop(int count) {
-    open_ >>= count;
-    left_ -= count;
-  }
-
-  std::span<const std::byte> from_;
-  size_t next_ = 0;
-  uint64_t open_ = 0;
-  int left_ = 0;
-};
 
 // Sums in double and in order, so the bits are the same everywhere.
 Sparse::Book make_book(std::span<const float> values, std::span<uint8_t> codes) {
@@ -170,17 +93,11 @@ void SparseCode::subtract(const Sparse& sparse, std::span<float> values) const {
   }
 }
 
-// The golden rule of Rice codes: 2^b is near ln 2 times the mean gap.
-int SparseCode::rice_bits(size_t block) const {
-  const size_t gap = where(block).size * 45 / (64 * (first_[block + 1] - first_[block]));
-  return gap < 2 ? 0 : static_cast<int>(std::bit_width(gap)) - 1;
-}
-
 size_t SparseCode::largest_size() const {
   size_t bits = 0;
   for (size_t b = 0; b < blocks(); ++b) {
-    const auto each = static_cast<size_t>(rice_bits(b));
-    bits += (where(b).size >> each) + (first_[b + 1] - first_[b]) * (each + 1);
+    const size_t count = first_[b + 1] - first_[b];
+    bits += RiceCode(where(b).size, count).most_bits(count);
   }
   return tensors_ * sizeof(Sparse::Book) + (values() + 3) / 4 + (bits + 7) / 8;
 }
@@ -193,14 +110,8 @@ void SparseCode::write(const Sparse& sparse, std::vector<std::byte>& out) const 
   codes.finish();
   BitWriter gaps(out);
   for (size_t b = 0; b < blocks(); ++b) {
-    const int bits = rice_bits(b);
-    uint32_t next = 0;
-    for (const uint16_t place : places_of(b, sparse)) {
-      const uint32_t gap = place - next;
-      gaps.ones(gap >> bits);
-      gaps.put((gap & ((1u << bits) - 1)) << 1, bits + 1);
-      next = place + 1u;
-    }
+    const auto places = places_of(b, sparse);
+    RiceCode(where(b).size, places.size()).write(places, gaps);
   }
   gaps.finish();
 }
@@ -216,16 +127,8 @@ bool SparseCode::read(std::span<const std::byte>& from, Sparse& sparse) const {
   }
   BitReader gaps(from.subspan(books + codes));
   for (size_t b = 0; b < blocks(); ++b) {
-    const int bits = rice_bits(b);
-    const auto size = static_cast<uint32_t>(where(b).size);
-    uint32_t next = 0;
-    for (size_t i = first_[b]; i < first_[b + 1]; ++i) {
-      const uint32_t high = gaps.ones(size >> bits);
-      const uint32_t place = next + (high << bits) + gaps.get(bits);
-      if (place >= size || gaps.overrun()) return false;
-      sparse.places[i] = static_cast<uint16_t>(place);
-      next = place + 1;
-    }
+    const auto places = std::span(sparse.places).subspan(first_[b], first_[b + 1] - first_[b]);
+    if (!RiceCode(where(b).size, places.size()).read(gaps, places)) return false;
   }
   from = from.subspan(books + codes + gaps.used());
   return true;

@@ -10,11 +10,7 @@
 //
 //   4 floats     for each tensor: its book
 //   2 bits       for each value: which of the four; in order, filled up to a whole byte
-//   gaps         for each value: how many places after the one before it in its block it comes,
-//   less
-//                one; a Rice code: gap >> b ones, a zero, then the lowest b bits of the gap, with b
-//                from the numbers of values that the block has and sends. From the lowest bit of
-//                each byte up, filled up to a whole byte
+//   gaps         for each value: its place in its block, as a RiceCode (bit_stream.h)
 //
 // With keep 64 that is 9.5 bits for each value sent: 1/216 of what the floats would take.
 //
@@ -79,7 +75,6 @@ class SparseCode {
     return std::span(sparse.places).subspan(first_[block], first_[block + 1] - first_[block]);
   }
   const exact::Block& where(size_t block) const { return layout_.blocks()[block]; }
-  int rice_bits(size_t block) const;
 
   const exact::BlockLayout& layout_;
   const size_t tensors_;

@@ -1,9 +1,11 @@
 // What the sparse code costs for each element of the weights: 6 million, of which 1 in 64 is sent.
+#include <algorithm>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
 #include "muster/base/random.h"
+#include "muster/sync/block_code.h"
 #include "muster/sync/sparse_code.h"
 
 namespace muster::sync {
@@ -75,6 +77,26 @@ void merge_of_four(benchmark::State& state) {
   report(state);
 }
 BENCHMARK(merge_of_four)->Unit(benchmark::kMillisecond);
+
+// What a replica does with its gradient, and what all do with those of four.
+void encode(benchmark::State& state, const char* strategy) {
+  Weights weights;
+  config::SyncOptions options;
+  options.strategy = strategy;
+  const auto code = make_block_code(options);
+  auto values = weights.values;
+  while (state.KeepRunning()) {
+    std::ranges::copy(weights.values, values.begin());
+    for (size_t b = 0; b < weights.code.blocks(); ++b) {
+      weights.bytes.clear();
+      code->encode(exact::part(std::span(values), weights.layout.blocks()[b]), weights.bytes);
+    }
+  }
+  report(state);
+}
+BENCHMARK_CAPTURE(encode, topk, "topk")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode, threshold, "threshold")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode, onebit, "onebit")->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace muster::sync

@@ -101,7 +101,8 @@ Status Session::build_nets() {
   arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
   const bool periodic = sync::is_periodic(job_.sync.strategy);
   if (periodic) {
-    work_ = std::make_unique<Arena>(first.tensors, optimizer_->state_names(), *plan_.memory);
+    work_ =
+        std::make_unique<Arena>(first.tensors, work_state_names(job_, *optimizer_), *plan_.memory);
   }
   Arena& computing = periodic ? *work_ : *arena_;
   auditor_ = std::make_unique<Auditor>(job_, *arena_);

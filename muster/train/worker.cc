@@ -230,13 +230,22 @@ Result<int> run_check(const Arguments& args, const Registries& registries) {
     (void)test;
   }
   uint64_t parameters = 0;
+  uint64_t sides = 0;    // rows and columns of all matrices, for what powersgd sends
+  uint64_t vectors = 0;  // parameters that are in no matrix
   for (const auto& tensor : session->arena().tensors()) {
-    if (tensor.info.role != optim::Role::kStatistic) parameters += tensor.size();
+    if (tensor.info.role == optim::Role::kStatistic) continue;
+    parameters += tensor.size();
+    if (tensor.shape.size() < 2 || tensor.size() == 0) {
+      vectors += tensor.size();
+    } else {
+      const auto rows = static_cast<uint64_t>(tensor.shape[0]);
+      sides += rows + tensor.size() / rows;
+    }
   }
-  const json facts = {{"parameters", parameters},
-                      {"train_samples", session->train_samples()},
-                      {"steps", session->total_steps()},
-                      {"state_bytes", session->arena().bytes().size()}};
+  const json facts = {
+      {"parameters", parameters},        {"matrix_sides", sides},
+      {"vector_parameters", vectors},    {"train_samples", session->train_samples()},
+      {"steps", session->total_steps()}, {"state_bytes", session->arena().bytes().size()}};
   std::puts(facts.dump().c_str());
   return 0;
 }

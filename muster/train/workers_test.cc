@@ -172,6 +172,15 @@ TEST(Workers, PeriodicStrategies) {
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));
 }
 
+TEST(Workers, CompressedGradients) {
+  for (const std::string strategy : {"topk", "threshold", "onebit", "powersgd"}) {
+    expect_same_bits(kLenet, {"sync.strategy=" + strategy, "sync.rounds=2"});
+  }
+  expect_same_bits(kResnet, {"sync.strategy=topk", "sync.rounds=2"});
+  expect_same_bits(kResnet, {"sync.strategy=powersgd", "sync.rounds=2"});
+  expect_same_bits(kGpt, {"sync.strategy=powersgd", "sync.rounds=2"});
+}
+
 // The weight of a Linear that streams its gradient is used by an embedding too: its gradient is
 // complete only when both have been computed.
 const char* const kTied = R"(

@@ -78,7 +78,11 @@ class LabTest(unittest.TestCase):
                            ("bmuf", ["-s", "sync.strategy=bmuf", "-s", "sync.period=8"]),
                            ("diloco", ["-s", "sync.strategy=diloco", "-s", "sync.period=8", "-s", "sync.bits=4"]),
                            ("gossip", ["-s", "sync.strategy=gossip", "-s", "sync.period=8", "-s", "sync.rounds=3"]),
-                           ("sparseloco", ["-s", "sync.strategy=sparseloco", "-s", "sync.period=8"])):
+                           ("sparseloco", ["-s", "sync.strategy=sparseloco", "-s", "sync.period=8"]),
+                           ("topk", ["-s", "sync.strategy=topk"]),
+                           ("threshold", ["-s", "sync.strategy=threshold"]),
+                           ("onebit", ["-s", "sync.strategy=onebit"]),
+                           ("powersgd", ["-s", "sync.strategy=powersgd"])):
             with Lab("rate: 100mbit\nhosts: [paris, tokyo, lima]") as lab:
                 _, _, workers = self.start(lab, name, *sets)
                 for worker in workers:
@@ -92,6 +96,10 @@ class LabTest(unittest.TestCase):
         self.assertLess(sent["diloco"], sent["lockstep"] / 12, sent)
         self.assertLess(sent["gossip"], sent["lockstep"] / 2, sent)
         self.assertLess(sent["sparseloco"], sent["lockstep"] / 20, sent)
+        self.assertLess(sent["topk"], sent["lockstep"] / 8, sent)
+        self.assertLess(sent["threshold"], sent["lockstep"] / 8, sent)
+        self.assertLess(sent["onebit"], sent["lockstep"] / 5, sent)
+        self.assertLess(sent["powersgd"], sent["lockstep"] / 4, sent)
 
     def test_verify_on_hosts_far_apart(self):
         hosts = os.path.join(self.folder, "hosts.yaml")

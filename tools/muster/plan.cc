@@ -4,6 +4,7 @@
 
 #include "muster/base/text.h"
 #include "muster/config/validate.h"
+#include "muster/sync/recipe.h"
 
 namespace muster::cli {
 namespace {
@@ -58,8 +59,8 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
     other.period = period;
     other.bits = bits;
     std::vector<std::string> set = {"sync.strategy=" + strategy,
-                                    fmt::format("sync.replicas={}", replicas),
-                                    fmt::format("sync.period={}", period)};
+                                    fmt::format("sync.replicas={}", replicas)};
+    if (!sync::sends_gradients(strategy)) set.push_back(fmt::format("sync.period={}", period));
     if (bits < 32) {
       other.rotation = "hadamard";
       set.push_back(fmt::format("sync.bits={}", bits));
@@ -79,6 +80,10 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
   rounds("bmuf", 48, 32, 0);
   rounds("easgd", 48, 32, 0);
   rounds("gossip", 48, 32, 4);
+  rounds("powersgd", 16, 32, 100);
+  rounds("topk", 16, 32, 100);
+  rounds("threshold", 16, 32, 100);
+  rounds("onebit", 16, 32, 100);
   return all;
 }
 

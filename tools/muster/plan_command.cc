@@ -86,7 +86,9 @@ Outcome run(const PlanArguments& arguments, Context& context) {
   MUSTER_TRY(const auto facts, check_with_worker(worker, loaded.job, arguments.job, context.files));
   MUSTER_TRY(const auto optimizer, optim::make_optimizer(loaded.job.optimizer));
   const sync::ModelSize model = {.parameters = facts.value("parameters", 0.0),
-                                 .states = static_cast<int>(optimizer->state_names().size())};
+                                 .states = static_cast<int>(optimizer->state_names().size()),
+                                 .sides = facts.value("matrix_sides", 0.0),
+                                 .vectors = facts.value("vector_parameters", 0.0)};
   const auto hosts = static_cast<int>(std::min(arguments.workers, loaded.job.lanes));
   if (hosts < arguments.workers) {
     context.console.warning(fmt::format(

@@ -83,6 +83,11 @@ size_t Arena::first_statistic() const {
   return static_cast<size_t>(std::ranges::find_if(tensors_, is_statistic) - tensors_.begin());
 }
 
+size_t Arena::statistics_begin() const {
+  const size_t first = layout_.first_block(first_statistic());
+  return first < layout_.blocks().size() ? layout_.blocks()[first].begin : layout_.block_elements();
+}
+
 Hash128 Arena::weights_hash() const {
   Hasher hasher;
   for (size_t t = 0; t < tensors_.size(); ++t) {

@@ -52,6 +52,8 @@ class Arena {
   }
   // Statistics come after all weights; if there are none, the number of tensors.
   size_t first_statistic() const;
+  // Where those that change begin, in a buffer of all blocks: a frozen one has no block.
+  size_t statistics_begin() const;
 
   std::span<float> weights() { return {floats(0), layout_.elements()}; }
   std::span<const float> weights() const { return const_cast<Arena*>(this)->weights(); }

@@ -32,8 +32,11 @@ Lockstep::Lockstep(const config::Job& job, const StrategyParts& parts)
                                            parts.arena->first_statistic(), *parts.memory)
                : nullptr),
       exchange_(few_.get()),
-      updater_(job.optimizer, *parts.optimizer, *parts.arena,
-               few_ != nullptr ? few_->sum() : *parts.sum, *parts.team),
+      updater_(
+          job.optimizer, *parts.optimizer, *parts.arena,
+          [sum = few_ != nullptr ? &few_->sum() : parts.sum](
+              size_t block, std::span<float> scratch) { return sum->read(block, scratch); },
+          *parts.team),
       own_lanes_(static_cast<size_t>(job.lanes)),
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),

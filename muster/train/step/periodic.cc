@@ -32,6 +32,12 @@ bool is_square(std::string_view state) {
   return state == "exp_avg_sq" || state == "square_avg" || state == "sum";
 }
 
+// In the arena: which of the optimizer's states is the first that a replica keeps.
+size_t first_kept_state(const config::Job& job, const Arena& arena) {
+  const size_t kept = sync::kept_by_replicas(job.sync.strategy).size();
+  return arena.optimizer_states() - kept * static_cast<size_t>(job.sync.replicas);
+}
+
 void copy(std::span<const float> from, std::span<float> to) {
   MUSTER_CHECK(from.size() == to.size(), "buffers of one layout");
   std::ranges::copy(from, to.begin());
@@ -48,11 +54,13 @@ Result<std::unique_ptr<Periodic>> Periodic::create(const config::Job& job,
 std::vector<std::string> Periodic::state_names(const config::Job& job,
                                                const optim::Optimizer& inner) {
   std::vector<std::string> names;
-  if (sync::averages_inner_state(job)) names = inner.state_names();
+  const bool gradients = sync::sends_gradients(job.sync.strategy);
+  if (gradients || sync::averages_inner_state(job)) names = inner.state_names();
   std::vector<std::string> kept = sync::kept_by_replicas(job.sync.strategy);
   const auto recipe = sync::recipe_of(job.sync);
   if (recipe.elastic) kept = {"replica"};
   if (recipe.momentum != 0 && kept.empty()) names.emplace_back("outer_momentum");
+  for (const auto& name : sync::kept_by_all(job.sync.strategy)) names.push_back(name);
   for (const auto& name : kept) {
     for (int64_t r = 0; r < job.sync.replicas; ++r) names.push_back(fmt::format("{}_{}", name, r));
   }
@@ -69,7 +77,8 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
       outer_(std::move(outer)),
       runner_(job, parts),
       sums_(job, parts),
-      exchange_(make_round_exchange(job, parts, averages_ ? parts.work->optimizer_states() : 0)),
+      period_(sync::period_of(job.sync)),
+      exchange_(make_round_exchange(job, parts, first_kept_state(job, *parts.arena))),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
       replicas_(static_cast<size_t>(job.sync.replicas)),
       alone_(comm::solo_group("this worker")),
@@ -143,13 +152,10 @@ int64_t Periodic::commit_length() const {
   return total > 0 ? std::min(most, total - parts_.arena->counters().step) : most;
 }
 
-int64_t Periodic::round_begin() const {
-  return parts_.arena->counters().step + round_ * job_.sync.period;
-}
+int64_t Periodic::round_begin() const { return parts_.arena->counters().step + round_ * period_; }
 
 int64_t Periodic::round_end() const {
-  return std::min(round_begin() + job_.sync.period,
-                  parts_.arena->counters().step + commit_length());
+  return std::min(round_begin() + period_, parts_.arena->counters().step + commit_length());
 }
 
 bool Periodic::is_last_round() const {
@@ -207,7 +213,7 @@ Result<bool> Periodic::compute() {
   if (computed_at_ != position()) MUSTER_RETURN_IF_ERROR(begin_commit());
   MUSTER_RETURN_IF_ERROR(run_replicas());
   while (exchange_ != nullptr) {
-    const int64_t number = round_begin() / job_.sync.period;
+    const int64_t number = round_begin() / period_;
     MUSTER_TRY(const bool finite, exchange_->exchange(number, peers()));
     if (!finite) return false;
     if (is_last_round()) break;
@@ -248,6 +254,21 @@ Status Periodic::run_replicas() {
 void Periodic::begin_replica(int number) {
   Arena& work = *parts_.work;
   Replica& r = replica(number);
+  std::ranges::copy(round_ > 0 ? std::span<const uint8_t>(r.seen) : parts_.arena->exponents(),
+                    work.exponents().begin());
+  if (round_ == 0) {
+    r.record.results.assign(static_cast<size_t>(sync::steps_per_commit(job_.sync) * job_.lanes),
+                            {});
+    r.record.seconds = 0;
+  }
+  const bool in_place = exchange_ != nullptr && exchange_->in_place();
+  if (!in_place) put_in_place(number);
+  runner_.begin(number, round_begin(), averages_ || in_place ? 0 : parts_.arena->counters().step);
+}
+
+void Periodic::put_in_place(int number) {
+  Arena& work = *parts_.work;
+  const Replica& r = replica(number);
   const size_t own = exchange_ != nullptr ? working(0).size() : 0;  // the rest is frozen
   if (exchange_ != nullptr) copy(exchange_->weights(number), working(0));
   copy(parts_.arena->weights().subspan(own), work.weights().subspan(own));
@@ -265,19 +286,15 @@ void Periodic::begin_replica(int number) {
       std::ranges::fill(work.optimizer_state(s), 0.0f);
     }
   }
-  std::ranges::copy(round_ > 0 ? std::span<const uint8_t>(r.seen) : parts_.arena->exponents(),
-                    work.exponents().begin());
-  if (round_ == 0) {
-    r.record.results.assign(static_cast<size_t>(sync::steps_per_commit(job_.sync) * job_.lanes),
-                            {});
-    r.record.seconds = 0;
-  }
-  runner_.begin(number, round_begin(), averages_ ? 0 : parts_.arena->counters().step);
 }
 
 void Periodic::finish_replica(int number) {
   Replica& r = replica(number);
+  const auto exponents = parts_.work->exponents();
+  r.seen.assign(exponents.begin(), exponents.end());
+  r.done = true;
   if (exchange_ != nullptr) exchange_->take(number, working(0));
+  if (exchange_ != nullptr && exchange_->in_place()) return;
   r.changes.resize(1 + parts_.work->optimizer_states());
   const auto away = recipe_.elastic ? distance(number) : std::span<float>();
   for (size_t buffer = 0; buffer < r.changes.size(); ++buffer) {
@@ -296,9 +313,6 @@ void Periodic::finish_replica(int number) {
       changes[i] = began - after[i];
     }
   }
-  const auto exponents = parts_.work->exponents();
-  r.seen.assign(exponents.begin(), exponents.end());
-  r.done = true;
 }
 
 Result<bool> Periodic::sum_up() {

@@ -100,6 +100,8 @@ class Periodic final : public Strategy {
   Status begin_commit();
   Status run_replicas();
   void begin_replica(int number);
+  // Weights and optimizer state, in the working arena.
+  void put_in_place(int number);
   void finish_replica(int number);
   Result<bool> sum_up();
   Error explain_not_finite();
@@ -126,6 +128,7 @@ class Periodic final : public Strategy {
   size_t first_kept_sum_ = 0;
   size_t first_state_sum_ = 0;
   std::vector<bool> square_;                 // by state of the inner optimizer: never negative
+  const int64_t period_;                     // steps of a round
   std::unique_ptr<RoundExchange> exchange_;  // may be null
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/data/order.h"
+#include "muster/sync/block_code.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/jobs_testing.h"
 
@@ -269,6 +270,48 @@ Vector reference_that_keeps(Session& session, const Vector& initial) {
   return w;
 }
 
+// What is sent of a tensor's values (sync/block_code.h, which has its own test).
+void send_coded(const sync::BlockCode& code, std::span<const double> values,
+                std::span<double> sent) {
+  std::vector<float> rest(values.begin(), values.end());
+  std::vector<std::byte> bytes;
+  code.encode(rest, bytes);
+  std::vector<float> sum(rest.size());
+  EXPECT_TRUE(code.add(bytes, sum));
+  std::ranges::copy(sum, sent.begin());
+}
+
+// The same for the strategies that send gradients, all in one commit.
+Vector reference_of_gradients(Session& session, const Vector& initial) {
+  const auto& job = session.job();
+  const auto replicas = static_cast<size_t>(job.sync.replicas);
+  const auto code = sync::make_block_code(job.sync);
+  std::vector<Vector> errors(replicas);
+  Inner shared{.w = initial};
+  for (int64_t s = 0; s < session.total_steps(); ++s) {
+    Vector mean{};
+    for (size_t r = 0; r < replicas; ++r) {
+      const auto g =
+          gradient(shared.w, session.train_data(), samples_of(session, static_cast<int64_t>(r), s));
+      Vector sent{};
+      for (size_t i = 0; i < kWeights; ++i) errors[r][i] += g[i];
+      // Without a code, as powersgd has for such small matrices: all of it.
+      if (code == nullptr) {
+        sent = errors[r];
+      } else {
+        send_coded(*code, std::span(errors[r]).first(kMatrix), std::span(sent).first(kMatrix));
+        send_coded(*code, std::span(errors[r]).subspan(kMatrix), std::span(sent).subspan(kMatrix));
+      }
+      for (size_t i = 0; i < kWeights; ++i) {
+        errors[r][i] -= sent[i];
+        mean[i] += sent[i] / static_cast<double>(replicas);
+      }
+    }
+    step(shared, mean, job.optimizer, s);
+  }
+  return shared.w;
+}
+
 const char* const kJob = R"(
 model: { layers: [{ linear: { out: 2 } }] }
 data: { train: { format: points } }
@@ -344,6 +387,58 @@ INSTANTIATE_TEST_SUITE_P(Rows, KeepingTest,
                            return fmt::format("{}_{}_{}", std::get<0>(info.param),
                                               std::get<1>(info.param), std::get<2>(info.param));
                          });
+
+class GradientsTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+// Without the period, which is one step.
+std::string job_of_gradients() {
+  std::string text = kJob;
+  const std::string period = ", period: 7";
+  return text.erase(text.find(period), period.size());
+}
+
+TEST_P(GradientsTest, FollowsItsFormula) {
+  const auto& [strategy, optimizer] = GetParam();
+  std::vector<std::string> sets = {"sync.strategy=" + strategy};
+  // See KeepingTest.
+  if (strategy == "topk") sets.emplace_back("sync.keep=3072");
+  if (strategy == "threshold") sets.emplace_back("sync.threshold=0.7");
+  if (optimizer == "adam") {
+    sets.insert(sets.end(), {"optimizer.kind=adam", "optimizer.lr=0.05"});
+    sets.emplace_back("optimizer.momentum=0");
+  }
+  const auto session = open_session(job_of_gradients(), sets);
+  const auto expected = reference_of_gradients(*session, flat(*session));
+  const auto w = train(*session);
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 2e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, GradientsTest,
+                         ::testing::Combine(::testing::Values("topk", "threshold", "onebit",
+                                                              "powersgd"),
+                                            ::testing::Values("sgd", "adam")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param));
+                         });
+
+// What has not been sent is rounded with each commit, the optimizer's state is not.
+TEST(Periodic, CommitsOfGradientsChangeLittle) {
+  for (const std::string strategy : {"topk", "threshold", "onebit"}) {
+    const auto expected = train(*open_session(job_of_gradients(), {"sync.strategy=" + strategy}));
+    const auto session =
+        open_session(job_of_gradients(), {"sync.strategy=" + strategy, "sync.rounds=4"});
+    const auto w = train(*session);
+    for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 0.2) << strategy;
+    EXPECT_NE(w, expected);
+  }
+  const auto whole = train(*open_session(job_of_gradients(), {"sync.strategy=powersgd"}));
+  const auto parts =
+      train(*open_session(job_of_gradients(), {"sync.strategy=powersgd", "sync.rounds=4"}));
+  // Nothing is left of what is sent as it is; but a replica's scale of fixed point is then that of
+  // all.
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(whole[i], parts[i], 1e-6);
+}
 
 TEST(Periodic, WithAnOddNumberOneReplicaGossipsWithNobody) {
   const auto session =
@@ -427,6 +522,14 @@ TEST(Periodic, AGradientThatIsNotFiniteEndsTheJobOrIsSkippedInItsReplica) {
         << strategy << ": " << report.error().message();
     const auto skipping = open_session(poisoned, {"sync.strategy=" + strategy, "not_finite=skip"});
     for (const double w : train(*skipping)) EXPECT_TRUE(std::isfinite(w)) << strategy;
+  }
+  poisoned.erase(poisoned.find(", period: 7"), std::string(", period: 7").size());
+  for (const std::string strategy : {"topk", "threshold", "onebit", "powersgd"}) {
+    const auto session = open_session(poisoned, {"sync.strategy=" + strategy});
+    Result<StepReport> report = session->step();
+    while (report.ok()) report = session->step();
+    EXPECT_NE(report.error().message().find("sample 30 of data.train"), std::string::npos)
+        << strategy << ": " << report.error().message();
   }
 }
 

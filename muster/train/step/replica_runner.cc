@@ -1,6 +1,8 @@
 #include "muster/train/step/replica_runner.h"
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "muster/base/check.h"
 #include "muster/sync/recipe.h"
@@ -9,12 +11,36 @@ namespace muster::train {
 namespace {
 
 config::Job inner_job(config::Job job) {
+  const std::string strategy = job.sync.strategy;
   job.sync = {};
   job.audit.every = 0;
   job.audit.lanes = 0;
   // Whether the job goes on is decided by all workers together, when the round is committed.
   job.not_finite = "skip";
+  // A gradient that is sent is clipped when those of all replicas have been added up.
+  if (sync::sends_gradients(strategy)) job.optimizer.clip = {};
   return job;
+}
+
+// Copies gradients into a state, and changes no weights.
+class GradientTap final : public optim::Optimizer {
+ public:
+  explicit GradientTap(size_t state) : Optimizer({}), state_(state) {}
+  std::vector<std::string> state_names() const override { return {}; }
+
+ protected:
+  void update_weights(const optim::BlockView& block, const optim::TensorInfo&,
+                      const optim::StepScalars&, const optim::Norms&, Isa) const override {
+    std::ranges::copy(block.gradient, block.states[state_]);
+  }
+
+ private:
+  const size_t state_;
+};
+
+std::unique_ptr<optim::Optimizer> make_tap(const config::Job& job, const Arena& work) {
+  if (!sync::sends_gradients(job.sync.strategy)) return nullptr;
+  return std::make_unique<GradientTap>(work.optimizer_states() - 1);
 }
 
 }  // namespace
@@ -23,12 +49,13 @@ ReplicaRunner::ReplicaRunner(const config::Job& job, const StrategyParts& parts)
     : job_(job),
       inner_job_(inner_job(job)),
       parts_(parts),
+      tap_(make_tap(job, *parts.work)),
       auditor_(inner_job_, *parts.work),
       lockstep_(inner_job_, {.arena = parts.work,
                              .sum = parts.sum,
                              .team = parts.team,
                              .lanes = parts.lanes,
-                             .optimizer = parts.optimizer,
+                             .optimizer = inner_optimizer(),
                              .auditor = &auditor_,
                              .memory = parts.memory}) {}
 
@@ -52,7 +79,12 @@ Status ReplicaRunner::run_to(int64_t end, int64_t first, const comm::Group& grou
     // A round is long: whoever is lost meanwhile must be replaced soon.
     if (group.failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
     // A short last step may have no samples for this replica; then it stays as it is.
-    if (parts_.lanes->samples_of_mean(next_) == 0) continue;
+    if (parts_.lanes->samples_of_mean(next_) == 0) {
+      if (tap_ != nullptr) {
+        std::ranges::fill(parts_.work->optimizer_state(parts_.work->optimizer_states() - 1), 0.0f);
+      }
+      continue;
+    }
     const auto begin = std::chrono::steady_clock::now();
     MUSTER_RETURN_IF_ERROR(run_step(lanes, (next_ - first) * job_.lanes, record));
     record.seconds += seconds(std::chrono::steady_clock::now() - begin);

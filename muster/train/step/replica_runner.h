@@ -3,9 +3,13 @@
 // The nets' weights are those of the working arena (StrategyParts::work), which has one replica at
 // a time. Whoever uses this puts weights and the optimizer's state there before a replica begins,
 // and takes them from there when it is done.
+//
+// If the strategy sends gradients (sync::sends_gradients), a step changes no weights: its gradient
+// is put into the last of the working arena's states.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "muster/comm/group.h"
@@ -37,11 +41,16 @@ class ReplicaRunner {
                 Record& record);
 
  private:
+  // The optimizer of the inner Lockstep.
+  const optim::Optimizer* inner_optimizer() const {
+    return tap_ != nullptr ? tap_.get() : parts_.optimizer;
+  }
   Status run_step(const std::vector<int>& lanes, int64_t at, Record& record);
 
   const config::Job& job_;
   const config::Job inner_job_;  // lockstep, alone, without audits
   StrategyParts parts_;
+  std::unique_ptr<optim::Optimizer> tap_;  // of gradients; may be null
   Auditor auditor_;
   Lockstep lockstep_;
   int under_way_ = -1;

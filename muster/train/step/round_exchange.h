@@ -34,6 +34,9 @@ class RoundExchange {
     bool owns(int replica) const { return std::ranges::find(replicas, replica) != replicas.end(); }
   };
 
+  // Whether all replicas compute with what it has put into the working arena (StrategyParts::work),
+  // weights and optimizer state; else each begins with weights().
+  virtual bool in_place() const { return false; }
   // Collective. Begins with the state of the job.
   virtual Status begin(const Peers& peers) = 0;
   // With which a replica of this worker begins its next round.

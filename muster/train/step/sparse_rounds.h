@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "muster/sync/sparse_code.h"
+#include "muster/train/step/replica_messages.h"
 #include "muster/train/step/round_exchange.h"
 
 namespace muster::train {
@@ -34,18 +35,7 @@ class SparseRounds final : public RoundExchange {
     std::vector<float> statistics;  // what it has changed of those, which is sent as it is
     bool finite = true;
   };
-  // What a worker tells about the message that it is about to send.
-  struct Notice {
-    uint64_t size;
-    uint64_t weights;  // hash of those that all have in common
-    uint64_t finite;
-  };
   void pack(std::span<const int> replicas);
-  Result<std::vector<Notice>> exchange_notices(const Peers& peers);
-  Status exchange_messages(std::span<const Notice> notices, const Peers& peers);
-  // All messages, worker after worker.
-  Status unpack(std::span<const Notice> notices, const Peers& peers, bool& finite);
-  bool unpack(std::span<const std::byte> from, std::vector<bool>& there, bool& finite);
   bool merge();
 
   const config::Job& job_;
@@ -57,10 +47,8 @@ class SparseRounds final : public RoundExchange {
   std::vector<float> weights_;
   std::vector<Replica> own_;        // by number
   std::vector<sync::Sparse> sent_;  // by number: what each sent in this round
-  std::vector<float> statistics_;   // and its changes of statistics, replica after replica
-  std::vector<std::byte> out_;      // the message of this worker
-  std::vector<std::byte> all_;      // those of all, each with room for the largest
-  size_t room_ = 0;
+  ReplicaMessages messages_;
+  std::vector<float> statistics_;  // and its changes of statistics, replica after replica
 };
 
 }  // namespace muster::train

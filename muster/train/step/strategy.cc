@@ -11,6 +11,12 @@ std::vector<std::string> state_names(const config::Job& job, const optim::Optimi
                                               : inner.state_names();
 }
 
+std::vector<std::string> work_state_names(const config::Job& job, const optim::Optimizer& inner) {
+  auto names = inner.state_names();
+  if (sync::sends_gradients(job.sync.strategy)) names.emplace_back("gradient");
+  return names;
+}
+
 Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job,
                                                 const StrategyParts& parts) {
   if (!sync::is_periodic(job.sync.strategy)) {

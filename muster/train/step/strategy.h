@@ -82,6 +82,9 @@ class Strategy : public State {
 // names, or of an outer one.
 std::vector<std::string> state_names(const config::Job& job, const optim::Optimizer& inner);
 
+// Those of the working arena, if the strategy has one (StrategyParts::work).
+std::vector<std::string> work_state_names(const config::Job& job, const optim::Optimizer& inner);
+
 // The one that `job.sync.strategy` names.
 Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job, const StrategyParts& parts);
 

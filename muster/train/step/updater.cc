@@ -1,6 +1,7 @@
 #include "muster/train/step/updater.h"
 
 #include <cmath>
+#include <utility>
 
 #include "muster/exact/block_layout.h"
 #include "muster/optim/norm.h"
@@ -10,11 +11,11 @@ namespace muster::train {
 using optim::Role;
 
 Updater::Updater(const config::OptimizerOptions& options, const optim::Optimizer& optimizer,
-                 Arena& arena, GradientSum& sum, Team& team)
+                 Arena& arena, Gradient gradient, Team& team)
     : options_(options),
       optimizer_(optimizer),
       arena_(arena),
-      sum_(sum),
+      gradient_(std::move(gradient)),
       team_(team),
       squares_(arena.layout().blocks().size()),
       block_norms_(squares_.size()),
@@ -44,7 +45,7 @@ optim::BlockView Updater::view_block(size_t block, std::span<float> scratch) {
   optim::BlockView view;
   view.tensor = where.tensor;
   view.weights = arena_.weights().subspan(where.begin, where.size);
-  view.gradient = sum_.read(block, scratch);
+  view.gradient = gradient_(block, scratch);
   for (size_t s = 0; s < arena_.optimizer_states(); ++s)
     view.states[s] = arena_.optimizer_state(s).data() + where.begin;
   return view;
@@ -60,7 +61,7 @@ void Updater::for_each_block(
 double Updater::gradient_norm() {
   for_each_block([&](size_t b, std::span<float> scratch) {
     const bool counts = info_of(b).role == Role::kWeight;
-    squares_[b] = counts ? optim::sum_of_squares(sum_.read(b, scratch), options_.clip.value) : 0;
+    squares_[b] = counts ? optim::sum_of_squares(gradient_(b, scratch), options_.clip.value) : 0;
   });
   double squares = 0;
   for (const double s : squares_) squares += s;

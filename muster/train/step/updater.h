@@ -13,18 +13,20 @@
 #include "muster/config/job.h"
 #include "muster/optim/optimizer.h"
 #include "muster/train/state/arena.h"
-#include "muster/train/step/gradient_sum.h"
 #include "muster/train/step/team.h"
 
 namespace muster::train {
 
 class Updater {
  public:
+  // The gradient of a block, in `scratch`, which has room for a block, or elsewhere. May be called
+  // by several threads.
+  using Gradient = std::function<std::span<const float>(size_t block, std::span<float> scratch)>;
   // All must outlive it.
   Updater(const config::OptimizerOptions& options, const optim::Optimizer& optimizer, Arena& arena,
-          GradientSum& sum, Team& team);
+          Gradient gradient, Team& team);
 
-  // One update with the sums as they are. Returns the norm of the gradient before clipping; -1: it
+  // One update with the gradient as it is. Returns the norm of the gradient before clipping; -1: it
   // was not needed.
   double run(optim::StepScalars scalars);
 
@@ -39,7 +41,7 @@ class Updater {
   const config::OptimizerOptions& options_;
   const optim::Optimizer& optimizer_;
   Arena& arena_;
-  GradientSum& sum_;
+  const Gradient gradient_;
   Team& team_;
   std::vector<double> squares_;              // by block
   std::vector<optim::Norms> block_norms_;    // by block

@@ -1,0 +1,228 @@
+#include "muster/sync/block_code.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "muster/exact/block_layout.h"
+#include "muster/sync/bit_stream.h"
+#include "muster/sync/largest.h"
+
+namespace muster::sync {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+using Places = std::array<uint16_t, exact::kBlockSize>;
+
+template <class T>
+void append(T value, std::vector<std::byte>& out) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+template <class T>
+T take(std::span<const std::byte>& from) {
+  T value{};
+  std::memcpy(&value, from.data(), sizeof(value));
+  from = from.subspan(sizeof(value));
+  return value;
+}
+
+// Several sums side by side, which a compiler turns into vectors, added up in one order.
+template <class Term>
+double sum_of(std::span<const float> values, Term term) {
+  constexpr size_t kSide = 8;
+  std::array<double, kSide> sums = {};
+  size_t i = 0;
+  for (; i + kSide <= values.size(); i += kSide) {
+    for (size_t k = 0; k < kSide; ++k) sums[k] += term(values[i + k]);
+  }
+  for (size_t k = 0; i < values.size(); ++i, ++k) sums[k] += term(values[i]);
+  double all = 0;
+  for (const double s : sums) all += s;
+  return all;
+}
+
+float mean_of(double sum, double count) { return count > 0 ? static_cast<float>(sum / count) : 0; }
+
+class TopK final : public BlockCode {
+ public:
+  explicit TopK(int64_t keep) : keep_(static_cast<size_t>(keep)) {}
+
+  void encode(std::span<float> values, std::vector<std::byte>& out) const override {
+    Places room;  // NOLINT(*-member-init): written before it is read
+    const auto places = std::span(room).first(count(values.size()));
+    find_largest(values, places);
+    double all = 0;
+    for (const uint16_t p : places) all += std::abs(values[p]);
+    const double border = all / static_cast<double>(places.size());
+    std::array<double, 2> sums = {};
+    std::array<double, 2> counts = {};
+    for (const uint16_t p : places) {
+      const size_t high = std::abs(values[p]) >= border ? 1 : 0;
+      sums[high] += std::abs(values[p]);
+      counts[high] += 1;
+    }
+    const std::array<float, 2> means = {mean_of(sums[0], counts[0]), mean_of(sums[1], counts[1])};
+    for (const float m : means) append(m, out);
+    BitWriter bits(out);
+    for (const uint16_t p : places) {
+      const bool negative = values[p] < 0;
+      const size_t high = std::abs(values[p]) >= border ? 1 : 0;
+      bits.put((negative ? 2u : 0u) + static_cast<uint32_t>(high), 2);
+      values[p] -= negative ? -means[high] : means[high];
+    }
+    bits.finish();
+    BitWriter gaps(out);
+    RiceCode(values.size(), places.size()).write(places, gaps);
+    gaps.finish();
+  }
+
+  bool add(std::span<const std::byte> from, std::span<float> sum) const override {
+    Places room;  // NOLINT(*-member-init): written before it is read
+    const auto places = std::span(room).first(count(sum.size()));
+    const size_t signs = (places.size() + 3) / 4;
+    if (from.size() < 2 * sizeof(float) + signs) return false;
+    std::array<float, 2> means = {};
+    for (float& m : means) m = take<float>(from);
+    if (!std::isfinite(means[0]) || !std::isfinite(means[1])) return false;
+    BitReader gaps(from.subspan(signs));
+    if (!RiceCode(sum.size(), places.size()).read(gaps, places)) return false;
+    if (gaps.used() + signs != from.size()) return false;
+    BitReader bits(from.first(signs));
+    for (const uint16_t p : places) {
+      const uint32_t code = bits.get(2);
+      const float mean = means.at(code & 1);
+      sum[p] += (code & 2) != 0 ? -mean : mean;
+    }
+    return true;
+  }
+
+  size_t largest_size(size_t values) const override {
+    const size_t n = count(values);
+    return 2 * sizeof(float) + (n + 3) / 4 + (RiceCode(values, n).most_bits(n) + 7) / 8;
+  }
+
+ private:
+  size_t count(size_t values) const {
+    return std::max<size_t>((values * keep_ + exact::kBlockSize / 2) / exact::kBlockSize, 1);
+  }
+  const size_t keep_;
+};
+
+class Threshold final : public BlockCode {
+ public:
+  explicit Threshold(double threshold) : threshold_(threshold) {}
+
+  void encode(std::span<float> values, std::vector<std::byte>& out) const override {
+    Places room;  // NOLINT(*-member-init): written before it is read
+    const double squares = sum_of(values, [](double v) { return v * v; });
+    const auto border =
+        static_cast<float>(threshold_ * std::sqrt(squares / static_cast<double>(values.size())));
+    size_t count = 0;
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::abs(values[i]) <= border) continue;
+      room[count++] = static_cast<uint16_t>(i);
+      sum += std::abs(values[i]);
+    }
+    if (count == 0) {  // as with all blocks of few elements
+      find_largest(values, std::span(room).first(1));
+      sum = std::abs(values[room[0]]);
+      count = 1;
+    }
+    const auto places = std::span(room).first(count);
+    const float mean = mean_of(sum, static_cast<double>(count));
+    append(mean, out);
+    append(static_cast<uint16_t>(count), out);
+    BitWriter signs(out);
+    for (const uint16_t p : places) {
+      const bool negative = values[p] < 0;
+      signs.put(negative ? 1 : 0, 1);
+      values[p] -= negative ? -mean : mean;
+    }
+    signs.finish();
+    BitWriter gaps(out);
+    RiceCode(values.size(), count).write(places, gaps);
+    gaps.finish();
+  }
+
+  bool add(std::span<const std::byte> from, std::span<float> sum) const override {
+    if (from.size() < sizeof(float) + sizeof(uint16_t)) return false;
+    const auto mean = take<float>(from);
+    const auto count = take<uint16_t>(from);
+    const size_t signs = (size_t{count} + 7) / 8;
+    if (count == 0 || count > sum.size() || from.size() < signs || !std::isfinite(mean))
+      return false;
+    Places room;  // NOLINT(*-member-init): written before it is read
+    const auto places = std::span(room).first(count);
+    BitReader gaps(from.subspan(signs));
+    if (!RiceCode(sum.size(), count).read(gaps, places)) return false;
+    if (gaps.used() + signs != from.size()) return false;
+    BitReader bits(from.first(signs));
+    for (const uint16_t p : places) sum[p] += bits.get(1) != 0 ? -mean : mean;
+    return true;
+  }
+
+  // All of them: two bits for each place. Fewer need more for each, but fewer in all.
+  size_t largest_size(size_t values) const override {
+    return sizeof(float) + sizeof(uint16_t) + (values + 7) / 8 + (2 * values + 7) / 8;
+  }
+
+ private:
+  const double threshold_;
+};
+
+class OneBit final : public BlockCode {
+ public:
+  void encode(std::span<float> values, std::vector<std::byte>& out) const override {
+    const double below = sum_of(values, [](double v) { return v < 0 ? v : 0; });
+    const double above = sum_of(values, [](double v) { return v < 0 ? 0 : v; });
+    const double count = sum_of(values, [](double v) { return v < 0 ? 1 : 0; });
+    const std::array<float, 2> means = {mean_of(above, static_cast<double>(values.size()) - count),
+                                        mean_of(below, count)};
+    for (const float m : means) append(m, out);
+    for (size_t i = 0; i < values.size(); i += 8) {
+      unsigned byte = 0;
+      const auto eight = values.subspan(i, std::min<size_t>(8, values.size() - i));
+      for (size_t k = 0; k < eight.size(); ++k) {
+        const bool negative = eight[k] < 0;
+        byte |= (negative ? 1u : 0u) << k;
+        eight[k] -= negative ? means[1] : means[0];
+      }
+      out.push_back(static_cast<std::byte>(byte));
+    }
+  }
+
+  bool add(std::span<const std::byte> from, std::span<float> sum) const override {
+    if (from.size() != largest_size(sum.size())) return false;
+    std::array<float, 2> means = {};
+    for (float& m : means) m = take<float>(from);
+    if (!std::isfinite(means[0]) || !std::isfinite(means[1])) return false;
+    for (size_t i = 0; i < sum.size(); i += 8) {
+      const auto byte = std::to_integer<unsigned>(from[i / 8]);
+      const auto eight = sum.subspan(i, std::min<size_t>(8, sum.size() - i));
+      for (size_t k = 0; k < eight.size(); ++k) {
+        eight[k] += (byte >> k & 1) != 0 ? means[1] : means[0];
+      }
+    }
+    return true;
+  }
+
+  size_t largest_size(size_t values) const override { return 2 * sizeof(float) + (values + 7) / 8; }
+};
+
+}  // namespace
+
+std::unique_ptr<BlockCode> make_block_code(const config::SyncOptions& sync) {
+  if (sync.strategy == "topk") return std::make_unique<TopK>(sync.keep);
+  if (sync.strategy == "threshold") return std::make_unique<Threshold>(sync.threshold);
+  if (sync.strategy == "onebit") return std::make_unique<OneBit>();
+  return nullptr;
+}
+
+}  // namespace muster::sync

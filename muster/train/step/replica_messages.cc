@@ -1,0 +1,153 @@
+#include "muster/train/step/replica_messages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "muster/base/hash.h"
+
+namespace muster::train {
+namespace {
+
+// Before each message. Little-endian.
+struct Header {
+  uint32_t replica;
+  uint32_t finite;
+  uint64_t size;  // of what follows
+  uint64_t hash;  // of that, and of the rest of this
+};
+
+uint64_t hash_of(Header header, std::span<const std::byte> body) {
+  header.hash = 0;
+  return hash64(body.data(), body.size(), hash64(&header, sizeof(header)));
+}
+
+}  // namespace
+
+ReplicaMessages::ReplicaMessages(size_t replicas, size_t largest)
+    : largest_(replicas * (sizeof(Header) + largest)), messages_(replicas) {}
+
+void ReplicaMessages::clear() { out_.clear(); }
+
+std::vector<std::byte>& ReplicaMessages::begin(int replica) {
+  begin_ = out_.size();
+  out_.resize(begin_ + sizeof(Header));
+  const Header header = {
+      .replica = static_cast<uint32_t>(replica), .finite = 0, .size = 0, .hash = 0};
+  std::memcpy(out_.data() + begin_, &header, sizeof(header));
+  return out_;
+}
+
+void ReplicaMessages::end(bool finite) {
+  Header header{};
+  std::memcpy(&header, out_.data() + begin_, sizeof(header));
+  const auto body = std::span(out_).subspan(begin_ + sizeof(Header));
+  header.finite = finite ? 1 : 0;
+  header.size = body.size();
+  header.hash = hash_of(header, body);
+  std::memcpy(out_.data() + begin_, &header, sizeof(header));
+}
+
+Result<bool> ReplicaMessages::exchange(uint64_t common, const RoundExchange::Peers& peers) {
+  MUSTER_TRY(const auto notices, exchange_notices(common, peers));
+  bool finite = std::ranges::all_of(notices, [](const Notice& n) { return n.finite != 0; });
+  if (!finite) return false;
+  MUSTER_RETURN_IF_ERROR(exchange_bytes(notices, peers));
+  MUSTER_RETURN_IF_ERROR(unpack(notices, peers, finite));
+  return finite;
+}
+
+Result<std::vector<ReplicaMessages::Notice>> ReplicaMessages::exchange_notices(
+    uint64_t common, const RoundExchange::Peers& peers) {
+  auto& group = peers.group;
+  std::vector<Notice> notices(static_cast<size_t>(group.size()));
+  notices[static_cast<size_t>(group.rank())] = {
+      .size = out_.size(), .common = common, .finite = peers.finite ? 1u : 0u};
+  {
+    const WaitingForPeers waiting(peers.vitals);
+    MUSTER_RETURN_IF_ERROR(group.allgather(std::span(notices), {.timeout = peers.timeout}));
+  }
+  for (const Notice& notice : notices) {
+    const bool same = notice.common == notices[0].common;
+    if (same && notice.size <= largest_) continue;
+    // All workers see this. They begin again with the last commit, so it does not matter whose
+    // memory is wrong, as long as it was not so before that; audits look for that.
+    const std::string_view what =
+        same ? "a worker's message at the end of a round is too long"
+             : "the workers have different weights at the end of a round: a bit of memory was "
+               "flipped somewhere";
+    group.abort(std::string(what));
+    return Error(ErrorKind::kInternal, "{}", what);
+  }
+  return notices;
+}
+
+Status ReplicaMessages::exchange_bytes(std::span<const Notice> notices,
+                                       const RoundExchange::Peers& peers) {
+  auto& group = peers.group;
+  const comm::OpOptions options = {.timeout = peers.timeout};
+  const auto rank = static_cast<size_t>(group.rank());
+  size_t total = 0;
+  room_ = 0;
+  for (const Notice& notice : notices) {
+    total += notice.size;
+    room_ = std::max<size_t>(room_, notice.size);
+  }
+  all_.resize(room_ * notices.size());
+  std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(rank * room_));
+  const WaitingForPeers waiting(peers.vitals);
+  // Parts of an allgather have one size, which is good if all messages are about that long.
+  if (all_.size() <= total + total / 8) return group.allgather(std::span(all_), options);
+  for (size_t member = 0; member < notices.size(); ++member) {
+    const auto message = std::span(all_).subspan(member * room_, notices[member].size);
+    if (message.empty()) continue;
+    MUSTER_RETURN_IF_ERROR(group.broadcast(message, static_cast<int>(member), options));
+    peers.vitals.note_progress();
+  }
+  return {};
+}
+
+Status ReplicaMessages::unpack(std::span<const Notice> notices, const RoundExchange::Peers& peers,
+                               bool& finite) {
+  std::vector<bool> there(messages_.size());
+  for (size_t member = 0; member < notices.size(); ++member) {
+    const auto from = std::span(all_).subspan(member * room_, notices[member].size);
+    if (unpack(from, there, finite)) continue;
+    peers.group.abort("what " + peers.group.describe(static_cast<int>(member)) +
+                      " sent at the end of a round is damaged");
+    return Error(ErrorKind::kInternal, "a damaged message at the end of a round");
+  }
+  if (std::ranges::find(there, false) == there.end()) return {};
+  peers.group.abort("a replica is nobody's");
+  return Error(ErrorKind::kInternal, "a replica is nobody's");
+}
+
+bool ReplicaMessages::unpack(std::span<const std::byte> from, std::vector<bool>& there,
+                             bool& finite) {
+  while (!from.empty()) {
+    Header header{};
+    if (from.size() < sizeof(header)) return false;
+    std::memcpy(&header, from.data(), sizeof(header));
+    from = from.subspan(sizeof(header));
+    if (header.replica >= there.size() || there[header.replica] || header.size > from.size()) {
+      return false;
+    }
+    const auto body = from.first(header.size);
+    from = from.subspan(header.size);
+    if (hash_of(header, body) != header.hash) return false;
+    there[header.replica] = true;
+    messages_[header.replica] = body;
+    if (header.finite == 0) finite = false;
+  }
+  return true;
+}
+
+Error ReplicaMessages::unreadable(size_t replica, const RoundExchange::Peers& peers) {
+  const std::string what = "what replica " + std::to_string(replica) +
+                           " sent at the end of a round cannot be read; do all workers have the "
+                           "same version?";
+  peers.group.abort(what);
+  return Error(ErrorKind::kInternal, "{}", what);
+}
+
+}  // namespace muster::train
