@@ -15,13 +15,13 @@ class Plan(CommandTest):
         self.assertGreater(plan["compute_seconds"], 0)
         self.assertLess(plan["compute_seconds"], 1)
         own, *others = plan["settings"]
-        self.assertEqual(own["set"], [], "the job's own comes first")
+        self.assertEqual(own["sync"], "", "the job's own comes first")
         self.assertEqual([each["recommended"] for each in plan["settings"]].count(True), 1)
         chosen = next(each for each in others if each["recommended"])
         self.assertLess(10 * chosen["step_seconds"], own["step_seconds"])
-        # What it recommends can be trained with.
-        sets = [word for option in chosen["set"] for word in ("-s", option)]
-        self.assert_ok(self.muster("config", "check", JOB, *sets, "--no-data"))
+        # All that it compares can be written into the job file.
+        for each in others:
+            self.assert_ok(self.muster("config", "check", JOB, "-s", "sync=" + each["sync"], "--no-data"))
         self.assertEqual(list(self.folder.iterdir()), [], "nothing is left behind")
 
     @needs_worker

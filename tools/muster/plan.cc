@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "muster/base/text.h"
 #include "muster/config/validate.h"
 #include "muster/sync/recipe.h"
@@ -23,54 +25,64 @@ int64_t replicas_for(int64_t lanes, int hosts) {
   return replicas;
 }
 
+// As it is written in a job file, with what is not the default.
+std::string text_of(const config::SyncOptions& sync) {
+  const config::SyncOptions usual;
+  std::vector<std::string> words;
+  const auto add = [&](std::string_view name, const auto& value, const auto& without) {
+    if (value != without) words.push_back(fmt::format("{}: {}", name, value));
+  };
+  // Always, so that it is seen.
+  words.push_back("strategy: " + sync.strategy);
+  add("reduction", sync.reduction, usual.reduction);
+  add("rounding", sync.rounding, usual.rounding);
+  add("bits", sync.bits, usual.bits);
+  add("rotation", sync.rotation, usual.rotation);
+  add("bucket", sync.bucket, usual.bucket);
+  if (sync::is_periodic(sync.strategy)) {
+    add("replicas", sync.replicas, int64_t{0});
+    if (!sync::sends_gradients(sync.strategy)) add("period", sync.period, int64_t{0});
+    add("rounds", sync.rounds, usual.rounds);
+  }
+  return fmt::format("{{ {} }}", fmt::join(words, ", "));
+}
+
 // If that is possible with this job.
-void add(std::vector<Setting>& all, config::Job job, const config::SyncOptions& sync,
-         std::vector<std::string> set) {
+void add(std::vector<Setting>& all, config::Job job, const config::SyncOptions& sync) {
   job.sync = sync;
   if (!config::validate(job).ok()) return;
-  all.push_back({.set = std::move(set), .job = std::move(job)});
+  all.push_back({.sync = text_of(sync), .job = std::move(job)});
 }
 
 }  // namespace
 
 std::vector<Setting> settings_for(const config::Job& job, int hosts) {
-  std::vector<Setting> all = {{.set = {}, .job = job}};
+  std::vector<Setting> all = {{.sync = "", .job = job}};
   config::SyncOptions plain;
   plain.bucket = job.sync.bucket;
   plain.reduction = job.sync.reduction;
   plain.rounding = job.sync.rounding;
-  if (job.sync != plain) add(all, job, plain, {"sync.strategy=lockstep", "sync.bits=32"});
+  if (job.sync != plain) add(all, job, plain);
   for (const int64_t bits : {16, 8, 4, 2}) {
     auto few = plain;
     few.bits = bits;
-    std::vector<std::string> set = {fmt::format("sync.bits={}", bits)};
-    if (bits <= 4) {
-      few.rotation = "hadamard";
-      set.emplace_back("sync.rotation=hadamard");
-    }
-    add(all, job, few, set);
+    if (bits <= 4) few.rotation = "hadamard";
+    add(all, job, few);
   }
-  const int64_t replicas = replicas_for(job.lanes, hosts);
-  const auto rounds = [&](const std::string& strategy, int64_t period, int64_t bits,
-                          int64_t count) {
+  const auto with = [&](const std::string& strategy, int64_t bits, int64_t rounds) {
     auto other = plain;
     other.strategy = strategy;
-    other.replicas = replicas;
-    other.period = period;
+    other.replicas = replicas_for(job.lanes, hosts);
     other.bits = bits;
-    std::vector<std::string> set = {"sync.strategy=" + strategy,
-                                    fmt::format("sync.replicas={}", replicas)};
-    if (!sync::sends_gradients(strategy)) set.push_back(fmt::format("sync.period={}", period));
-    if (bits < 32) {
-      other.rotation = "hadamard";
-      set.push_back(fmt::format("sync.bits={}", bits));
-      set.emplace_back("sync.rotation=hadamard");
-    }
-    if (count > 0) {
-      other.rounds = count;
-      set.push_back(fmt::format("sync.rounds={}", count));
-    }
-    add(all, job, other, set);
+    if (bits < 32) other.rotation = "hadamard";
+    other.rounds = rounds;
+    return other;
+  };
+  const auto rounds = [&](const std::string& strategy, int64_t period, int64_t bits,
+                          int64_t together) {
+    auto other = with(strategy, bits, together);
+    other.period = period;
+    add(all, job, other);
   };
   rounds("diloco", 16, 4, 0);
   rounds("diloco", 48, 4, 0);
@@ -80,10 +92,9 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
   rounds("bmuf", 48, 32, 0);
   rounds("easgd", 48, 32, 0);
   rounds("gossip", 48, 32, 4);
-  rounds("powersgd", 16, 32, 100);
-  rounds("topk", 16, 32, 100);
-  rounds("threshold", 16, 32, 100);
-  rounds("onebit", 16, 32, 100);
+  for (const char* strategy : {"powersgd", "topk", "threshold", "onebit"}) {
+    add(all, job, with(strategy, 32, 100));
+  }
   return all;
 }
 

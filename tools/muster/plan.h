@@ -12,7 +12,7 @@
 namespace muster::cli {
 
 struct Setting {
-  std::vector<std::string> set;  // as for -s; empty: the job's own
+  std::string sync;  // as in a job file: "{ strategy: ... }"; empty: the job's own
   config::Job job;
 };
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
@@ -29,7 +29,7 @@ std::string milliseconds(double seconds) {
 }
 
 std::string name_of(const Setting& setting) {
-  return setting.set.empty() ? "as the job is" : fmt::format("{}", fmt::join(setting.set, " "));
+  return setting.sync.empty() ? "as the job is" : setting.sync;
 }
 
 void print_plan(const std::vector<Prediction>& predictions, size_t choice, double batch,
@@ -56,7 +56,7 @@ Json plan_json(const std::vector<Prediction>& predictions, size_t choice, double
   Json all = Json::array();
   for (size_t i = 0; i < predictions.size(); ++i) {
     const auto& [setting, cost] = predictions[i];
-    all.push_back({{"set", setting.set},
+    all.push_back({{"sync", setting.sync},
                    {"recommended", i == choice},
                    {"step_seconds", cost.step_seconds},
                    {"samples_per_second", batch / cost.step_seconds},
@@ -129,9 +129,9 @@ Outcome run(const PlanArguments& arguments, Context& context) {
   context.console.line("");
   print_plan(predictions, choice, batch, context.console);
   context.console.line("");
-  std::string words;
-  for (const auto& set : predictions[choice].setting.set) words += " -s " + set;
-  context.console.line(choice == 0 ? "Recommended: as the job is" : "Recommended:" + words);
+  const auto& sync = predictions[choice].setting.sync;
+  context.console.line(choice == 0 ? "Recommended: as the job is"
+                                   : "Recommended, in the job file:\n  sync: " + sync);
   context.console.line(reason + ".");
   return 0;
 }

@@ -34,11 +34,24 @@ std::vector<Prediction> predict(const config::Job& job, int hosts, double rate, 
 TEST(Plan, TheFirstSettingIsTheJobsOwn) {
   auto job = mlp();
   EXPECT_EQ(settings_for(job, 4)[0].job, job);
-  EXPECT_TRUE(settings_for(job, 4)[0].set.empty());
+  EXPECT_TRUE(settings_for(job, 4)[0].sync.empty());
   // Another one's second is plain lockstep.
   job.sync.strategy = "diloco";
   EXPECT_EQ(settings_for(job, 4)[0].job, job);
   EXPECT_EQ(settings_for(job, 4)[1].job.sync, config::SyncOptions{});
+}
+
+TEST(Plan, ASettingIsWhatAJobFileSays) {
+  auto job = mlp();
+  job.sync.bucket = 4096;
+  std::vector<std::string> all;
+  for (const auto& setting : settings_for(job, 4)) all.push_back(setting.sync);
+  EXPECT_THAT(all, testing::Contains("{ strategy: lockstep, bits: 4, rotation: hadamard, "
+                                     "bucket: 4096 }"));
+  EXPECT_THAT(all, testing::Contains("{ strategy: sparseloco, bucket: 4096, replicas: 4, "
+                                     "period: 15, rounds: 100 }"));
+  EXPECT_THAT(all, testing::Contains("{ strategy: topk, bucket: 4096, replicas: 4, "
+                                     "rounds: 100 }"));
 }
 
 TEST(Plan, ReplicasAreDealtOutToAllHosts) {
