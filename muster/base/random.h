@@ -24,7 +24,7 @@ enum class Purpose : uint32_t {
   kOwnLoop = 6,   // seeds of torch's generator: (step, lane)
   kRotation = 7,  // (step)
   kGossip = 8,    // pairs of replicas: (round)
-  kLowRank = 9,   // first right factor of a matrix: (step, tensor)
+  kLowRank = 9,   // columns of right factors: (step, tensor and column)
   kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 

@@ -117,7 +117,8 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  // lockstep, average, bmuf, diloco, easgd, gossip, sparseloco, topk, threshold, onebit, powersgd
+  // lockstep, average, bmuf, diloco, streaming, easgd, gossip, sparseloco, topk, threshold, onebit,
+  // powersgd
   std::string strategy = "lockstep";
   std::string reduction = "exact";   // exact, native
   std::string rounding = "nearest";  // nearest, stochastic
@@ -131,11 +132,13 @@ struct SyncOptions {
   int64_t rounds = 0;                // that are committed together; 0: sync::rounds_of
   std::string inner_state = "auto";  // auto, reset, average
   OuterOptions outer;
-  // Of sparseloco and topk (sync/sparse_code.h, sync/block_code.h).
-  int64_t keep = 64;
-  double decay = 0.95;
-  double threshold = 3;
-  int64_t rank = 2;  // of powersgd (sync/low_rank.h)
+  // Of streaming.
+  int64_t fragments = 4;
+  double blend = 0.5;
+  int64_t keep = 64;     // of sparseloco and topk (sync/sparse_code.h, sync/block_code.h)
+  double decay = 0.95;   // of sparseloco
+  double threshold = 3;  // of threshold
+  int64_t rank = 2;      // of powersgd (sync/low_rank.h)
   bool operator==(const SyncOptions&) const = default;
 };
 

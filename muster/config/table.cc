@@ -244,13 +244,14 @@ void add_sync(Section<SyncOptions> s) {
         "How lanes train together. lockstep: their gradients are added in every step. With the "
         "others, replicas of the model train by themselves for sync.period steps, then they are "
         "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
-        "Nesterov momentum; with easgd they keep weights of their own and are drawn to a common "
+        "Nesterov momentum, streaming does that for one part of the weights after the other while "
+        "they go on; with easgd they keep weights of their own and are drawn to a common "
         "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
         "of its changes to all. With topk, threshold, onebit and powersgd replicas have the same "
         "weights and send a small part of their gradients in every step; what is not sent is added "
         "to the next gradient.")
-      .one_of({"lockstep", "average", "bmuf", "diloco", "easgd", "gossip", "sparseloco", "topk",
-               "threshold", "onebit", "powersgd"});
+      .one_of({"lockstep", "average", "bmuf", "diloco", "streaming", "easgd", "gossip",
+               "sparseloco", "topk", "threshold", "onebit", "powersgd"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -283,7 +284,7 @@ void add_sync(Section<SyncOptions> s) {
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);
-  const std::vector<std::string> periodic = {"average", "bmuf",   "diloco",
+  const std::vector<std::string> periodic = {"average", "bmuf",   "diloco",    "streaming",
                                              "easgd",   "gossip", "sparseloco"};
   const std::vector<std::string> gradients = {"topk", "threshold", "onebit", "powersgd"};
   const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
@@ -311,7 +312,7 @@ void add_sync(Section<SyncOptions> s) {
        "is one step. Part of the result. 0: 64 with these four, else 8.")
       .at_least(0)
       .at_most(1e6)
-      .only_with("sync.strategy", with({"gossip", "sparseloco"}, gradients));
+      .only_with("sync.strategy", with({"streaming", "gossip", "sparseloco"}, gradients));
   s.add("inner_state", &SyncOptions::inner_state,
         "What happens to the optimizer's state of the replicas when they are committed: reset "
         "begins "
@@ -323,20 +324,32 @@ void add_sync(Section<SyncOptions> s) {
                          "The optimizer step that merges replicas, with what they changed in place "
                          "of a gradient.");
   outer
-      .add(
-          "lr", &OuterOptions::lr,
-          "Its learning rate. -1: that of the strategy, which is 1 for average, bmuf and "
-          "sparseloco, 0.7 for diloco and gossip, 0.9 for easgd, whose moving rate is this divided "
-          "by sync.replicas.")
+      .add("lr", &OuterOptions::lr,
+           "Its learning rate. -1: that of the strategy, which is 1 for average, bmuf and "
+           "sparseloco, 0.7 for diloco, streaming and gossip, 0.9 for easgd, whose moving rate is "
+           "this divided "
+           "by sync.replicas.")
       .at_least(-1)
       .only_with("sync.strategy", periodic);
   outer
       .add("momentum", &OuterOptions::momentum,
            "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
-           "bmuf, 0.9 for diloco, 0.5 for gossip.")
+           "bmuf, 0.9 for diloco and streaming, 0.5 for gossip.")
       .at_least(-1)
       .less_than(1)
-      .only_with("sync.strategy", {"average", "bmuf", "diloco", "gossip"});
+      .only_with("sync.strategy", {"average", "bmuf", "diloco", "streaming", "gossip"});
+  s.add("fragments", &SyncOptions::fragments,
+        "Into how many parts the weights are cut, each of which is sent while the replicas go on. "
+        "Divides sync.period; the quotient is how many steps there are to send a part.")
+      .at_least(2)
+      .at_most(64)
+      .only_with("sync.strategy", {"streaming"});
+  s.add("blend", &SyncOptions::blend,
+        "What a replica keeps of its own weights when a part has arrived; it takes the rest from "
+        "the common ones.")
+      .at_least(0)
+      .at_most(1)
+      .only_with("sync.strategy", {"streaming"});
   s.add("keep", &SyncOptions::keep,
         "Of each 4,096 elements of a tensor, how many a replica sends: the largest of what it has "
         "not sent yet.")
@@ -349,12 +362,13 @@ void add_sync(Section<SyncOptions> s) {
       .at_most(1)
       .only_with("sync.strategy", {"sparseloco"});
   s.add("threshold", &SyncOptions::threshold,
-        "What a replica sends of 4,096 elements of its gradient: those larger than this many times "
-        "their root mean square.")
+        "What a replica sends of 4,096 elements of its gradient, with what it has not sent yet: "
+        "those larger than this many times their root mean square, or the largest.")
       .at_least(0)
       .only_with("sync.strategy", {"threshold"});
   s.add("rank", &SyncOptions::rank,
-        "Of the two narrow matrices that powersgd sends for each matrix of the gradient.")
+        "How many columns the two narrow matrices have that powersgd sends for each matrix of the "
+        "gradient.")
       .at_least(1)
       .at_most(64)
       .only_with("sync.strategy", {"powersgd"});

@@ -231,8 +231,8 @@ class Rules {
     }
     if (gradients && job_.not_finite == "skip") {
       return at("not_finite",
-                "sync.strategy {} needs not_finite: stop, because replicas have sent a part of "
-                "their gradients before one is found that is not finite; remove it",
+                "sync.strategy {} needs not_finite: stop, because gradients are added to what was "
+                "not sent before, and cannot be left out afterwards; remove it",
                 s.strategy);
     }
     if (s.strategy == "gossip" && s.bits < 8) {
@@ -243,14 +243,21 @@ class Rules {
       return at("sync.rotation",
                 "sync.rotation has no effect with sync.strategy gossip; remove it");
     }
+    if (s.strategy == "streaming" && s.period % s.fragments != 0) {
+      return at("sync.fragments",
+                "a period of {} steps cannot be divided into {} equal parts; set sync.fragments to "
+                "a divisor of sync.period",
+                s.period, s.fragments);
+    }
     constexpr int64_t kMostResults = 1 << 20;
     int64_t steps = gradients ? 1 : s.period;
-    if (gradients || s.strategy == "sparseloco" || s.strategy == "gossip") {
+    if (gradients || s.strategy == "sparseloco" || s.strategy == "gossip" ||
+        s.strategy == "streaming") {
       steps *= s.rounds > 0 ? s.rounds : gradients ? 64 : 8;
     }
     if (job_.lanes * steps > kMostResults) {
       return at(
-          "sync.period",
+          gradients ? "sync.rounds" : "sync.period",
           "{} steps in a commit with {} lanes: the losses of {} lanes and steps would have to "
           "be told at its end, more than {}; lower one of them",
           steps, job_.lanes, job_.lanes * steps, kMostResults);

@@ -231,13 +231,12 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.period = 3;
   EXPECT_EQ(said(job),
             "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
-            "diloco, easgd, gossip and sparseloco; remove it");
+            "diloco, streaming, easgd, gossip and sparseloco; remove it");
   job.sync = {};
   job.sync.rounds = 3;
-  EXPECT_EQ(
-      said(job),
-      "sync.rounds has no effect with sync.strategy lockstep; it is for gossip, sparseloco, topk, "
-      "threshold, onebit and powersgd; remove it");
+  EXPECT_EQ(said(job),
+            "sync.rounds has no effect with sync.strategy lockstep; it is for streaming, gossip, "
+            "sparseloco, topk, threshold, onebit and powersgd; remove it");
   job.sync.strategy = "sparseloco";
   EXPECT_TRUE(validate(job).ok());
   job.sync.bits = 4;
@@ -251,6 +250,11 @@ TEST(Validate, GroupsAndReplicas) {
   EXPECT_TRUE(validate(job).ok());
   job.sync.rounds = 100000;
   EXPECT_NE(said(job).find("1600000 steps in a commit with 8 lanes"), std::string::npos);
+  job.sync = {};
+  job.sync.strategy = "streaming";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.fragments = 3;
+  EXPECT_NE(said(job).find("16 steps cannot be divided into 3 equal parts"), std::string::npos);
   job.sync = {};
   job.sync.strategy = "topk";
   job.sync.keep = 10;

@@ -2,14 +2,14 @@
 // topk, threshold, onebit. What was not sent is left, and added to the next gradient ("error
 // feedback": Seide et al., Interspeech 2014; Karimireddy et al., arXiv 1901.09847).
 //
-//   topk       the sync.keep largest of 4,096 by magnitude (largest.h). Each is sent as its sign
-//              and one of two magnitudes, the means of those below and not below the mean of all
-//              that are sent. Aji and Heafield, arXiv 1704.05021; Lin et al., arXiv 1712.01887,
-//              whose momentum correction and warm-up are not here
-//   threshold  those larger than sync.threshold times the root mean square of the block, each as
-//              its sign; one magnitude, their mean, for all of them. If there is none, the
-//              largest. Strom, Interspeech 2015, has
-//              one threshold for the whole model, and sends that
+//   topk       the sync.keep largest of 4,096 by magnitude (largest.h); of a shorter block
+//              correspondingly fewer, at least one. Each is sent as its sign and one of two
+//              magnitudes, the means of those below and not below the mean of all that are sent.
+//              Aji and Heafield, arXiv 1704.05021; Lin et al., arXiv 1712.01887, whose momentum
+//              correction and warm-up are not here
+//   threshold  those larger than sync.threshold times the root mean square of the block, or the
+//              largest, if there is none: each as its sign, with one magnitude for all, their mean.
+//              Strom, Interspeech 2015, has one threshold for the whole model, and sends that
 //   onebit     the sign of every element, and two values: the mean of those below zero, and that of
 //              the others. Seide et al., 1-bit stochastic gradient descent, Interspeech 2014
 //

@@ -17,13 +17,8 @@ constexpr double kOverlap = 0.5;
 // Of a value that sparseloco sends: two bits, and its place.
 constexpr double kSparseBits = 9.5;
 constexpr double kBlock = 4096;
-// Of a value that topk or threshold sends: its sign, perhaps its magnitude, and its place.
-constexpr double kCodedBits = 9.5;
-// Bytes of a block besides.
+// Bytes that topk, threshold and onebit need for a block besides what they need for each value.
 constexpr double kCodedBlock = 10;
-// The part of the elements that are larger than three times the root mean square; a guess, as it
-// depends on the gradients.
-constexpr double kLarge = 0.012;
 
 struct Exchange {
   double bytes = 0;  // that a host sends
@@ -73,13 +68,17 @@ Exchange copies(double elements, double bits, double replicas, const Hosts& host
 
 // Bytes of what a replica sends in a step.
 double coded_gradient(const config::SyncOptions& sync, const ModelSize& model) {
-  if (sync.strategy == "powersgd") {
+  if (sync.strategy == "powersgd") {  // as if that paid for every matrix
     return 4 * (static_cast<double>(sync.rank) * model.sides + model.vectors);
   }
   const double blocks = kCodedBlock * model.parameters / kBlock;
   if (sync.strategy == "onebit") return blocks + model.parameters / 8;
-  const double part = sync.strategy == "topk" ? static_cast<double>(sync.keep) / kBlock : kLarge;
-  return blocks + model.parameters * part * kCodedBits / 8;
+  // That of a threshold depends on the gradients: a guess, as if they had a Laplace distribution.
+  const bool topk = sync.strategy == "topk";
+  const double part =
+      topk ? static_cast<double>(sync.keep) / kBlock : std::exp(-std::sqrt(2.0) * sync.threshold);
+  const double bits = (topk ? 2 : 1) + 1.5 - std::log2(part);
+  return blocks + model.parameters * part * bits / 8;
 }
 
 // At the end of a step or of a round, without what is committed with it.
@@ -104,7 +103,8 @@ Exchange exchange_of(const config::Job& job, const ModelSize& model, const Hosts
     return {.bytes = 4 * elements * away * replicas / hosts.count, .phases = 4};
   }
   if (sync.strategy == "easgd") return copies(elements, bits, replicas, hosts, bucket);
-  return sum(elements, bits, static_cast<double>(units_of(job)), hosts, bucket);
+  const double parts = sync.strategy == "streaming" ? static_cast<double>(sync.fragments) : 1;
+  return sum(elements / parts, bits, static_cast<double>(units_of(job)), hosts, bucket);
 }
 
 // What is sent with a commit besides.
@@ -137,14 +137,15 @@ double memory_of(const config::Job& job, const ModelSize& model, const Hosts& ho
   const auto kept = static_cast<double>(kept_by_replicas(job.sync.strategy).size());
   if (sends_gradients(job.sync.strategy)) {
     const double common = static_cast<double>(kept_by_all(job.sync.strategy).size());
-    // Both arenas, the gradient before and after it is added up, sums and errors.
+    // Both arenas; the gradient in fixed point, as floats, and of all replicas; sums and errors.
     return 4 * model.parameters *
-           (2 * (1 + model.states + common) + 2 + 2 * kept * units + kept * own);
+           (2 * (1 + model.states + common) + 3 + 2 * kept * units + kept * own);
   }
   const bool averages = averages_inner_state(job);
   double buffers = 2 * (1 + model.states) - (averages ? 0 : model.states);  // both arenas
   buffers += (recipe.elastic ? 1 : kept) * units;                           // in the state
   if (kept == 0 && recipe.momentum != 0) buffers += 1;
+  buffers += 2 * static_cast<double>(kept_by_all(job.sync.strategy).size());
   buffers += 1 + (kept > 0 ? kept * units : recipe.elastic ? units : 1);  // sums
   if (averages) buffers += model.states;
   buffers += own * (1 + kept + (averages || kept > 0 ? model.states : 0));
@@ -170,9 +171,14 @@ Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Ne
   if (!kept_by_replicas(job.sync.strategy).empty()) {
     cost.commit_bytes = commit.bytes * kFraming / steps;
   }
-  const double hidden = periodic ? 0 : kOverlap * compute;
-  cost.step_seconds +=
-      (std::max(0.0, exchange.seconds(network) - hidden) + commit.seconds(network)) / steps;
+  // Streaming: the last one in a commit is waited for.
+  const bool streaming = job.sync.strategy == "streaming";
+  const double hidden = streaming  ? compute * steps * (rounds - 1) / rounds
+                        : periodic ? 0
+                                   : kOverlap * compute;
+  const double waits = std::max({0.0, exchange.seconds(network) - hidden,
+                                 streaming ? exchange.seconds(network) / rounds : 0.0});
+  cost.step_seconds += (waits + commit.seconds(network)) / steps;
   return cost;
 }
 

@@ -15,7 +15,7 @@ Recipe recipe_of(const config::SyncOptions& sync) {
   Recipe recipe;
   if (sync.strategy == "bmuf") {
     recipe.momentum = 1 - 1 / static_cast<double>(sync.replicas);
-  } else if (sync.strategy == "diloco") {
+  } else if (sync.strategy == "diloco" || sync.strategy == "streaming") {
     recipe = {.lr = 0.7, .momentum = 0.9, .nesterov = true};
   } else if (sync.strategy == "easgd") {
     recipe = {.lr = 0.9, .elastic = true};
@@ -35,17 +35,20 @@ bool sends_gradients(std::string_view strategy) {
 }
 
 int64_t period_of(const config::SyncOptions& sync) {
-  return sends_gradients(sync.strategy) ? 1 : sync.period;
+  if (sends_gradients(sync.strategy)) return 1;
+  return sync.strategy == "streaming" ? sync.period / sync.fragments : sync.period;
 }
 
 int64_t rounds_of(const config::SyncOptions& sync) {
   if (kept_by_replicas(sync.strategy).empty()) return 1;
-  if (sync.rounds > 0) return sync.rounds;
-  return sends_gradients(sync.strategy) ? 64 : 8;
+  const int64_t usual = sends_gradients(sync.strategy) ? 64 : 8;
+  const int64_t rounds = sync.rounds > 0 ? sync.rounds : usual;
+  return sync.strategy == "streaming" ? rounds * sync.fragments : rounds;
 }
 
 std::vector<std::string> kept_by_all(std::string_view strategy) {
   if (strategy == "powersgd") return {"right_factor"};
+  if (strategy == "streaming") return {"outer_momentum"};
   return {};
 }
 
@@ -53,17 +56,28 @@ std::vector<std::string> kept_by_replicas(std::string_view strategy) {
   if (sends_gradients(strategy)) return {"error"};
   if (strategy == "sparseloco") return {"error"};
   if (strategy == "gossip") return {"replica", "momentum"};
+  if (strategy == "streaming") return {"replica"};
   return {};
 }
 
 int64_t state_bits(const config::SyncOptions& sync) { return std::max<int64_t>(sync.bits, 8); }
 
 int64_t kept_bits(const config::SyncOptions& sync) {
-  return sync.strategy == "gossip" ? state_bits(sync) : 8;
+  return sync.strategy == "gossip" || sync.strategy == "streaming" ? state_bits(sync) : 8;
 }
 
 int64_t steps_per_commit(const config::SyncOptions& sync) {
   return period_of(sync) * rounds_of(sync);
+}
+
+void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<float> momentum,
+                std::span<float> weights) {
+  const auto lr = static_cast<float>(recipe.lr);
+  const auto keep = static_cast<float>(recipe.momentum);
+  for (size_t i = 0; i < mean.size(); ++i) {
+    momentum[i] = keep * momentum[i] + mean[i];
+    weights[i] -= lr * (recipe.nesterov ? mean[i] + keep * momentum[i] : momentum[i]);
+  }
 }
 
 std::vector<Pair> pairs_of(uint64_t seed, int64_t round, int replicas) {

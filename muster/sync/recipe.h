@@ -35,6 +35,18 @@
 //             which is the paper's formula with its two rates equal, as its code has them.
 //             lr 0.7, momentum 0.5. With an odd number one replica stays alone. The weights of the
 //             job are the mean of all w_r. NoLoCo, Kolehmainen et al., arXiv 2506.10911
+//   streaming diloco for one part of the weights after the other (sync.fragments), each of which is
+//             sent while the replicas go on; so they keep weights of their own:
+//                 w_r = blend * w_r + (1 - blend) * w
+//             for the part that has arrived. lr, momentum as diloco, blend 0.5. Douillard et al.,
+//             arXiv 2501.18512
+//
+// and, with rounds of one step, in which no replica has weights of its own:
+//
+//   topk, threshold, onebit, powersgd
+//             each sends a part of its gradient; what it has not sent, its error, is added to its
+//             next gradient (block_code.h, low_rank.h). The job's optimizer takes the mean of what
+//             all have sent. Gradients are clipped after that
 //
 // So that a lost worker takes nothing with it, what replicas keep from one round to the next is
 // part of the state of the job, of which every worker has all: the weights of easgd's replicas, and
@@ -63,13 +75,16 @@ struct Recipe {
   bool elastic = false;  // easgd
   bool operator==(const Recipe&) const = default;
 };
+// The outer step, with D in place of a gradient.
+void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<float> momentum,
+                std::span<float> weights);
 
 // Whether the strategy has rounds: all but lockstep.
 bool is_periodic(std::string_view strategy);
 // Whether a round is one step, in which replicas send their gradients (block_code.h, low_rank.h),
 // and all have the same weights.
 bool sends_gradients(std::string_view strategy);
-// Steps of a round.
+// Steps of a round: of streaming, of a segment.
 int64_t period_of(const config::SyncOptions& sync);
 // Rounds that are committed together.
 int64_t rounds_of(const config::SyncOptions& sync);
@@ -77,7 +92,8 @@ int64_t rounds_of(const config::SyncOptions& sync);
 std::vector<std::string> kept_by_replicas(std::string_view strategy);
 // What all workers have in common besides weights and the inner optimizer's state.
 std::vector<std::string> kept_by_all(std::string_view strategy);
-// How many bits that has in a sum; and the inner optimizer's state, if it is averaged.
+// How many bits what a replica keeps has in a sum; and the inner optimizer's state, if it is
+// averaged.
 int64_t kept_bits(const config::SyncOptions& sync);
 int64_t state_bits(const config::SyncOptions& sync);
 // How many steps are committed together.

@@ -235,6 +235,7 @@ Result<int> run_check(const Arguments& args, const Registries& registries) {
   for (const auto& tensor : session->arena().tensors()) {
     if (tensor.info.role == optim::Role::kStatistic) continue;
     parameters += tensor.size();
+    if (tensor.info.role == optim::Role::kFrozen) continue;
     if (tensor.shape.size() < 2 || tensor.size() == 0) {
       vectors += tensor.size();
     } else {

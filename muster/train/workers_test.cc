@@ -172,6 +172,15 @@ TEST(Workers, PeriodicStrategies) {
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));
 }
 
+TEST(Workers, Streaming) {
+  const std::vector<std::string> sets = {"sync.strategy=streaming", "sync.period=2",
+                                         "sync.fragments=2", "sync.rounds=2"};
+  for (const char* job : {kLenet, kResnet, kGpt}) expect_same_bits(job, sets);
+  auto few = sets;
+  few.insert(few.end(), {"sync.bits=4", "sync.rotation=hadamard"});
+  expect_same_bits(kLenet, few);
+}
+
 TEST(Workers, CompressedGradients) {
   for (const std::string strategy : {"topk", "threshold", "onebit", "powersgd"}) {
     expect_same_bits(kLenet, {"sync.strategy=" + strategy, "sync.rounds=2"});

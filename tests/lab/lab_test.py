@@ -79,6 +79,7 @@ class LabTest(unittest.TestCase):
                            ("diloco", ["-s", "sync.strategy=diloco", "-s", "sync.period=8", "-s", "sync.bits=4"]),
                            ("gossip", ["-s", "sync.strategy=gossip", "-s", "sync.period=8", "-s", "sync.rounds=3"]),
                            ("sparseloco", ["-s", "sync.strategy=sparseloco", "-s", "sync.period=8"]),
+                           ("streaming", ["-s", "sync.strategy=streaming", "-s", "sync.bits=4"]),
                            ("topk", ["-s", "sync.strategy=topk"]),
                            ("threshold", ["-s", "sync.strategy=threshold"]),
                            ("onebit", ["-s", "sync.strategy=onebit"]),
@@ -96,6 +97,7 @@ class LabTest(unittest.TestCase):
         self.assertLess(sent["diloco"], sent["lockstep"] / 12, sent)
         self.assertLess(sent["gossip"], sent["lockstep"] / 2, sent)
         self.assertLess(sent["sparseloco"], sent["lockstep"] / 20, sent)
+        self.assertLess(sent["streaming"], sent["lockstep"] / 12, sent)
         self.assertLess(sent["topk"], sent["lockstep"] / 8, sent)
         self.assertLess(sent["threshold"], sent["lockstep"] / 8, sent)
         self.assertLess(sent["onebit"], sent["lockstep"] / 5, sent)

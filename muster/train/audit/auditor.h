@@ -58,8 +58,9 @@ class Auditor {
   std::optional<uint64_t> hash_state();
   // The commit said that the states differ.
   void states_differ();
-  // Collective: the commit said that something is not finite. That may be because of a damaged
-  // state, so all of it is compared before the job is ended or the step skipped for it.
+  // Collective: the commit said that something is not finite, or workers have computed different
+  // things. That may be because of a damaged state, so all of it is compared before the job is
+  // ended, the step skipped or computed again for it.
   Status check_not_finite();
 
   // ---- When something differs.

@@ -25,7 +25,8 @@ BlockCompressor::BlockCompressor(const config::Job& job, const StrategyParts& pa
       statistics_(parts.arena->layout().block_elements() - parts.arena->statistics_begin()),
       code_(sync::make_block_code(job.sync)),
       messages_(static_cast<size_t>(job.sync.replicas),
-                largest_size(parts.arena->layout(), blocks_, *code_) + statistics_ * sizeof(float)),
+                largest_size(parts.arena->layout(), blocks_, *code_) + statistics_ * sizeof(float),
+                parts.auditor),
       encoded_(blocks_),
       from_(static_cast<size_t>(job.sync.replicas) * blocks_) {}
 
@@ -60,13 +61,15 @@ bool BlockCompressor::index(std::span<const std::byte> message,
   return rest.size() == statistics_ * sizeof(float);
 }
 
-Result<bool> BlockCompressor::exchange(std::span<Replica> replicas, uint64_t common,
-                                       const RoundExchange::Peers& peers, std::span<float> sum) {
+Result<bool> BlockCompressor::exchange(int64_t /*step*/, std::span<Replica> replicas,
+                                       uint64_t common, const RoundExchange::Peers& peers,
+                                       std::span<float> sum) {
   messages_.clear();
   for (const int number : peers.replicas) {
     Replica& replica = replicas[static_cast<size_t>(number)];
     auto& out = messages_.begin(number);
     if (replica.finite) pack(replica, out);
+    peers.vitals.note_progress();
     messages_.end(replica.finite);
   }
   MUSTER_TRY(const bool finite, messages_.exchange(common, peers));
@@ -77,6 +80,7 @@ Result<bool> BlockCompressor::exchange(std::span<Replica> replicas, uint64_t com
     }
   }
   const auto& layout = parts_.arena->layout();
+  std::atomic<bool> all_finite = true;
   std::atomic<size_t> bad = replicas.size();
   parts_.team->for_each(blocks_, kGrain, [&](int, size_t b) {
     const auto part = exact::part(sum, layout.blocks()[b]);
@@ -84,6 +88,9 @@ Result<bool> BlockCompressor::exchange(std::span<Replica> replicas, uint64_t com
     for (size_t r = 0; r < replicas.size(); ++r) {
       if (!code_->add(from_[r * blocks_ + b], part)) bad.store(r, std::memory_order_relaxed);
     }
+    bool every = true;
+    for (const float g : part) every &= std::isfinite(g);
+    if (!every) all_finite.store(false, std::memory_order_relaxed);
   });
   if (bad < replicas.size()) return ReplicaMessages::unreadable(bad, peers);
   const auto statistics = sum.subspan(sum.size() - statistics_);
@@ -96,7 +103,7 @@ Result<bool> BlockCompressor::exchange(std::span<Replica> replicas, uint64_t com
       statistics[i] += change;
     }
   }
-  return true;
+  return all_finite.load(std::memory_order_relaxed);
 }
 
 }  // namespace muster::train

@@ -20,7 +20,7 @@ class BlockCompressor final : public Compressor {
  public:
   BlockCompressor(const config::Job& job, const StrategyParts& parts);
 
-  Result<bool> exchange(std::span<Replica> replicas, uint64_t common,
+  Result<bool> exchange(int64_t step, std::span<Replica> replicas, uint64_t common,
                         const RoundExchange::Peers& peers, std::span<float> sum) override;
 
  private:

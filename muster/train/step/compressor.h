@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "muster/train/step/round_exchange.h"
@@ -30,7 +30,7 @@ class Compressor {
   // of this worker's what each has sent. The blocks of statistics get the sum of those.
   // `common`: the hash of what all workers should have in common. False: some value is not finite,
   // or a worker has said so (Peers::finite), which all workers learn.
-  virtual Result<bool> exchange(std::span<Replica> replicas, uint64_t common,
+  virtual Result<bool> exchange(int64_t step, std::span<Replica> replicas, uint64_t common,
                                 const RoundExchange::Peers& peers, std::span<float> sum) = 0;
 
   // What it has from one step to the next, the same on all workers, is part of the state of the

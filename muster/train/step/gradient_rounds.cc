@@ -6,6 +6,7 @@
 
 #include "muster/base/hash.h"
 #include "muster/optim/schedule.h"
+#include "muster/sync/recipe.h"
 
 namespace muster::train {
 namespace {
@@ -40,6 +41,7 @@ Status GradientRounds::begin(const Peers& peers) {
   if (const size_t next = parts_.optimizer->state_names().size(); next < first_kept_) {
     compressor_->begin(parts_.arena->optimizer_state(next));
   }
+  step_ = parts_.arena->counters().step;
   statistics_.assign(statistics().begin(), statistics().end());
   for (size_t r = 0; r < own_.size(); ++r) {
     if (!peers.owns(static_cast<int>(r))) {
@@ -57,13 +59,14 @@ void GradientRounds::take(int number, std::span<const float> /*after*/) {
   auto& replica = own_[static_cast<size_t>(number)];
   const auto& layout = parts_.arena->layout();
   const auto gradient = parts_.work->optimizer_state(parts_.work->optimizer_states() - 1);
+  const float weight = weight_of(number);
   std::atomic<bool> finite = true;
   const size_t blocks = layout.first_block(parts_.arena->first_statistic());
   parts_.team->for_each(blocks, kGrain, [&](int, size_t block) {
     const auto& where = layout.blocks()[block];
     bool all = true;
     for (size_t i = where.begin; i < where.begin + where.size; ++i) {
-      replica.error[i] += gradient[i];
+      replica.error[i] += weight * gradient[i];
       all &= std::isfinite(replica.error[i]);
     }
     if (!all) finite.store(false, std::memory_order_relaxed);
@@ -71,23 +74,49 @@ void GradientRounds::take(int number, std::span<const float> /*after*/) {
   // The replica's step has changed statistics in place; the next one begins with the old ones.
   const auto now = statistics();
   for (size_t i = 0; i < now.size(); ++i) {
-    replica.statistics[i] = statistics_[i] - now[i];
+    replica.statistics[i] = weight * (statistics_[i] - now[i]);
     if (!std::isfinite(now[i])) finite.store(false, std::memory_order_relaxed);
     now[i] = statistics_[i];
   }
   replica.finite = finite.load(std::memory_order_relaxed);
 }
 
+float GradientRounds::weight_of(int replica) const {
+  const auto samples = parts_.lanes->samples_of(step_, sync::lanes_of(job_, {&replica, 1}));
+  const auto all = parts_.lanes->samples_of(step_, {});
+  return static_cast<float>(static_cast<double>(samples * own_.size()) / static_cast<double>(all));
+}
+
+// Of a part in each step, so that after some steps all weights have been compared; and of
+// everything before a commit.
+uint64_t GradientRounds::common_hash(int64_t round, bool all) {
+  const auto add = [](std::span<const float> values, uint64_t hash) {
+    return hash64(values.data(), values.size_bytes(), hash);
+  };
+  const auto weights = parts_.work->weights().first(size_);
+  if (!all) {
+    constexpr int64_t kParts = 16;
+    const auto begin = size_ * static_cast<size_t>(round % kParts) / kParts;
+    const auto end = size_ * static_cast<size_t>(round % kParts + 1) / kParts;
+    return add(weights.subspan(begin, end - begin), 0);
+  }
+  uint64_t hash = add(weights, 0);
+  for (size_t s = 0; s < parts_.optimizer->state_names().size(); ++s) {
+    hash = add(parts_.work->optimizer_state(s), hash);
+  }
+  return add(compressor_->state(), hash);
+}
+
 Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
-  // A part in each step, so that after some steps all weights have been compared.
-  constexpr int64_t kParts = 16;
-  const auto begin = size_ * static_cast<size_t>(round % kParts) / kParts;
-  const auto end = size_ * static_cast<size_t>(round % kParts + 1) / kParts;
-  const auto part = parts_.work->weights().subspan(begin, end - begin);
-  const uint64_t common = hash64(part.data(), part.size_bytes());
-  MUSTER_TRY(const bool finite, compressor_->exchange(own_, common, peers, gradient_));
-  if (finite) update(round);
-  return finite;
+  const uint64_t common = common_hash(round, peers.last);
+  MUSTER_TRY(const bool finite, compressor_->exchange(round, own_, common, peers, gradient_));
+  if (!finite) return false;
+  update(round);
+  step_ = round + 1;
+  // In other steps the next loss tells.
+  if (!peers.last) return true;
+  const auto weights = parts_.work->weights().first(size_);
+  return std::ranges::all_of(weights, [](float w) { return std::isfinite(w); });
 }
 
 void GradientRounds::update(int64_t step) {

@@ -3,7 +3,8 @@
 // A round is one step. All replicas have the same weights, and the same state of the optimizer, in
 // the working arena (StrategyParts::work). In each step
 //
-//   e_r = e_r + g_r                    each replica adds its gradient to what it has not sent yet
+//   e_r = e_r + f_r * g_r              each replica adds its gradient to what it has not sent yet;
+//                                      f_r is 1, if all have equally many samples
 //   s_r = what it sends; e_r = e_r - s_r
 //   g = 1/R * sum of s_r               every worker, in the order of the replicas
 //
@@ -29,7 +30,7 @@ class GradientRounds final : public RoundExchange {
 
   bool in_place() const override { return true; }
   Status begin(const Peers& peers) override;
-  std::span<const float> weights(int) const override { return parts_.work->weights(); }
+  std::span<const float> weights(int) const override { return parts_.work->weights().first(size_); }
   // The gradient is in the last state of the working arena (ReplicaRunner).
   void take(int replica, std::span<const float> after) override;
   Result<bool> exchange(int64_t round, const Peers& peers) override;
@@ -43,6 +44,9 @@ class GradientRounds final : public RoundExchange {
   std::span<float> statistics() {
     return parts_.work->weights().first(size_).subspan(statistics_begin_);
   }
+  // Of a replica in the step under way: its part of the samples, times the number of replicas.
+  float weight_of(int replica) const;
+  uint64_t common_hash(int64_t round, bool all);
   void update(int64_t step);
 
   const config::Job& job_;
@@ -55,6 +59,7 @@ class GradientRounds final : public RoundExchange {
   Updater updater_;
   std::vector<float> statistics_;         // as they were at the beginning of the step
   std::vector<Compressor::Replica> own_;  // by number
+  int64_t step_ = 0;                      // the one under way
 };
 
 }  // namespace muster::train

@@ -73,11 +73,11 @@ Status LaneRunner::run(int64_t step, std::span<const int> lanes,
   return over;
 }
 
-uint64_t LaneRunner::samples_of_mean(int64_t step) const {
+uint64_t LaneRunner::samples_of(int64_t step, std::span<const int> lanes) const {
   const auto number = static_cast<uint64_t>(step);
-  if (mean_over_.empty()) return data::step_slice(*batches_, number).count;
+  if (lanes.empty()) return data::step_slice(*batches_, number).count;
   uint64_t samples = 0;
-  for (const int lane : mean_over_) {
+  for (const int lane : lanes) {
     samples += data::lane_slice(*batches_, number, static_cast<uint64_t>(lane)).count;
   }
   return samples;
@@ -96,14 +96,15 @@ Status LaneRunner::run_lane(int member, int64_t step, int lane) {
 }
 
 Error LaneRunner::explain_not_finite(int64_t step, int lane, const LaneResult& result,
-                                     const std::string& tensor) {
+                                     const std::string& tensor, bool may_skip) {
+  const std::string_view skip = may_skip ? ", or set not_finite: skip" : "";
   const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
   if (const auto sample = not_finite_input(*batch, schema_)) {
     return Error(
         ErrorKind::kNumerics,
         "step {}, lane {}: sample {} of data.train holds a number that is not finite; mend the "
-        "data, or set not_finite: skip",
-        step, lane, *sample);
+        "data{}",
+        step, lane, *sample, skip);
   }
   std::string what = "the loss is not finite, though all gradients are";
   if (!tensor.empty()) {
@@ -117,9 +118,9 @@ Error LaneRunner::explain_not_finite(int64_t step, int lane, const LaneResult& r
   return Error(
       ErrorKind::kNumerics,
       "step {}, lane {}: {}; the lane had samples {}{}. Lower optimizer.lr, clip gradients "
-      "(optimizer.clip.norm), look at these samples, or set not_finite: skip",
+      "(optimizer.clip.norm), look at these samples{}",
       step, lane, what, fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), ", "),
-      shown < batch->samples.size() ? ", ..." : "");
+      shown < batch->samples.size() ? ", ..." : "", skip);
 }
 
 }  // namespace muster::train

@@ -35,7 +35,9 @@ class LaneRunner {
   // A lane's gradient is weighted by its share of the samples of these lanes; at first of all.
   void take_mean_over(std::vector<int> lanes) { mean_over_ = std::move(lanes); }
   // How many these are in a step. 0 only in the last one, if it is short.
-  uint64_t samples_of_mean(int64_t step) const;
+  uint64_t samples_of_mean(int64_t step) const { return samples_of(step, mean_over_); }
+  // Of some lanes in a step; none named: of all.
+  uint64_t samples_of(int64_t step, std::span<const int> lanes) const;
 
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
@@ -47,9 +49,9 @@ class LaneRunner {
   // Steps of the job, for schedules that end with it; 0: unknown.
   int64_t total_steps() const;
   // Why the result of a lane is not finite, and what to do about it. `tensor`: whose gradient is
-  // not, or "".
+  // not, or "". `may_skip`: whether not_finite: skip is possible.
   Error explain_not_finite(int64_t step, int lane, const LaneResult& result,
-                           const std::string& tensor);
+                           const std::string& tensor, bool may_skip = true);
 
  private:
   Status run_lane(int member, int64_t step, int lane);

@@ -76,7 +76,7 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
       averages_(sync::averages_inner_state(job)),
       outer_(std::move(outer)),
       runner_(job, parts),
-      sums_(job, parts),
+      sums_(job, parts.arena->layout(), parts.arena->first_statistic(), *parts.memory),
       period_(sync::period_of(job.sync)),
       exchange_(make_round_exchange(job, parts, first_kept_state(job, *parts.arena))),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
@@ -137,6 +137,8 @@ void Periodic::set_vitals(const Vitals* vitals) {
 }
 
 void Periodic::show_weights() {
+  if (exchange_ != nullptr && exchange_->in_place())
+    holds_sums_ = false;  // a part of them is there
   copy(parts_.arena->weights(), parts_.work->weights());
   runner_.give_up();
 }
@@ -166,14 +168,20 @@ RoundExchange::Peers Periodic::peers() const {
   bool finite = true;
   for (const int number : replicas_) {
     if (job_.not_finite == "skip") break;
-    const auto& results = all_[static_cast<size_t>(number)].record.results;
-    finite &= std::ranges::all_of(results, &LaneResult::finite);
+    const int64_t first = parts_.arena->counters().step;
+    const std::span results = all_[static_cast<size_t>(number)].record.results;
+    if (results.empty()) continue;  // nothing has been computed
+    const auto round = results.subspan(static_cast<size_t>((round_begin() - first) * lanes_),
+                                       static_cast<size_t>((round_end() - round_begin()) * lanes_));
+    finite &= std::ranges::all_of(round, &LaneResult::finite);
   }
   return {.replicas = replicas_,
           .group = *group_,
           .timeout = timeout_,
           .vitals = *vitals_,
-          .finite = finite};
+          .finite = finite,
+          .last = is_last_round(),
+          .end = is_last_round() && round_end() == parts_.lanes->total_steps()};
 }
 
 std::span<float> Periodic::common(size_t buffer) {
@@ -192,6 +200,13 @@ std::span<float> Periodic::working(size_t buffer) {
 }
 
 Result<StepReport> Periodic::run(const std::function<CommitFlags()>& flags) {
+  auto report = run_rounds(flags);
+  // The group may not live much longer.
+  if (!report.ok() && exchange_ != nullptr) exchange_->cancel();
+  return report;
+}
+
+Result<StepReport> Periodic::run_rounds(const std::function<CommitFlags()>& flags) {
   flip_point(parts_.arena->bytes());
   parts_.auditor->look_at_counters();
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
@@ -278,6 +293,7 @@ void Periodic::put_in_place(int number) {
     for (size_t i = 0; i < weights.size(); ++i) weights[i] += away[i];
   }
   for (size_t s = 0; s < work.optimizer_states(); ++s) {
+    if (round_ > 0 && replicas_.size() == 1) break;  // they are still there
     if (round_ > 0) {
       copy(r.changes[s + 1], work.optimizer_state(s));
     } else if (averages_) {
@@ -302,7 +318,8 @@ void Periodic::finish_replica(int number) {
     const auto after = working(buffer);
     if (buffer == 0 && exchange_ != nullptr) continue;
     if (!is_last_round()) {
-      changes.assign(after.begin(), after.end());
+      // If there is no other replica they stay where they are.
+      if (replicas_.size() > 1) changes.assign(after.begin(), after.end());
       continue;
     }
     if (buffer > 0 && !averages_) continue;
@@ -321,7 +338,8 @@ Result<bool> Periodic::sum_up() {
     return buffer < first_kept ? std::span<const float>(replica(number).changes[buffer])
                                : exchange_->kept(buffer - first_kept, number);
   };
-  return sums_.exchange(replicas_, values, *group_, timeout_, *vitals_);
+  return sums_.exchange(replicas_, values, parts_.arena->counters().step, *group_, timeout_,
+                        *vitals_);
 }
 
 // All workers are here. It may be because one of them has a damaged state; else some loss or
@@ -332,6 +350,12 @@ Error Periodic::explain_not_finite() {
   if (const auto found = parts_.auditor->check(); !found.ok()) return found.error();
   const auto record = committer_.message().first_not_finite();
   if (record && job_.not_finite != "skip") return not_finite_error(*record);
+  if (sync::sends_gradients(job_.sync.strategy)) {
+    return Error(ErrorKind::kNumerics,
+                 "step {}: the weights, or what replicas send of their gradients, are not finite; "
+                 "lower optimizer.lr",
+                 round_begin());
+  }
   return Error(
       ErrorKind::kNumerics,
       "steps {} to {}: the weights or the optimizer's state of a replica are not finite at "
@@ -420,9 +444,9 @@ void Periodic::add_up_losses(StepReport& report, uint64_t& ledger) const {
 
 Error Periodic::not_finite_error(int record) {
   const auto result = committer_.message().lane(record);
-  return parts_.lanes->explain_not_finite(parts_.arena->counters().step + record / lanes_,
-                                          record % lanes_, result,
-                                          parts_.arena->tensor_name(result.not_finite));
+  return parts_.lanes->explain_not_finite(
+      parts_.arena->counters().step + record / lanes_, record % lanes_, result,
+      parts_.arena->tensor_name(result.not_finite), !sync::sends_gradients(job_.sync.strategy));
 }
 
 void Periodic::merge(size_t block, std::span<float> scratch) {

@@ -14,9 +14,9 @@
 // (StrategyParts::work), which has one replica at a time.
 //
 // No worker has a state of its own from one commit to the next: the inner optimizer's state is
-// averaged or begun anew (sync::averages_inner_state), and what replicas keep is part of the common
-// state. So what a lost worker takes with it is what has been computed since the last commit, which
-// others compute again, with the same bits.
+// averaged or begun anew (sync::averages_inner_state), or the same for all replicas, and what
+// replicas keep is part of the common state. So what a lost worker takes with it is what has been
+// computed since the last commit, which others compute again, with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +95,7 @@ class Periodic final : public Strategy {
   RoundExchange::Peers peers() const;
 
   void add_sums();
+  Result<StepReport> run_rounds(const std::function<CommitFlags()>& flags);
   // False: some value is not finite, which all workers know.
   Result<bool> compute();
   Status begin_commit();

@@ -270,6 +270,73 @@ Vector reference_that_keeps(Session& session, const Vector& initial) {
   return w;
 }
 
+// Streaming diloco: the weights in two halves, of which each is the smaller tensor or the larger
+// one, as blocks are not divided.
+Vector reference_of_streaming(Session& session, const Vector& initial) {
+  const auto& job = session.job();
+  const auto& sync = job.sync;
+  const auto replicas = static_cast<size_t>(sync.replicas);
+  const bool averages = sync.inner_state == "average";
+  const int64_t segment = sync.period / sync.fragments;
+  const int64_t committed = sync.period * sync.rounds;
+  std::vector<Inner> own(replicas, Inner{.w = initial});
+  Vector w = initial;
+  Vector momentum{};
+  // The bias is the first tensor that the arena has, or the second.
+  const bool bias_first = session.arena().tensor(0).size() == kClasses;
+  const auto is_in = [&](size_t i, int64_t fragment) {
+    return (i >= kMatrix) == (bias_first == (fragment == 0));
+  };
+  Vector under_way{};  // D
+  int64_t fragment = -1;
+  const auto arrive = [&] {
+    for (size_t i = 0; fragment >= 0 && i < kWeights; ++i) {
+      if (!is_in(i, fragment)) continue;
+      momentum[i] = 0.9 * momentum[i] + under_way[i];
+      w[i] -= 0.7 * (under_way[i] + 0.9 * momentum[i]);
+      for (Inner& r : own) r.w[i] = sync.blend * r.w[i] + (1 - sync.blend) * w[i];
+    }
+    fragment = -1;
+  };
+  for (int64_t begin = 0; begin < session.total_steps(); begin += segment) {
+    const int64_t end = std::min(begin + segment, session.total_steps());
+    if (begin % committed == 0) {  // the inner optimizer's state
+      Inner mean;
+      for (const Inner& r : own) {
+        for (size_t i = 0; averages && i < kWeights; ++i) {
+          mean.m[i] += r.m[i] / static_cast<double>(replicas);
+          mean.v[i] += r.v[i] / static_cast<double>(replicas);
+        }
+      }
+      for (Inner& r : own) r = {.w = r.w, .m = mean.m, .v = mean.v};
+    }
+    for (size_t r = 0; r < replicas; ++r) {
+      for (int64_t s = begin; s < end; ++s) {
+        const auto samples = samples_of(session, static_cast<int64_t>(r), s);
+        step(own[r], gradient(own[r].w, session.train_data(), samples), job.optimizer,
+             averages ? s : s - begin / committed * committed);
+      }
+    }
+    arrive();
+    if (end == session.total_steps()) {
+      w = {};
+      for (const Inner& r : own) {
+        for (size_t i = 0; i < kWeights; ++i) w[i] += r.w[i] / static_cast<double>(replicas);
+      }
+      break;
+    }
+    fragment = begin / segment % sync.fragments;
+    under_way = {};
+    for (const Inner& r : own) {
+      for (size_t i = 0; i < kWeights; ++i) {
+        under_way[i] += (w[i] - r.w[i]) / static_cast<double>(replicas);
+      }
+    }
+    if (end % committed == 0) arrive();
+  }
+  return w;
+}
+
 // What is sent of a tensor's values (sync/block_code.h, which has its own test).
 void send_coded(const sync::BlockCode& code, std::span<const double> values,
                 std::span<double> sent) {
@@ -388,6 +455,35 @@ INSTANTIATE_TEST_SUITE_P(Rows, KeepingTest,
                                               std::get<1>(info.param), std::get<2>(info.param));
                          });
 
+class StreamingTest : public PeriodicTest {};
+
+TEST_P(StreamingTest, FollowsItsFormula) {
+  const auto& [strategy, optimizer, state] = GetParam();
+  std::vector<std::string> sets = {"sync.strategy=" + strategy,
+                                   "sync.inner_state=" + state,
+                                   "sync.period=6",
+                                   "sync.fragments=2",
+                                   "sync.rounds=2",
+                                   "sync.blend=0.3"};
+  if (optimizer == "adam") {
+    sets.insert(sets.end(), {"optimizer.kind=adam", "optimizer.lr=0.05"});
+    sets.emplace_back("optimizer.momentum=0");
+  }
+  const auto session = open_session(kJob, sets);
+  const auto expected = reference_of_streaming(*session, flat(*session));
+  const auto w = train(*session);
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 2e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, StreamingTest,
+                         ::testing::Combine(::testing::Values("streaming"),
+                                            ::testing::Values("sgd", "adam"),
+                                            ::testing::Values("reset", "average")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<1>(info.param),
+                                              std::get<2>(info.param));
+                         });
+
 class GradientsTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 // Without the period, which is one step.
@@ -421,6 +517,33 @@ INSTANTIATE_TEST_SUITE_P(Rows, GradientsTest,
                            return fmt::format("{}_{}", std::get<0>(info.param),
                                               std::get<1>(info.param));
                          });
+
+// The last step has 7 samples: two of the four replicas have one lane, one has two, one has none.
+TEST(Periodic, SamplesCountEquallyInAShortStep) {
+  auto text = job_of_gradients();
+  const std::string steps = "steps: 31";
+  text.replace(text.find(steps), steps.size(), "passes: 0.2");
+  const auto lockstep = open_session(text.substr(0, text.find("sync:")), {});
+  ASSERT_NE(lockstep->train_samples() / 5 % 24, 0u);
+  const auto expected = train(*lockstep);
+  // Of such small matrices powersgd sends all.
+  const auto w = train(*open_session(text, {"sync.strategy=powersgd"}));
+  for (size_t i = 0; i < kWeights; ++i) EXPECT_NEAR(w[i], expected[i], 1e-5);
+}
+
+TEST(Periodic, WeightsThatAreNotFiniteAreNotCommittedByStrategiesThatSendGradients) {
+  for (const std::string strategy : {"topk", "threshold", "onebit", "powersgd"}) {
+    const auto session = open_session(
+        job_of_gradients(), {"sync.strategy=" + strategy, "optimizer.lr=1e40", "steps=3"});
+    Result<StepReport> report = session->step();
+    while (report.ok() && session->arena().counters().step < session->total_steps()) {
+      report = session->step();
+    }
+    ASSERT_FALSE(report.ok()) << strategy;
+    EXPECT_NE(report.error().message().find("finite"), std::string::npos);
+    for (const double w : flat(*session)) EXPECT_TRUE(std::isfinite(w)) << strategy;
+  }
+}
 
 // What has not been sent is rounded with each commit, the optimizer's state is not.
 TEST(Periodic, CommitsOfGradientsChangeLittle) {
@@ -514,13 +637,16 @@ TEST(Periodic, AGradientThatIsNotFiniteEndsTheJobOrIsSkippedInItsReplica) {
   std::string poisoned = kJob;
   const std::string points = "format: points";
   poisoned.insert(poisoned.find(points) + points.size(), ", args: { poison: 30 }");
-  for (const std::string strategy : {"average", "easgd", "gossip", "sparseloco"}) {
-    const auto session = open_session(poisoned, {"sync.strategy=" + strategy});
+  for (const std::string strategy : {"average", "easgd", "gossip", "sparseloco", "streaming"}) {
+    std::vector<std::string> sets = {"sync.strategy=" + strategy};
+    if (strategy == "streaming") sets.emplace_back("sync.fragments=7");
+    const auto session = open_session(poisoned, sets);
     Result<StepReport> report = session->step();
     while (report.ok()) report = session->step();
     EXPECT_NE(report.error().message().find("sample 30 of data.train"), std::string::npos)
         << strategy << ": " << report.error().message();
-    const auto skipping = open_session(poisoned, {"sync.strategy=" + strategy, "not_finite=skip"});
+    sets.emplace_back("not_finite=skip");
+    const auto skipping = open_session(poisoned, sets);
     for (const double w : train(*skipping)) EXPECT_TRUE(std::isfinite(w)) << strategy;
   }
   poisoned.erase(poisoned.find(", period: 7"), std::string(", period: 7").size());

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "muster/base/hash.h"
+
 namespace muster::train {
 namespace {
 
@@ -22,7 +24,7 @@ PowerCompressor::PowerCompressor(const config::Job& job, const StrategyParts& pa
       statistics_begin_(parts.arena->statistics_begin()),
       // No message is longer than the gradient itself.
       messages_(static_cast<size_t>(job.sync.replicas),
-                parts.arena->layout().block_elements() * sizeof(float)),
+                parts.arena->layout().block_elements() * sizeof(float), parts.auditor),
       right_(parts.arena->layout().block_elements()) {
   lay_out();
 }
@@ -31,7 +33,7 @@ void PowerCompressor::lay_out() {
   const auto& layout = parts_.arena->layout();
   const auto tensors = parts_.arena->tensors();
   for (size_t t = 0; t < parts_.arena->first_statistic(); ++t) {
-    if (layout.first_block(t) == layout.first_block(t + 1)) continue;  // frozen
+    if (layout.first_block(t) == layout.first_block(t + 1)) continue;  // frozen, or empty
     const size_t size = tensors[t].size();
     const auto& shape = tensors[t].shape;
     const auto rows = shape.empty() ? size_t{1} : static_cast<size_t>(shape[0]);
@@ -82,6 +84,7 @@ Result<bool> PowerCompressor::add_up(std::span<Replica> replicas, uint64_t commo
       values(replica, std::span(own_));
       const auto bytes = std::as_bytes(std::span(own_));
       out.insert(out.end(), bytes.begin(), bytes.end());
+      peers.vitals.note_progress();
     }
     messages_.end(replica.finite);
   }
@@ -124,10 +127,10 @@ void PowerCompressor::fill_right(const Replica& replica, std::span<float> out) {
   });
 }
 
-Result<bool> PowerCompressor::exchange(std::span<Replica> replicas, uint64_t common,
+Result<bool> PowerCompressor::exchange(int64_t step, std::span<Replica> replicas, uint64_t common,
                                        const RoundExchange::Peers& peers, std::span<float> sum) {
   for (const Matrix& m : matrices_) {
-    m.shape.refill(right_of(m), job_.seed, parts_.arena->counters().step, m.tensor);
+    m.shape.refill(right_of(m), job_.seed, step, m.tensor);
   }
   MUSTER_TRY(
       const bool left_is_finite,
@@ -139,12 +142,15 @@ Result<bool> PowerCompressor::exchange(std::span<Replica> replicas, uint64_t com
     const Matrix& m = matrices_[i];
     m.shape.orthogonalise(std::span(left_).subspan(m.left, m.shape.left_size()));
   });
-  MUSTER_TRY(
-      const bool right_is_finite,
-      add_up(
-          replicas, common, peers,
-          [&](const Replica& r, std::span<float> out) { fill_right(r, out); }, std::span(next_)));
-  if (!right_is_finite) return false;
+  if (!matrices_.empty()) {
+    const uint64_t left = hash64(left_.data(), left_.size() * sizeof(float));
+    MUSTER_TRY(
+        const bool right_is_finite,
+        add_up(
+            replicas, left, peers,
+            [&](const Replica& r, std::span<float> out) { fill_right(r, out); }, std::span(next_)));
+    if (!right_is_finite) return false;
+  }
   for (const Matrix& m : matrices_) {
     std::ranges::copy(std::span(next_).subspan(m.right, m.shape.right_size()), right_of(m).begin());
   }

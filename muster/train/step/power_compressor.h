@@ -21,7 +21,7 @@ class PowerCompressor final : public Compressor {
  public:
   PowerCompressor(const config::Job& job, const StrategyParts& parts);
 
-  Result<bool> exchange(std::span<Replica> replicas, uint64_t common,
+  Result<bool> exchange(int64_t step, std::span<Replica> replicas, uint64_t common,
                         const RoundExchange::Peers& peers, std::span<float> sum) override;
   // The right factors: that of a matrix is at the beginning of its place.
   void begin(std::span<const float> state) override;

@@ -115,7 +115,7 @@ TEST(PowerCompressor, FollowsItsFormula) {
         dense[i] += replicas[r].error[vector + i];
       }
     }
-    const auto done = compressor.exchange(replicas, 0, peers, sum);
+    const auto done = compressor.exchange(step, replicas, 0, peers, sum);
     ASSERT_TRUE(done.ok() && *done);
     const auto expected = reference.step();
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(sum[i], expected[i], 1e-4);

@@ -24,8 +24,8 @@ uint64_t hash_of(Header header, std::span<const std::byte> body) {
 
 }  // namespace
 
-ReplicaMessages::ReplicaMessages(size_t replicas, size_t largest)
-    : largest_(replicas * (sizeof(Header) + largest)), messages_(replicas) {}
+ReplicaMessages::ReplicaMessages(size_t replicas, size_t largest, Auditor* auditor)
+    : largest_(replicas * (sizeof(Header) + largest)), auditor_(auditor), messages_(replicas) {}
 
 void ReplicaMessages::clear() { out_.clear(); }
 
@@ -68,18 +68,26 @@ Result<std::vector<ReplicaMessages::Notice>> ReplicaMessages::exchange_notices(
     MUSTER_RETURN_IF_ERROR(group.allgather(std::span(notices), {.timeout = peers.timeout}));
   }
   for (const Notice& notice : notices) {
-    const bool same = notice.common == notices[0].common;
-    if (same && notice.size <= largest_) continue;
-    // All workers see this. They begin again with the last commit, so it does not matter whose
-    // memory is wrong, as long as it was not so before that; audits look for that.
-    const std::string_view what =
-        same ? "a worker's message at the end of a round is too long"
-             : "the workers have different weights at the end of a round: a bit of memory was "
-               "flipped somewhere";
-    group.abort(std::string(what));
-    return Error(ErrorKind::kInternal, "{}", what);
+    if (notice.common != notices[0].common) return differ(peers);
+    if (notice.size <= largest_) continue;
+    group.abort("a worker's message at the end of a round is too long");
+    return Error(ErrorKind::kInternal, "a message at the end of a round is too long");
   }
   return notices;
+}
+
+// All workers are here. Either the state of one of them has been damaged, which an audit finds; or
+// what it has computed since the last commit, with which all begin again.
+Error ReplicaMessages::differ(const RoundExchange::Peers& peers) {
+  if (auditor_ != nullptr) {
+    if (auto compared = auditor_->check_not_finite(); !compared.ok()) return compared.error();
+    if (auto found = auditor_->check(); !found.ok()) return found.error();
+  }
+  const std::string_view what =
+      "the workers have different weights at the end of a round: a bit of memory was flipped "
+      "somewhere";
+  peers.group.abort(std::string(what));
+  return Error(ErrorKind::kInternal, "{}", what);
 }
 
 Status ReplicaMessages::exchange_bytes(std::span<const Notice> notices,
@@ -96,13 +104,31 @@ Status ReplicaMessages::exchange_bytes(std::span<const Notice> notices,
   all_.resize(room_ * notices.size());
   std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(rank * room_));
   const WaitingForPeers waiting(peers.vitals);
-  // Parts of an allgather have one size, which is good if all messages are about that long.
-  if (all_.size() <= total + total / 8) return group.allgather(std::span(all_), options);
-  for (size_t member = 0; member < notices.size(); ++member) {
-    const auto message = std::span(all_).subspan(member * room_, notices[member].size);
-    if (message.empty()) continue;
-    MUSTER_RETURN_IF_ERROR(group.broadcast(message, static_cast<int>(member), options));
-    peers.vitals.note_progress();
+  // In pieces, so that it is seen to progress on a slow link.
+  constexpr size_t kPiece = 1 << 20;
+  // Those of an allgather have one size, which is good if all messages are about that long.
+  const bool alike = all_.size() <= total + total / 8;
+  for (size_t begin = 0; begin < room_; begin += kPiece) {
+    const size_t size = std::min(kPiece, room_ - begin);
+    const auto piece = [&](size_t member) {
+      return std::span(all_).subspan(member * room_ + begin, size);
+    };
+    if (alike) {
+      parts_.resize(size * notices.size());
+      std::ranges::copy(piece(rank), parts_.begin() + static_cast<ptrdiff_t>(rank * size));
+      MUSTER_RETURN_IF_ERROR(group.allgather(std::span(parts_), options));
+      for (size_t member = 0; member < notices.size(); ++member) {
+        std::ranges::copy(std::span(parts_).subspan(member * size, size), piece(member).begin());
+      }
+      peers.vitals.note_progress();
+      continue;
+    }
+    for (size_t member = 0; member < notices.size(); ++member) {
+      if (notices[member].size <= begin) continue;
+      const auto rest = piece(member).first(std::min(size, notices[member].size - begin));
+      MUSTER_RETURN_IF_ERROR(group.broadcast(rest, static_cast<int>(member), options));
+      peers.vitals.note_progress();
+    }
   }
   return {};
 }

@@ -6,21 +6,21 @@
 
 namespace muster::train {
 
-ReplicaSums::ReplicaSums(const config::Job& job, const StrategyParts& parts)
-    : job_(job), parts_(parts) {}
+ReplicaSums::ReplicaSums(const config::Job& job, const exact::BlockLayout& layout, size_t late,
+                         Memory& memory)
+    : job_(job), layout_(layout), late_(late), memory_(memory) {}
 
 size_t ReplicaSums::add(const Sum& of) {
-  const auto& layout = parts_.arena->layout();
   Entry entry;
   entry.of = of;
-  entry.sum = std::make_unique<GradientSum>(layout, static_cast<int>(job_.sync.replicas),
-                                            bucket_bytes(job_.sync.bucket, of.bits),
-                                            parts_.arena->first_statistic(), *parts_.memory);
+  entry.sum =
+      std::make_unique<GradientSum>(layout_, static_cast<int>(job_.sync.replicas),
+                                    bucket_bytes(job_.sync.bucket, of.bits), late_, memory_);
   entry.sum->set_rounding({.stochastic = job_.sync.rounding == "stochastic" || of.bits < 32,
                            .seed = hash64(&of.buffer, sizeof(of.buffer), job_.seed),
                            .bits = static_cast<int>(of.bits),
                            .rotated = of.rotated});
-  entry.exponents.resize(layout.blocks().size());
+  entry.exponents.resize(layout_.blocks().size());
   sums_.push_back(std::move(entry));
   return sums_.size() - 1;
 }
@@ -34,12 +34,11 @@ std::vector<int> ReplicaSums::adding(const Sum& sum, std::span<const int> replic
 
 void ReplicaSums::fill(Entry& entry, std::span<const int> adding, const Values& values,
                        const Vitals& vitals) {
-  const auto& layout = parts_.arena->layout();
   for (const int replica : adding) {
     const auto from = values(entry.of.buffer, replica);
-    for (size_t t = layout.tensors(); t-- > 0;) {
-      if (layout.first_block(t) == layout.first_block(t + 1)) continue;
-      entry.sum->add(replica, t, from.data() + layout.tensor_begin(t));
+    for (size_t t = layout_.tensors(); t-- > 0;) {
+      if (layout_.first_block(t) == layout_.first_block(t + 1)) continue;
+      entry.sum->add(replica, t, from.data() + layout_.tensor_begin(t));
       vitals.note_progress();
     }
   }
@@ -47,14 +46,14 @@ void ReplicaSums::fill(Entry& entry, std::span<const int> adding, const Values& 
 }
 
 Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& values,
-                                   comm::Group& group, Duration timeout, const Vitals& vitals) {
-  const int64_t step = parts_.arena->counters().step;
-  const size_t blocks = parts_.arena->layout().blocks().size();
+                                   int64_t number, comm::Group& group, Duration timeout,
+                                   const Vitals& vitals) {
+  const size_t blocks = layout_.blocks().size();
   std::vector<uint8_t> largest;
   largest.reserve(sums_.size() * blocks);
   for (Entry& entry : sums_) {
     const auto own = adding(entry.of, replicas);
-    entry.sum->begin(GradientSum::Mode::kDry, entry.exponents, own, step);
+    entry.sum->begin(GradientSum::Mode::kDry, entry.exponents, own, number);
     fill(entry, own, values, vitals);
     largest.insert(largest.end(), entry.sum->seen().begin(), entry.sum->seen().end());
   }
@@ -69,7 +68,7 @@ Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& 
     std::copy_n(from, blocks, entry.exponents.begin());
     from += static_cast<ptrdiff_t>(blocks);
     const auto own = adding(entry.of, replicas);
-    entry.sum->begin(GradientSum::Mode::kExact, entry.exponents, own, step);
+    entry.sum->begin(GradientSum::Mode::kExact, entry.exponents, own, number);
     // Where only one replica adds something, all others have zeros.
     exchange_.begin(*entry.sum, group, {.timeout = timeout, .pack = entry.of.only >= 0});
     fill(entry, own, values, vitals);

@@ -19,7 +19,10 @@ namespace muster::train {
 
 class ReplicaSums {
  public:
-  ReplicaSums(const config::Job& job, const StrategyParts& parts);
+  // Of buffers with this layout, which must outlive it. Tensors from `late` on are statistics,
+  // which always have all bits.
+  ReplicaSums(const config::Job& job, const exact::BlockLayout& layout, size_t late,
+              Memory& memory);
 
   struct Sum {
     size_t buffer = 0;     // whose name is up to the user
@@ -35,9 +38,10 @@ class ReplicaSums {
   // What a replica of this worker has: all blocks of the layout.
   using Values = std::function<std::span<const float>(size_t buffer, int replica)>;
   // Collective: fills all sums with the values of this worker's and all other workers' replicas.
-  // False: some value is not finite, which all workers learn.
-  Result<bool> exchange(std::span<const int> replicas, const Values& values, comm::Group& group,
-                        Duration timeout, const Vitals& vitals);
+  // `number`: of the exchange, another one each time: random numbers depend on it. False: some
+  // value is not finite, which all workers learn.
+  Result<bool> exchange(std::span<const int> replicas, const Values& values, int64_t number,
+                        comm::Group& group, Duration timeout, const Vitals& vitals);
   // Block b of a sum, in `scratch`, which has room for a block.
   std::span<const float> read(size_t number, size_t block, std::span<float> scratch) const {
     return sums_[number].sum->read(block, scratch);
@@ -53,7 +57,9 @@ class ReplicaSums {
   void fill(Entry& entry, std::span<const int> adding, const Values& values, const Vitals& vitals);
 
   const config::Job& job_;
-  StrategyParts parts_;
+  const exact::BlockLayout& layout_;
+  const size_t late_;
+  Memory& memory_;
   std::vector<Entry> sums_;
   SumExchange exchange_;
 };

@@ -4,6 +4,7 @@
 #include "muster/train/step/gossip_rounds.h"
 #include "muster/train/step/gradient_rounds.h"
 #include "muster/train/step/sparse_rounds.h"
+#include "muster/train/step/streaming_rounds.h"
 
 namespace muster::train {
 
@@ -14,6 +15,9 @@ std::unique_ptr<RoundExchange> make_round_exchange(const config::Job& job,
   }
   if (job.sync.strategy == "gossip") {
     return std::make_unique<GossipRounds>(job, parts, first_kept);
+  }
+  if (job.sync.strategy == "streaming") {
+    return std::make_unique<StreamingRounds>(job, parts, first_kept);
   }
   if (sync::sends_gradients(job.sync.strategy)) {
     return std::make_unique<GradientRounds>(job, parts, first_kept);

@@ -1,10 +1,11 @@
 // What replicas tell each other at the end of a round that is not committed.
 //
 // With some strategies a replica has something of its own from one round to the next: what it has
-// not sent yet (sparseloco), or weights of its own (gossip). To send that to all workers in every
-// round would be more than everything else they send. So several rounds (sync.rounds) are committed
-// together: at the end of the last one all workers get what each replica keeps (replica_sums.h), as
-// part of the state of the job. If a worker is lost before, all begin again with the last commit.
+// not sent yet (sparseloco, topk and others), or weights of its own (gossip, streaming). To send
+// that to all workers in every round would be more than everything else they send. So several
+// rounds (sync.rounds) are committed together: at the end of the last one all workers get what each
+// replica keeps (replica_sums.h), as part of the state of the job. If a worker is lost before, all
+// begin again with the last commit.
 #pragma once
 
 #include <algorithm>
@@ -31,12 +32,16 @@ class RoundExchange {
     Duration timeout;
     const Vitals& vitals;
     bool finite = true;  // false: this worker has seen a loss or gradient that ends the job
+    bool last = false;   // a commit follows: nothing may be under way
+    bool end = false;    // and the job has no more steps
     bool owns(int replica) const { return std::ranges::find(replicas, replica) != replicas.end(); }
   };
 
   // Whether all replicas compute with what it has put into the working arena (StrategyParts::work),
   // weights and optimizer state; else each begins with weights().
   virtual bool in_place() const { return false; }
+  // Waits for what it may have under way with others, and forgets it.
+  virtual void cancel() {}
   // Collective. Begins with the state of the job.
   virtual Status begin(const Peers& peers) = 0;
   // With which a replica of this worker begins its next round.

@@ -26,7 +26,8 @@ SparseRounds::SparseRounds(const config::Job& job, const StrategyParts& parts, s
       own_(static_cast<size_t>(job.sync.replicas)),
       sent_(own_.size(), code_.empty()),
       messages_(own_.size(),
-                code_.largest_size() + (weights_.size() - statistics_begin_) * sizeof(float)),
+                code_.largest_size() + (weights_.size() - statistics_begin_) * sizeof(float),
+                parts.auditor),
       statistics_(own_.size() * (weights_.size() - statistics_begin_)) {}
 
 Status SparseRounds::begin(const Peers& peers) {

@@ -1,8 +1,10 @@
 #include "muster/train/step/updater.h"
 
 #include <cmath>
+#include <iterator>
 #include <utility>
 
+#include "muster/base/check.h"
 #include "muster/exact/block_layout.h"
 #include "muster/optim/norm.h"
 
@@ -20,7 +22,10 @@ Updater::Updater(const config::OptimizerOptions& options, const optim::Optimizer
       squares_(arena.layout().blocks().size()),
       block_norms_(squares_.size()),
       tensor_norms_(arena.tensors().size()),
-      scratch_(static_cast<size_t>(team.threads()), std::vector<float>(exact::kBlockSize)) {}
+      scratch_(static_cast<size_t>(team.threads()), std::vector<float>(exact::kBlockSize)) {
+  MUSTER_CHECK(arena.optimizer_states() <= std::size(optim::BlockView{}.states),
+               "more states than an optimizer may have");
+}
 
 double Updater::run(optim::StepScalars scalars) {
   double norm = -1;
