@@ -69,7 +69,7 @@ TEST(LowRank, AMatrixOfThatRankIsSentAsItIs) {
 
 TEST(LowRank, StepsComeNearToTheBestApproximation) {
   const LowRank shape = {.rows = 40, .columns = 30, .rank = 2};
-  auto matrix = some_values(40 * 30, 3);
+  auto matrix = some_values(size_t{40} * 30, 3);
   for (float& v : matrix) v *= 0.01f;
   const auto large =
       product(shape, {some_values(shape.left_size(), 4), some_values(shape.right_size(), 5)});
@@ -82,7 +82,7 @@ TEST(LowRank, StepsComeNearToTheBestApproximation) {
 
 TEST(LowRank, PartsGiveTheSameBits) {
   const LowRank shape = {.rows = 67, .columns = 129, .rank = 4};
-  const auto matrix = some_values(67 * 129, 6);
+  const auto matrix = some_values(size_t{67} * 129, 6);
   const auto whole = step(shape, matrix, std::vector<float>(shape.right_size()), 1000);
   const auto parts = step(shape, matrix, std::vector<float>(shape.right_size()), 10);
   EXPECT_EQ(whole.left, parts.left);

@@ -30,10 +30,10 @@ STRATEGIES = [(["sync.bits=4", "sync.rotation=hadamard", "sync.lane_groups=4"], 
               (["sync.strategy=bmuf", "sync.period=6"], "pair:1,join:1,hang:1"),
               (["sync.strategy=gossip", "sync.period=4", "sync.rounds=2"], "kill@round:1,kill@after-commit:1"),
               (["sync.strategy=sparseloco", "sync.period=4", "sync.rounds=3"],
-               "kill@round:2,join:1"),
+               "kill@round:2"),
               (["sync.strategy=streaming", "sync.period=4", "sync.fragments=2", "sync.rounds=2"],
-               "kill@round:1,kill@before-commit:1,suspend:1"),
-              (["sync.strategy=topk", "sync.rounds=5"], "kill@round:1,kill@after-commit:1,flip:1"),
+               "kill@round:1,kill@before-commit:1"),
+              (["sync.strategy=topk", "sync.rounds=5"], "kill@round:1,flip:1"),
               (["sync.strategy=powersgd", "sync.rounds=5"], "kill@round:1,leave:1")]
 LEAST = 60
 KINDS = ("kill", "pair", "most", "suspend", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",

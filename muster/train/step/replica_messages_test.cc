@@ -25,7 +25,8 @@ struct Case {
 
 std::vector<std::byte> text_of(int replica, size_t size) {
   std::vector<std::byte> text(size);
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<std::byte>(i * 31 + 5u * replica);
+  for (size_t i = 0; i < size; ++i)
+    text[i] = static_cast<std::byte>(i * 31 + static_cast<size_t>(replica) * 5);
   return text;
 }
 
