@@ -86,9 +86,9 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
   };
   rounds("diloco", 16, 4, 0);
   rounds("diloco", 48, 4, 0);
-  rounds("streaming", 48, 4, 16);
   rounds("sparseloco", 15, 32, 100);
   rounds("sparseloco", 30, 32, 50);
+  rounds("streaming", 48, 4, 16);
   rounds("average", 48, 32, 0);
   rounds("bmuf", 48, 32, 0);
   rounds("easgd", 48, 32, 0);
