@@ -74,6 +74,10 @@ void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<flo
                 std::span<float> weights) {
   const auto lr = static_cast<float>(recipe.lr);
   const auto keep = static_cast<float>(recipe.momentum);
+  if (momentum.empty()) {
+    for (size_t i = 0; i < mean.size(); ++i) weights[i] -= lr * mean[i];
+    return;
+  }
   for (size_t i = 0; i < mean.size(); ++i) {
     momentum[i] = keep * momentum[i] + mean[i];
     weights[i] -= lr * (recipe.nesterov ? mean[i] + keep * momentum[i] : momentum[i]);

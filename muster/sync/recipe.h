@@ -75,7 +75,7 @@ struct Recipe {
   bool elastic = false;  // easgd
   bool operator==(const Recipe&) const = default;
 };
-// The outer step, with D in place of a gradient.
+// The outer step, with D in place of a gradient. `momentum` is empty if the recipe has none.
 void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<float> momentum,
                 std::span<float> weights);
 

@@ -144,17 +144,12 @@ std::span<const float> GossipRounds::kept(size_t buffer, int replica) const {
   return buffer == kReplica ? of(replica).after : of(replica).momentum;
 }
 
-void GossipRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
-                         std::span<float> scratch) {
+void GossipRounds::apply(size_t block) {
   const auto& where = parts_.arena->layout().blocks()[block];
   const auto weights = exact::part(parts_.arena->weights(), where);
   std::array<float, exact::kBlockSize> mean = {};
   const float share = 1.0f / static_cast<float>(own_.size());
   for (size_t r = 0; r < own_.size(); ++r) {
-    for (const size_t buffer : {kReplica, kMomentum}) {
-      const auto kept = sums.read(first + buffer * own_.size() + r, block, scratch);
-      std::ranges::copy(kept.first(where.size), exact::part(state(buffer, r), where).begin());
-    }
     const auto away = exact::part(state(kReplica, r), where);
     for (size_t i = 0; i < where.size; ++i) mean[i] += share * away[i];
   }

@@ -24,8 +24,7 @@ class GossipRounds final : public RoundExchange {
   void take(int replica, std::span<const float> after) override;
   Result<bool> exchange(int64_t round, const Peers& peers) override;
   std::span<const float> kept(size_t buffer, int replica) const override;
-  void apply(size_t block, const ReplicaSums& sums, size_t first,
-             std::span<float> scratch) override;
+  void apply(size_t block) override;
 
  private:
   struct Replica {

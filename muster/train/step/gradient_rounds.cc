@@ -23,11 +23,14 @@ GradientRounds::GradientRounds(const config::Job& job, const StrategyParts& part
       size_(parts.arena->layout().block_elements()),
       statistics_begin_(parts.arena->statistics_begin()),
       compressor_(make_compressor(job, parts)),
-      gradient_(size_),
+      share_(1.0f / static_cast<float>(job.sync.replicas)),
+      sum_(size_),
       updater_(
           job.optimizer, *parts.optimizer, *parts.work,
-          [this](size_t block, std::span<float>) -> std::span<const float> {
-            return exact::part(std::span(gradient_), parts_.arena->layout().blocks()[block]);
+          [this](size_t block, std::span<float> scratch) -> std::span<const float> {
+            const auto& where = parts_.arena->layout().blocks()[block];
+            for (size_t i = 0; i < where.size; ++i) scratch[i] = share_ * sum_[where.begin + i];
+            return scratch.first(where.size);
           },
           *parts.team),
       own_(static_cast<size_t>(job.sync.replicas)) {}
@@ -109,7 +112,7 @@ uint64_t GradientRounds::common_hash(int64_t round, bool all) {
 
 Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
   const uint64_t common = common_hash(round, peers.last);
-  MUSTER_TRY(const bool finite, compressor_->exchange(round, own_, common, peers, gradient_));
+  MUSTER_TRY(const bool finite, compressor_->exchange(round, own_, common, peers, sum_));
   if (!finite) return false;
   update(round);
   step_ = round + 1;
@@ -120,10 +123,8 @@ Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
 }
 
 void GradientRounds::update(int64_t step) {
-  const float share = 1.0f / static_cast<float>(own_.size());
-  for (float& g : gradient_) g *= share;
   for (size_t i = 0; i < statistics_.size(); ++i) {
-    statistics_[i] -= gradient_[statistics_begin_ + i];
+    statistics_[i] -= share_ * sum_[statistics_begin_ + i];
   }
   optim::StepScalars scalars;
   scalars.step = step;
@@ -133,8 +134,7 @@ void GradientRounds::update(int64_t step) {
   std::ranges::copy(statistics_, statistics().begin());
 }
 
-void GradientRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
-                           std::span<float> scratch) {
+void GradientRounds::apply(size_t block) {
   Arena& arena = *parts_.arena;
   Arena& work = *parts_.work;
   const auto& where = arena.layout().blocks()[block];
@@ -145,10 +145,6 @@ void GradientRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
   const size_t states = parts_.optimizer->state_names().size();
   for (size_t s = 0; s < states; ++s) copy(work.optimizer_state(s), arena.optimizer_state(s));
   if (states < first_kept_) copy(compressor_->state(), arena.optimizer_state(states));
-  for (size_t r = 0; r < own_.size(); ++r) {
-    std::ranges::copy(sums.read(first + r, block, scratch).first(where.size),
-                      exact::part(arena.optimizer_state(first_kept_ + r), where).begin());
-  }
 }
 
 }  // namespace muster::train

@@ -37,8 +37,7 @@ class GradientRounds final : public RoundExchange {
   std::span<const float> kept(size_t, int replica) const override {
     return own_[static_cast<size_t>(replica)].error;
   }
-  void apply(size_t block, const ReplicaSums& sums, size_t first,
-             std::span<float> scratch) override;
+  void apply(size_t block) override;
 
  private:
   std::span<float> statistics() {
@@ -55,7 +54,8 @@ class GradientRounds final : public RoundExchange {
   const size_t size_;              // of a buffer
   const size_t statistics_begin_;  // in it
   const std::unique_ptr<Compressor> compressor_;
-  std::vector<float> gradient_;  // g
+  const float share_;       // 1/R
+  std::vector<float> sum_;  // of what all replicas have sent
   Updater updater_;
   std::vector<float> statistics_;         // as they were at the beginning of the step
   std::vector<Compressor::Replica> own_;  // by number

@@ -17,16 +17,6 @@
 namespace muster::train {
 namespace {
 
-config::OptimizerOptions outer_options(const sync::Recipe& recipe) {
-  config::OptimizerOptions options;
-  options.kind = "sgd";
-  options.lr = recipe.lr;
-  options.momentum = recipe.momentum;
-  options.nesterov = recipe.nesterov && recipe.momentum != 0;
-  options.weight_decay = 0;
-  return options;
-}
-
 // Sums of squares are never negative, whatever rounding does to their means.
 bool is_square(std::string_view state) {
   return state == "exp_avg_sq" || state == "square_avg" || state == "sum";
@@ -45,12 +35,6 @@ void copy(std::span<const float> from, std::span<float> to) {
 
 }  // namespace
 
-Result<std::unique_ptr<Periodic>> Periodic::create(const config::Job& job,
-                                                   const StrategyParts& parts) {
-  MUSTER_TRY(auto outer, optim::make_optimizer(outer_options(sync::recipe_of(job.sync))));
-  return std::unique_ptr<Periodic>(new Periodic(job, parts, std::move(outer)));
-}
-
 std::vector<std::string> Periodic::state_names(const config::Job& job,
                                                const optim::Optimizer& inner) {
   std::vector<std::string> names;
@@ -67,18 +51,17 @@ std::vector<std::string> Periodic::state_names(const config::Job& job,
   return names;
 }
 
-Periodic::Periodic(const config::Job& job, const StrategyParts& parts,
-                   std::unique_ptr<optim::Optimizer> outer)
+Periodic::Periodic(const config::Job& job, const StrategyParts& parts)
     : job_(job),
       parts_(parts),
       lanes_(static_cast<int>(job.lanes)),
       recipe_(sync::recipe_of(job.sync)),
       averages_(sync::averages_inner_state(job)),
-      outer_(std::move(outer)),
       runner_(job, parts),
       sums_(job, parts.arena->layout(), parts.arena->first_statistic(), *parts.memory),
       period_(sync::period_of(job.sync)),
-      exchange_(make_round_exchange(job, parts, first_kept_state(job, *parts.arena))),
+      first_kept_state_(first_kept_state(job, *parts.arena)),
+      exchange_(make_round_exchange(job, parts, first_kept_state_)),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
       replicas_(static_cast<size_t>(job.sync.replicas)),
       alone_(comm::solo_group("this worker")),
@@ -137,8 +120,8 @@ void Periodic::set_vitals(const Vitals* vitals) {
 }
 
 void Periodic::show_weights() {
-  if (exchange_ != nullptr && exchange_->in_place())
-    holds_sums_ = false;  // a part of them is there
+  // Those of a round under way are a part of what a commit needs.
+  if (in_place()) holds_sums_ = false;
   copy(parts_.arena->weights(), parts_.work->weights());
   runner_.give_up();
 }
@@ -276,12 +259,11 @@ void Periodic::begin_replica(int number) {
                             {});
     r.record.seconds = 0;
   }
-  const bool in_place = exchange_ != nullptr && exchange_->in_place();
-  if (!in_place) put_in_place(number);
-  runner_.begin(number, round_begin(), averages_ || in_place ? 0 : parts_.arena->counters().step);
+  if (!in_place()) load(number);
+  runner_.begin(number, round_begin(), averages_ || in_place() ? 0 : parts_.arena->counters().step);
 }
 
-void Periodic::put_in_place(int number) {
+void Periodic::load(int number) {
   Arena& work = *parts_.work;
   const Replica& r = replica(number);
   const size_t own = exchange_ != nullptr ? working(0).size() : 0;  // the rest is frozen
@@ -310,7 +292,7 @@ void Periodic::finish_replica(int number) {
   r.seen.assign(exponents.begin(), exponents.end());
   r.done = true;
   if (exchange_ != nullptr) exchange_->take(number, working(0));
-  if (exchange_ != nullptr && exchange_->in_place()) return;
+  if (in_place()) return;
   r.changes.resize(1 + parts_.work->optimizer_states());
   const auto away = recipe_.elastic ? distance(number) : std::span<float>();
   for (size_t buffer = 0; buffer < r.changes.size(); ++buffer) {
@@ -451,13 +433,24 @@ Error Periodic::not_finite_error(int record) {
 
 void Periodic::merge(size_t block, std::span<float> scratch) {
   if (exchange_ != nullptr) {
-    exchange_->apply(block, sums_, first_kept_sum_, scratch);
+    take_over_kept(block, scratch);
+    exchange_->apply(block);
   } else if (recipe_.elastic) {
     merge_elastic(block, scratch);
   } else {
     merge_weights(block, scratch);
   }
   if (averages_) merge_states(block, scratch);
+}
+
+// All that the replicas keep, as it was rounded: its sums and states are in the same order.
+void Periodic::take_over_kept(size_t block, std::span<float> scratch) {
+  const auto& where = parts_.arena->layout().blocks()[block];
+  for (size_t k = 0; k < first_state_sum_ - first_kept_sum_; ++k) {
+    const auto kept = sums_.read(first_kept_sum_ + k, block, scratch).first(where.size);
+    const auto state = parts_.arena->optimizer_state(first_kept_state_ + k);
+    std::ranges::copy(kept, exact::part(state, where).begin());
+  }
 }
 
 void Periodic::merge_weights(size_t block, std::span<float> scratch) {
@@ -472,15 +465,12 @@ void Periodic::merge_weights(size_t block, std::span<float> scratch) {
     for (size_t i = 0; i < mean.size(); ++i) weights[i] -= mean[i];
     return;
   }
-  optim::BlockView view;
-  view.tensor = where.tensor;
-  view.weights = weights;
-  view.gradient = mean;
+  std::span<float> momentum;
   if (recipe_.momentum != 0) {
     const size_t last = parts_.arena->optimizer_states() - 1;
-    view.states[0] = parts_.arena->optimizer_state(last).data() + where.begin;
+    momentum = exact::part(parts_.arena->optimizer_state(last), where);
   }
-  outer_->update(view, info, {.step = 0, .lr = recipe_.lr});
+  sync::outer_step(recipe_, mean, momentum, weights);
 }
 
 void Periodic::merge_elastic(size_t block, std::span<float> scratch) {

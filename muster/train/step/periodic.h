@@ -38,8 +38,7 @@ namespace muster::train {
 
 class Periodic final : public Strategy {
  public:
-  static Result<std::unique_ptr<Periodic>> create(const config::Job& job,
-                                                  const StrategyParts& parts);
+  Periodic(const config::Job& job, const StrategyParts& parts);
 
   // Of the common arena: strategy.h.
   static std::vector<std::string> state_names(const config::Job& job,
@@ -78,9 +77,6 @@ class Periodic final : public Strategy {
     std::vector<std::vector<float>> changes;
   };
 
-  Periodic(const config::Job& job, const StrategyParts& parts,
-           std::unique_ptr<optim::Optimizer> outer);
-
   // Steps from the last commit to the next one.
   int64_t commit_length() const;
   // The first step of the round under way, and of the next one.
@@ -93,6 +89,8 @@ class Periodic final : public Strategy {
   std::span<float> working(size_t buffer);
   Replica& replica(int number) { return all_[static_cast<size_t>(number)]; }
   RoundExchange::Peers peers() const;
+  // Whether all replicas compute with what the exchange has put into the working arena.
+  bool in_place() const { return exchange_ != nullptr && exchange_->in_place(); }
 
   void add_sums();
   Result<StepReport> run_rounds(const std::function<CommitFlags()>& flags);
@@ -101,8 +99,8 @@ class Periodic final : public Strategy {
   Status begin_commit();
   Status run_replicas();
   void begin_replica(int number);
-  // Weights and optimizer state, in the working arena.
-  void put_in_place(int number);
+  // Puts its weights and optimizer state into the working arena.
+  void load(int number);
   void finish_replica(int number);
   Result<bool> sum_up();
   Error explain_not_finite();
@@ -111,6 +109,7 @@ class Periodic final : public Strategy {
   void add_up_losses(StepReport& report, uint64_t& ledger) const;
   Error not_finite_error(int record);
   void merge(size_t block, std::span<float> scratch);
+  void take_over_kept(size_t block, std::span<float> scratch);
   void merge_weights(size_t block, std::span<float> scratch);
   void merge_elastic(size_t block, std::span<float> scratch);
   void merge_states(size_t block, std::span<float> scratch);
@@ -121,7 +120,6 @@ class Periodic final : public Strategy {
   const int lanes_;
   const sync::Recipe recipe_;
   const bool averages_;  // the inner optimizer's state
-  const std::unique_ptr<optim::Optimizer> outer_;
   ReplicaRunner runner_;
   ReplicaSums sums_;
   // The first of those of what replicas keep. Before them are those of the weights; after them, if
@@ -130,6 +128,7 @@ class Periodic final : public Strategy {
   size_t first_state_sum_ = 0;
   std::vector<bool> square_;                 // by state of the inner optimizer: never negative
   const int64_t period_;                     // steps of a round
+  const size_t first_kept_state_;            // in the arena: the first that a replica keeps
   std::unique_ptr<RoundExchange> exchange_;  // may be null
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 

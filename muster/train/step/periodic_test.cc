@@ -157,6 +157,18 @@ Vector reference(Session& session, const Vector& initial) {
   return shared.w;
 }
 
+// What a commit does to the optimizer's state of all replicas: its mean, or zeros.
+void settle_states(std::vector<Inner>& own, bool averages) {
+  Inner mean;
+  for (const Inner& r : own) {
+    for (size_t i = 0; averages && i < kWeights; ++i) {
+      mean.m[i] += r.m[i] / static_cast<double>(own.size());
+      mean.v[i] += r.v[i] / static_cast<double>(own.size());
+    }
+  }
+  for (Inner& r : own) r = {.w = r.w, .m = mean.m, .v = mean.v};
+}
+
 // What is sent of a tensor's values, as sync/sparse_code.h describes it: the largest ones, each as
 // the mean of its bin. The others are 0.
 void send_largest(std::span<const double> values, int64_t keep, std::span<double> sent) {
@@ -206,16 +218,7 @@ Vector reference_that_keeps(Session& session, const Vector& initial) {
   Vector w = initial;
   for (int64_t begin = 0; begin < session.total_steps(); begin += sync.period) {
     const int64_t end = std::min(begin + sync.period, session.total_steps());
-    if (begin % committed == 0) {  // the inner optimizer's state
-      Inner mean;
-      for (const Inner& r : own) {
-        for (size_t i = 0; averages && i < kWeights; ++i) {
-          mean.m[i] += r.m[i] / static_cast<double>(replicas);
-          mean.v[i] += r.v[i] / static_cast<double>(replicas);
-        }
-      }
-      for (Inner& r : own) r = {.w = r.w, .m = mean.m, .v = mean.v};
-    }
+    if (begin % committed == 0) settle_states(own, averages);
     for (size_t r = 0; r < replicas; ++r) {
       own[r].w = sync.strategy == "gossip" ? slow[r] : w;
       for (int64_t s = begin; s < end; ++s) {
@@ -300,16 +303,7 @@ Vector reference_of_streaming(Session& session, const Vector& initial) {
   };
   for (int64_t begin = 0; begin < session.total_steps(); begin += segment) {
     const int64_t end = std::min(begin + segment, session.total_steps());
-    if (begin % committed == 0) {  // the inner optimizer's state
-      Inner mean;
-      for (const Inner& r : own) {
-        for (size_t i = 0; averages && i < kWeights; ++i) {
-          mean.m[i] += r.m[i] / static_cast<double>(replicas);
-          mean.v[i] += r.v[i] / static_cast<double>(replicas);
-        }
-      }
-      for (Inner& r : own) r = {.w = r.w, .m = mean.m, .v = mean.v};
-    }
+    if (begin % committed == 0) settle_states(own, averages);
     for (size_t r = 0; r < replicas; ++r) {
       for (int64_t s = begin; s < end; ++s) {
         const auto samples = samples_of(session, static_cast<int64_t>(r), s);

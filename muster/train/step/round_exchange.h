@@ -54,11 +54,9 @@ class RoundExchange {
 
   // What a replica of this worker keeps: sync::kept_by_replicas() buffers.
   virtual std::span<const float> kept(size_t buffer, int replica) const = 0;
-  // The new state of the job, for one block. `sums` has what each replica keeps: sum `first` +
-  // buffer * replicas + replica. May run on several threads, each with its own `scratch`, which has
-  // room for a block.
-  virtual void apply(size_t block, const ReplicaSums& sums, size_t first,
-                     std::span<float> scratch) = 0;
+  // The new state of the job, for one block; what replicas keep is there. May run on several
+  // threads.
+  virtual void apply(size_t block) = 0;
 };
 
 // That of the job's strategy; nullptr if its replicas keep nothing. `first_kept`: in the arena,

@@ -119,15 +119,10 @@ bool SparseRounds::merge() {
   return finite.load(std::memory_order_relaxed);
 }
 
-void SparseRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
-                         std::span<float> scratch) {
+void SparseRounds::apply(size_t block) {
   const auto& where = parts_.arena->layout().blocks()[block];
   std::ranges::copy(exact::part(std::span(weights_), where),
                     exact::part(parts_.arena->weights(), where).begin());
-  for (size_t r = 0; r < own_.size(); ++r) {
-    std::ranges::copy(sums.read(first + r, block, scratch).first(where.size),
-                      exact::part(parts_.arena->optimizer_state(first_kept_ + r), where).begin());
-  }
 }
 
 }  // namespace muster::train

@@ -26,8 +26,7 @@ class SparseRounds final : public RoundExchange {
   std::span<const float> kept(size_t, int replica) const override {
     return own_[static_cast<size_t>(replica)].error;
   }
-  void apply(size_t block, const ReplicaSums& sums, size_t first,
-             std::span<float> scratch) override;
+  void apply(size_t block) override;
 
  private:
   struct Replica {

@@ -55,14 +55,12 @@ void StreamingRounds::cut() {
 }
 
 void StreamingRounds::cancel() {
-  if (transfer_ == nullptr) return;
   // The others have begun it too, or will at the end of their segment. If one of them is lost, the
   // group fails. Either way it ends, and an error of this worker remains its own.
   transfer_.reset();
 }
 
 Status StreamingRounds::begin(const Peers& peers) {
-  cancel();
   Arena& arena = *parts_.arena;
   weights_.assign(arena.weights().begin(), arena.weights().begin() + static_cast<ptrdiff_t>(size_));
   const auto momentum = arena.optimizer_state(first_kept_ - 1);
@@ -126,14 +124,14 @@ void StreamingRounds::send(size_t number, int64_t round, const Peers& peers) {
   transfer_ = std::make_unique<Transfer>();
   transfer_->fragment = number;
   transfer_->end = peers.end;
-  transfer_->group = &peers.group;
-  const auto work = [this, round, transfer = transfer_.get(), timeout = peers.timeout,
+  const auto work = [this, round, transfer = transfer_.get(), group = &peers.group,
+                     timeout = peers.timeout,
                      replicas = std::vector<int>(peers.replicas.begin(), peers.replicas.end())] {
     const auto values = [this](size_t, int replica) {
       return std::span<const float>(own_[static_cast<size_t>(replica)].changes);
     };
-    transfer->finite = fragments_[transfer->fragment].sums->exchange(
-        replicas, values, round, *transfer->group, timeout, progress_);
+    transfer->finite = fragments_[transfer->fragment].sums->exchange(replicas, values, round,
+                                                                     *group, timeout, progress_);
   };
   // Alone there is nothing to wait for.
   if (peers.group.size() == 1) return work();
@@ -185,8 +183,7 @@ void StreamingRounds::merge(const Fragment& fragment, std::span<const int> repli
   });
 }
 
-void StreamingRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
-                            std::span<float> scratch) {
+void StreamingRounds::apply(size_t block) {
   Arena& arena = *parts_.arena;
   const auto& where = arena.layout().blocks()[block];
   const auto copy = [&](std::span<const float> from, std::span<float> to) {
@@ -194,10 +191,6 @@ void StreamingRounds::apply(size_t block, const ReplicaSums& sums, size_t first,
   };
   copy(weights_, arena.weights());
   copy(momentum_, arena.optimizer_state(first_kept_ - 1));
-  for (size_t r = 0; r < own_.size(); ++r) {
-    std::ranges::copy(sums.read(first + r, block, scratch).first(where.size),
-                      exact::part(arena.optimizer_state(first_kept_ + r), where).begin());
-  }
 }
 
 }  // namespace muster::train

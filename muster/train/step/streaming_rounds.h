@@ -34,10 +34,6 @@ namespace muster::train {
 class StreamingRounds final : public RoundExchange {
  public:
   StreamingRounds(const config::Job& job, const StrategyParts& parts, size_t first_kept);
-  ~StreamingRounds() override { cancel(); }
-  StreamingRounds(const StreamingRounds&) = delete;
-  StreamingRounds& operator=(const StreamingRounds&) = delete;
-
   void cancel() override;
   Status begin(const Peers& peers) override;
   std::span<const float> weights(int replica) const override {
@@ -48,8 +44,7 @@ class StreamingRounds final : public RoundExchange {
   std::span<const float> kept(size_t, int replica) const override {
     return own_[static_cast<size_t>(replica)].away;
   }
-  void apply(size_t block, const ReplicaSums& sums, size_t first,
-             std::span<float> scratch) override;
+  void apply(size_t block) override;
 
  private:
   struct Replica {
@@ -72,8 +67,7 @@ class StreamingRounds final : public RoundExchange {
   // What another thread is doing.
   struct Transfer {
     size_t fragment;
-    bool end;  // of the job
-    comm::Group* group;
+    bool end;                            // of the job
     std::optional<Result<bool>> finite;  // when it is done
     Thread thread;
   };
@@ -93,9 +87,9 @@ class StreamingRounds final : public RoundExchange {
   std::vector<Fragment> fragments_;
   std::vector<float> weights_;  // w
   std::vector<float> momentum_;
-  std::vector<Replica> own_;  // by number
-  Vitals progress_;           // of the transfer: it has no say in who waits
-  std::unique_ptr<Transfer> transfer_;
+  std::vector<Replica> own_;            // by number
+  Vitals progress_;                     // of the transfer: it has no say in who waits
+  std::unique_ptr<Transfer> transfer_;  // the last member: its thread uses the others
 };
 
 }  // namespace muster::train
