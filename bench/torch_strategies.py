@@ -24,7 +24,7 @@ START = 10  # plain steps before PowerSGD and local SGD begin
 SETTINGS = {"ddp": {}, "fp16": {"hook": "fp16"}, "bf16": {"hook": "bf16"},
             "powersgd1": {"rank": 1}, "powersgd2": {"rank": 2}, "powersgd4": {"rank": 4},
             "powersgd2-fp16": {"rank": 2, "fp16": True},
-            "local16": {"period": 16}, "local48": {"period": 48}}
+            "local16": {"period": 16}, "local48": {"period": 48}, "local100": {"period": 100}}
 
 
 def read_idx(name):
@@ -127,6 +127,23 @@ def train(options):
     dist.destroy_process_group()
 
 
+def run_in_lab(args, setting):
+    """{"seconds": of a step, "bytes": that a host sends for it, maybe "accuracy"}"""
+    from lab import Lab
+    names = [f"host{i}" for i in range(args.hosts)]
+    with Lab(f"rate: {args.rate}\ndelay: {args.delay}\nhosts: [{', '.join(names)}]", bin_dir=args.bin) as lab:
+        workers = []
+        for rank, name in enumerate(names):
+            options = {"setting": setting, "rank": rank, "hosts": args.hosts, "address": lab.address(name),
+                       "master": lab.address(names[0]), "steps": args.steps, "accuracy": args.accuracy}
+            workers.append(lab.run(name, [args.python, os.path.abspath(__file__), "worker", json.dumps(options)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        out, err = workers[0].communicate(timeout=3600)
+        if workers[0].returncode != 0:
+            sys.exit(f"{setting}: {err}")
+        return json.loads(out.splitlines()[-1])
+
+
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "worker":
         return train(json.loads(sys.argv[2]))
@@ -140,20 +157,8 @@ def main():
     parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))
     parser.add_argument("--accuracy", action="store_true")
     args = parser.parse_args()
-    from lab import Lab
-    names = [f"host{i}" for i in range(args.hosts)]
     for setting in args.settings.split(","):
-        with Lab(f"rate: {args.rate}\ndelay: {args.delay}\nhosts: [{', '.join(names)}]", bin_dir=args.bin) as lab:
-            workers = []
-            for rank, name in enumerate(names):
-                options = {"setting": setting, "rank": rank, "hosts": args.hosts, "address": lab.address(name),
-                           "master": lab.address(names[0]), "steps": args.steps, "accuracy": args.accuracy}
-                workers.append(lab.run(name, [args.python, os.path.abspath(__file__), "worker", json.dumps(options)],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-            out, err = workers[0].communicate(timeout=3600)
-            if workers[0].returncode != 0:
-                sys.exit(f"{setting}: {err}")
-            result = json.loads(out.splitlines()[-1])
+        result = run_in_lab(args, setting)
         print(f"{setting:16} {result['seconds'] * 1e3:9.1f} ms a step {result['bytes'] / 1e3:11.1f} kB a step"
               + (f"  accuracy {result['accuracy']:.4f}" if "accuracy" in result else ""), flush=True)
 

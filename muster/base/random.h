@@ -25,6 +25,7 @@ enum class Purpose : uint32_t {
   kRotation = 7,  // (step)
   kGossip = 8,    // pairs of replicas: (round)
   kLowRank = 9,   // columns of right factors: (step, tensor and column)
+  kSubset = 10,   // places of weights that replicas average: (round, block)
   kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
 };
 

@@ -117,8 +117,8 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  // lockstep, average, bmuf, diloco, streaming, easgd, gossip, sparseloco, topk, threshold, onebit,
-  // powersgd
+  // auto, lockstep, average, bmuf, diloco, streaming, easgd, gossip, sparseloco, desloc, sparta,
+  // local-then-lockstep, topk, threshold, onebit, powersgd
   std::string strategy = "lockstep";
   std::string reduction = "exact";   // exact, native
   std::string rounding = "nearest";  // nearest, stochastic
@@ -129,13 +129,15 @@ struct SyncOptions {
   // Of periodic strategies (sync/recipe.h).
   int64_t replicas = 4;
   int64_t period = 16;               // steps
-  int64_t rounds = 0;                // that are committed together; 0: sync::rounds_of
+  int64_t rounds = 0;                // that are committed together; 0: rounds_of (rounds.h)
   std::string inner_state = "auto";  // auto, reset, average
   OuterOptions outer;
+  std::string merge = "mean";  // mean, radial
+  double local = 0.9;          // of local-then-lockstep: part of the steps
   // Of streaming.
   int64_t fragments = 4;
   double blend = 0.5;
-  int64_t keep = 64;     // of sparseloco and topk (sync/sparse_code.h, sync/block_code.h)
+  int64_t keep = 64;     // of sparseloco, topk and sparta: of 4,096 elements
   double decay = 0.95;   // of sparseloco
   double threshold = 3;  // of threshold
   int64_t rank = 2;      // of powersgd (sync/low_rank.h)
@@ -165,6 +167,7 @@ struct EarlyStopOptions {
 struct TrackOptions {
   Every every = {10, Every::Unit::kSteps};
   bool tensorboard = true;
+  bool links = false;
   bool operator==(const TrackOptions&) const = default;
 };
 

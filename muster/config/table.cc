@@ -247,11 +247,17 @@ void add_sync(Section<SyncOptions> s) {
         "Nesterov momentum, streaming does that for one part of the weights after the other while "
         "they go on; with easgd they keep weights of their own and are drawn to a common "
         "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
-        "of its changes to all. With topk, threshold, onebit and powersgd replicas have the same "
+        "of its changes to all; with sparta a random part of their weights is averaged. desloc "
+        "averages "
+        "the optimizer's state less often than the weights. local-then-lockstep is average for "
+        "most of the steps, and lockstep for the last ones. With topk, threshold, onebit and "
+        "powersgd replicas have the same "
         "weights and send a small part of their gradients in every step; what is not sent is added "
-        "to the next gradient.")
-      .one_of({"lockstep", "average", "bmuf", "diloco", "streaming", "easgd", "gossip",
-               "sparseloco", "topk", "threshold", "onebit", "powersgd"});
+        "to the next gradient. auto: `muster train` measures the job and the links between its "
+        "hosts, and takes what `muster plan` recommends.")
+      .one_of({"auto", "lockstep", "average", "bmuf", "diloco", "streaming", "easgd", "gossip",
+               "sparseloco", "desloc", "sparta", "local-then-lockstep", "topk", "threshold",
+               "onebit", "powersgd"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -284,13 +290,15 @@ void add_sync(Section<SyncOptions> s) {
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p40);
-  const std::vector<std::string> periodic = {"average", "bmuf",   "diloco",    "streaming",
-                                             "easgd",   "gossip", "sparseloco"};
+  // Those with sync.outer and a choice of sync.inner_state.
+  const std::vector<std::string> merging = {"average", "bmuf",   "diloco",    "streaming",
+                                            "easgd",   "gossip", "sparseloco"};
   const std::vector<std::string> gradients = {"topk", "threshold", "onebit", "powersgd"};
   const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
     some.insert(some.end(), more.begin(), more.end());
     return some;
   };
+  const auto periodic = with(merging, {"desloc", "sparta", "local-then-lockstep"});
   s.add("replicas", &SyncOptions::replicas,
         "How many replicas of the model train by themselves, or send gradients. Each has an equal "
         "part of the lanes. Part of the result; more workers than that have nothing to do.")
@@ -304,22 +312,34 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(1e6)
       .only_with("sync.strategy", periodic);
-  s.add(
-       "rounds", &SyncOptions::rounds,
-       "How many rounds are committed together. Until then each replica keeps something of its "
-       "own, and after the loss of a worker all begin again with the last commit. More rounds are "
-       "less traffic, and more to compute again. With topk, threshold, onebit and powersgd a round "
-       "is one step. Part of the result. 0: 64 with these four, else 8.")
+  s.add("rounds", &SyncOptions::rounds,
+        "How many rounds are committed together. Until then each replica keeps something of its "
+        "own, and after the loss of a worker all begin again with the last commit. More rounds are "
+        "less traffic, and more to compute again. With desloc the optimizer's first moments are "
+        "averaged after half of them. With topk, threshold, onebit and powersgd a round is one "
+        "step. Part of the result. 0: 64 with these four, 6 with desloc, else 8.")
       .at_least(0)
       .at_most(1e6)
-      .only_with("sync.strategy", with({"streaming", "gossip", "sparseloco"}, gradients));
+      .only_with("sync.strategy",
+                 with({"streaming", "gossip", "sparseloco", "desloc", "sparta"}, gradients));
   s.add("inner_state", &SyncOptions::inner_state,
         "What happens to the optimizer's state of the replicas when they are committed: reset "
         "begins "
         "with zeros, average takes the mean, which is as much traffic again for each of its "
         "buffers. auto: reset with optimizer.kind sgd, else average.")
       .one_of({"auto", "reset", "average"})
-      .only_with("sync.strategy", periodic);
+      .only_with("sync.strategy", with(merging, {"sparta"}));
+  s.add("merge", &SyncOptions::merge,
+        "How the mean of what the replicas have changed is taken. radial: for each tensor the mean "
+        "direction, with the mean length, so that many replicas that disagree do not make the step "
+        "shorter.")
+      .one_of({"mean", "radial"})
+      .only_with("sync.strategy", {"average", "bmuf", "diloco"});
+  s.add("local", &SyncOptions::local,
+        "Which part of the job's steps is trained in rounds. The rest is lockstep.")
+      .at_least(0)
+      .at_most(1)
+      .only_with("sync.strategy", {"local-then-lockstep"});
   auto outer = s.section("outer", &SyncOptions::outer,
                          "The optimizer step that merges replicas, with what they changed in place "
                          "of a gradient.");
@@ -330,7 +350,7 @@ void add_sync(Section<SyncOptions> s) {
            "this divided "
            "by sync.replicas.")
       .at_least(-1)
-      .only_with("sync.strategy", periodic);
+      .only_with("sync.strategy", merging);
   outer
       .add("momentum", &OuterOptions::momentum,
            "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
@@ -352,10 +372,10 @@ void add_sync(Section<SyncOptions> s) {
       .only_with("sync.strategy", {"streaming"});
   s.add("keep", &SyncOptions::keep,
         "Of each 4,096 elements of a tensor, how many a replica sends: the largest of what it has "
-        "not sent yet.")
+        "not sent yet, or with sparta some that are drawn anew for each round.")
       .at_least(1)
       .at_most(4096)
-      .only_with("sync.strategy", {"sparseloco", "topk"});
+      .only_with("sync.strategy", {"sparseloco", "topk", "sparta"});
   s.add("decay", &SyncOptions::decay,
         "What is left, after each round, of what a replica has not sent yet.")
       .at_least(0)
@@ -443,6 +463,10 @@ void add_around_training(const Section<Job>& job) {
   track.add("every", &TrackOptions::every, "How often loss and speed are recorded.")
       .like("10 steps");
   track.add("tensorboard", &TrackOptions::tensorboard, "Also write TensorBoard event files.");
+  track.add("links", &TrackOptions::links,
+            "Measure the links between the workers before the first step, which takes about a "
+            "second, and write their rate and delay to the metrics. `muster plan --hosts` does "
+            "that.");
 }
 
 Table make_table() {

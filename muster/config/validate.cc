@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "muster/base/text.h"
+#include "muster/config/rounds.h"
 #include "muster/config/units.h"
 
 namespace muster::config {
@@ -212,7 +213,7 @@ class Rules {
                 "divisor of lanes",
                 job_.lanes, s.lane_groups);
     }
-    if (s.strategy == "lockstep") return {};
+    if (s.strategy == "lockstep" || s.strategy == "auto") return {};
     if (s.reduction != "exact") {
       return at("sync.reduction", "sync.strategy {} needs sync.reduction exact, not {}", s.strategy,
                 s.reduction);
@@ -223,8 +224,12 @@ class Rules {
     };
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.lr", s.outer.lr));
     MUSTER_RETURN_IF_ERROR(own_or("sync.outer.momentum", s.outer.momentum));
-    const bool gradients = s.strategy == "topk" || s.strategy == "threshold" ||
-                           s.strategy == "onebit" || s.strategy == "powersgd";
+    const bool gradients = sends_gradients(s.strategy);
+    const bool then_lockstep = s.strategy == "local-then-lockstep";
+    if (then_lockstep && s.bits != 32) {
+      return at("sync.bits", "sync.bits must be 32 with sync.strategy local-then-lockstep, not {}",
+                s.bits);
+    }
     if ((gradients || s.strategy == "sparseloco") && s.bits != 32) {
       return at("sync.bits", "sync.bits has no effect with sync.strategy {}; remove it",
                 s.strategy);
@@ -235,13 +240,19 @@ class Rules {
                 "not sent before, and cannot be left out afterwards; remove it",
                 s.strategy);
     }
-    if (s.strategy == "gossip" && s.bits < 8) {
-      return at("sync.bits", "sync.bits must be 32, 16 or 8 with sync.strategy gossip, not {}",
-                s.bits);
+    const bool sums_weights = s.strategy == "gossip" || s.strategy == "sparta";
+    if (sums_weights && s.bits < 8) {
+      return at("sync.bits", "sync.bits must be 32, 16 or 8 with sync.strategy {}, not {}",
+                s.strategy, s.bits);
     }
-    if (s.strategy == "gossip" && s.rotation != "none") {
-      return at("sync.rotation",
-                "sync.rotation has no effect with sync.strategy gossip; remove it");
+    if (sums_weights && s.rotation != "none") {
+      return at("sync.rotation", "sync.rotation has no effect with sync.strategy {}; remove it",
+                s.strategy);
+    }
+    if (then_lockstep && job_.passes <= 0 && job_.steps <= 0) {
+      return at("sync.strategy",
+                "sync.strategy local-then-lockstep has to know how many steps the job has; set "
+                "passes or steps");
     }
     if (s.strategy == "streaming" && s.period % s.fragments != 0) {
       return at("sync.fragments",
@@ -250,11 +261,7 @@ class Rules {
                 s.period, s.fragments);
     }
     constexpr int64_t kMostResults = 1 << 20;
-    int64_t steps = gradients ? 1 : s.period;
-    if (gradients || s.strategy == "sparseloco" || s.strategy == "gossip" ||
-        s.strategy == "streaming") {
-      steps *= s.rounds > 0 ? s.rounds : gradients ? 64 : 8;
-    }
+    const int64_t steps = steps_per_commit(s);
     if (job_.lanes * steps > kMostResults) {
       return at(
           gradients ? "sync.rounds" : "sync.period",
@@ -279,7 +286,7 @@ class Rules {
                 "workers.min is {}, but there are only {} {} to share; lower it or raise {}", w.min,
                 shared, what, key);
     };
-    if (s.strategy != "lockstep" && w.min > s.replicas) {
+    if (s.strategy != "lockstep" && s.strategy != "auto" && w.min > s.replicas) {
       return too_many(s.replicas, "replicas", "sync.replicas");
     }
     if (s.lane_groups > 0 && w.min > s.lane_groups) {

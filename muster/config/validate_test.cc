@@ -231,12 +231,13 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.period = 3;
   EXPECT_EQ(said(job),
             "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
-            "diloco, streaming, easgd, gossip and sparseloco; remove it");
+            "diloco, streaming, easgd, gossip, sparseloco, desloc, sparta and local-then-lockstep; "
+            "remove it");
   job.sync = {};
   job.sync.rounds = 3;
   EXPECT_EQ(said(job),
             "sync.rounds has no effect with sync.strategy lockstep; it is for streaming, gossip, "
-            "sparseloco, topk, threshold, onebit and powersgd; remove it");
+            "sparseloco, desloc, sparta, topk, threshold, onebit and powersgd; remove it");
   job.sync.strategy = "sparseloco";
   EXPECT_TRUE(validate(job).ok());
   job.sync.bits = 4;
@@ -255,6 +256,27 @@ TEST(Validate, GroupsAndReplicas) {
   EXPECT_TRUE(validate(job).ok());
   job.sync.fragments = 3;
   EXPECT_NE(said(job).find("16 steps cannot be divided into 3 equal parts"), std::string::npos);
+  job.sync = {};
+  job.sync.strategy = "sparta";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.bits = 4;
+  EXPECT_EQ(said(job), "sync.bits must be 32, 16 or 8 with sync.strategy sparta, not 4");
+  job.sync = {};
+  job.sync.strategy = "local-then-lockstep";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.bits = 8;
+  EXPECT_EQ(said(job), "sync.bits must be 32 with sync.strategy local-then-lockstep, not 8");
+  job.sync.bits = 32;
+  job.sync.merge = "radial";
+  EXPECT_NE(said(job).find("it is for average, bmuf and diloco"), std::string::npos);
+  job.sync.merge = "mean";
+  auto endless = job;
+  endless.passes = 0;
+  endless.time = 60;
+  EXPECT_NE(said(endless).find("how many steps the job has"), std::string::npos);
+  job.sync = {};
+  job.sync.local = 0.5;
+  EXPECT_NE(said(job).find("it is for local-then-lockstep"), std::string::npos);
   job.sync = {};
   job.sync.strategy = "topk";
   job.sync.keep = 10;

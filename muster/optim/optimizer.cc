@@ -95,6 +95,10 @@ void Optimizer::update(const BlockView& block, const TensorInfo& info, const Ste
   }
 }
 
+bool is_square(std::string_view state) {
+  return state == "exp_avg_sq" || state == "square_avg" || state == "sum";
+}
+
 std::vector<std::string> optimizer_kinds() {
   std::vector<std::string> names;
   for (const Kind& kind : kKinds) names.emplace_back(kind.name);

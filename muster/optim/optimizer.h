@@ -25,6 +25,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/base/isa.h"
@@ -109,6 +110,9 @@ class Optimizer {
  private:
   const config::OptimizerOptions options_;
 };
+
+// Whether a state of that name is a sum or a mean of squares: never negative, and of second order.
+bool is_square(std::string_view state);
 
 // The kinds there are, in alphabetical order.
 std::vector<std::string> optimizer_kinds();

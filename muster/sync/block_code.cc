@@ -10,6 +10,7 @@
 #include "muster/exact/block_layout.h"
 #include "muster/sync/bit_stream.h"
 #include "muster/sync/largest.h"
+#include "muster/sync/subset.h"
 
 namespace muster::sync {
 namespace {
@@ -51,7 +52,7 @@ float mean_of(double sum, double count) { return count > 0 ? static_cast<float>(
 
 class TopK final : public BlockCode {
  public:
-  explicit TopK(int64_t keep) : keep_(static_cast<size_t>(keep)) {}
+  explicit TopK(int64_t keep) : keep_(keep) {}
 
   void encode(std::span<float> values, std::vector<std::byte>& out) const override {
     Places room;  // NOLINT(*-member-init): written before it is read
@@ -108,10 +109,8 @@ class TopK final : public BlockCode {
   }
 
  private:
-  size_t count(size_t values) const {
-    return std::max<size_t>((values * keep_ + exact::kBlockSize / 2) / exact::kBlockSize, 1);
-  }
-  const size_t keep_;
+  size_t count(size_t values) const { return share_of(values, keep_); }
+  const int64_t keep_;
 };
 
 class Threshold final : public BlockCode {

@@ -103,6 +103,10 @@ Exchange exchange_of(const config::Job& job, const ModelSize& model, const Hosts
     return {.bytes = 4 * elements * away * replicas / hosts.count, .phases = 4};
   }
   if (sync.strategy == "easgd") return copies(elements, bits, replicas, hosts, bucket);
+  if (sync.strategy == "sparta") {
+    const double sent = elements * static_cast<double>(sync.keep) / kBlock;
+    return sum(sent, bits, replicas, hosts, bucket);
+  }
   const double parts = sync.strategy == "streaming" ? static_cast<double>(sync.fragments) : 1;
   return sum(elements / parts, bits, static_cast<double>(units_of(job)), hosts, bucket);
 }
@@ -117,8 +121,10 @@ Exchange commit_of(const config::Job& job, const ModelSize& model, const Hosts& 
   Exchange all = {.bytes = 2 * hosts.others() * message, .phases = 2};
   if (is_periodic(sync.strategy) && averages_inner_state(job)) {
     const auto bits = static_cast<double>(state_bits(sync));
-    all += sum(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
-           model.states;
+    // desloc: the first moments once more, half way.
+    const bool twice = sync.strategy == "desloc" && rounds_of(sync) > 1;
+    const int times = model.states + (twice ? model.first_moments : 0);
+    all += sum(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) * times;
   }
   const auto bits = static_cast<double>(kept_bits(sync));
   all += copies(model.parameters, bits, static_cast<double>(sync.replicas), hosts, bucket) *
@@ -149,13 +155,40 @@ double memory_of(const config::Job& job, const ModelSize& model, const Hosts& ho
   buffers += 1 + (kept > 0 ? kept * units : recipe.elastic ? units : 1);  // sums
   if (averages) buffers += model.states;
   buffers += own * (1 + kept + (averages || kept > 0 ? model.states : 0));
+  // Weights between rounds; first moments, and what a replica has changed of one.
+  if (job.sync.strategy == "desloc") {
+    buffers += 1 + (model.first_moments > 0 ? model.first_moments + 1 : 0);
+  }
   return 4 * model.parameters * buffers;
+}
+
+// Of rounds, then lockstep.
+Cost cost_of_both(const config::Job& job, const ModelSize& model, int hosts, const Network& network,
+                  double compute) {
+  auto rounds = job;
+  rounds.sync.strategy = "average";
+  rounds.sync.inner_state = "average";
+  auto lockstep = job;
+  lockstep.sync = lockstep_of(job.sync);
+  Cost cost = cost_of(rounds, model, hosts, network, compute);
+  const Cost rest = cost_of(lockstep, model, hosts, network, compute);
+  const double local = job.sync.local;
+  cost.bytes = local * cost.bytes + (1 - local) * rest.bytes;
+  cost.step_seconds = local * cost.step_seconds + (1 - local) * rest.step_seconds;
+  return cost;
 }
 
 }  // namespace
 
+Network network_of(double measured_rate, double delay) {
+  return {.rate = measured_rate * kFraming * kWaiting, .delay = delay};
+}
+
 Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Network& network,
              double compute) {
+  if (job.sync.strategy == "local-then-lockstep") {
+    return cost_of_both(job, model, hosts, network, compute);
+  }
   const Hosts all = {static_cast<double>(hosts)};
   const bool periodic = is_periodic(job.sync.strategy);
   const auto steps = static_cast<double>(periodic ? steps_per_commit(job.sync) : 1);

@@ -21,11 +21,16 @@ struct Network {
   double delay = 0;     // seconds, one way
 };
 
+// Of links on which an allreduce was seen to send so many bytes per second (comm/measure_links.h):
+// without headers, and with what its phases wait for each other.
+Network network_of(double measured_rate, double delay);
+
 struct ModelSize {
   double parameters = 0;
-  int states = 0;      // buffers of the optimizer, each as large as the weights
-  double sides = 0;    // rows and columns of all matrices, added up
-  double vectors = 0;  // parameters that are in no matrix
+  int states = 0;         // buffers of the optimizer, each as large as the weights
+  int first_moments = 0;  // of these
+  double sides = 0;       // rows and columns of all matrices, added up
+  double vectors = 0;     // parameters that are in no matrix
 };
 
 struct Cost {

@@ -56,7 +56,8 @@ TEST(Cost, ACommitIsAtStake) {
 }
 
 TEST(Cost, AFasterNetworkIsNeverSlower) {
-  for (const char* strategy : {"lockstep", "average", "diloco", "easgd", "gossip", "sparseloco"}) {
+  for (const char* strategy : {"lockstep", "average", "diloco", "easgd", "gossip", "sparseloco",
+                               "desloc", "sparta", "local-then-lockstep"}) {
     double last = 1e9;
     for (const double rate : {1e6, 1e7, 1e8, 1e9}) {
       const double step = mlp({.strategy = strategy}, rate).step_seconds;

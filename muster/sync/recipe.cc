@@ -1,6 +1,7 @@
 #include "muster/sync/recipe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -21,29 +22,28 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe = {.lr = 0.9, .elastic = true};
   } else if (sync.strategy == "gossip") {
     recipe = {.lr = 0.7, .momentum = 0.5};
-  } else if (sync.strategy != "sparseloco" && !sends_gradients(sync.strategy)) {
-    MUSTER_CHECK(sync.strategy == "average", "a strategy without a recipe");
+  } else {
+    // Those with a merge of their own, and average.
+    MUSTER_CHECK(sync.strategy == "average" || sync.strategy == "local-then-lockstep" ||
+                     commits_several_rounds(sync.strategy),
+                 "a strategy without a recipe");
   }
   if (sync.outer.lr >= 0) recipe.lr = sync.outer.lr;
   if (sync.outer.momentum >= 0) recipe.momentum = sync.outer.momentum;
   return recipe;
 }
 
-bool sends_gradients(std::string_view strategy) {
-  return strategy == "topk" || strategy == "threshold" || strategy == "onebit" ||
-         strategy == "powersgd";
+config::SyncOptions lockstep_of(const config::SyncOptions& sync) {
+  config::SyncOptions lockstep;
+  lockstep.bucket = sync.bucket;
+  lockstep.reduction = sync.reduction;
+  lockstep.rounding = sync.rounding;
+  return lockstep;
 }
 
-int64_t period_of(const config::SyncOptions& sync) {
-  if (sends_gradients(sync.strategy)) return 1;
-  return sync.strategy == "streaming" ? sync.period / sync.fragments : sync.period;
-}
-
-int64_t rounds_of(const config::SyncOptions& sync) {
-  if (kept_by_replicas(sync.strategy).empty()) return 1;
-  const int64_t usual = sends_gradients(sync.strategy) ? 64 : 8;
-  const int64_t rounds = sync.rounds > 0 ? sync.rounds : usual;
-  return sync.strategy == "streaming" ? rounds * sync.fragments : rounds;
+int64_t periodic_steps(const config::SyncOptions& sync, int64_t total) {
+  if (sync.strategy != "local-then-lockstep") return total;
+  return std::llround(static_cast<double>(total) * sync.local);
 }
 
 std::vector<std::string> kept_by_all(std::string_view strategy) {
@@ -56,18 +56,16 @@ std::vector<std::string> kept_by_replicas(std::string_view strategy) {
   if (sends_gradients(strategy)) return {"error"};
   if (strategy == "sparseloco") return {"error"};
   if (strategy == "gossip") return {"replica", "momentum"};
-  if (strategy == "streaming") return {"replica"};
+  if (strategy == "streaming" || strategy == "sparta") return {"replica"};
   return {};
 }
 
 int64_t state_bits(const config::SyncOptions& sync) { return std::max<int64_t>(sync.bits, 8); }
 
 int64_t kept_bits(const config::SyncOptions& sync) {
-  return sync.strategy == "gossip" || sync.strategy == "streaming" ? state_bits(sync) : 8;
-}
-
-int64_t steps_per_commit(const config::SyncOptions& sync) {
-  return period_of(sync) * rounds_of(sync);
+  const bool weights =
+      sync.strategy == "gossip" || sync.strategy == "streaming" || sync.strategy == "sparta";
+  return weights ? state_bits(sync) : 8;
 }
 
 void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<float> momentum,
@@ -119,6 +117,8 @@ std::vector<int> lanes_of(const config::Job& job, std::span<const int> units) {
 
 bool averages_inner_state(const config::Job& job) {
   if (sends_gradients(job.sync.strategy)) return false;  // all have the same
+  // What they are about; and lockstep goes on with the state of the replicas.
+  if (job.sync.strategy == "desloc" || job.sync.strategy == "local-then-lockstep") return true;
   if (job.sync.inner_state == "auto") return job.optimizer.kind != "sgd";
   return job.sync.inner_state == "average";
 }

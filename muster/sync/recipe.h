@@ -13,7 +13,8 @@
 //   m = momentum * m + D
 //   w = w - lr * m                    nesterov: w = w - lr * (D + momentum * m)
 //
-// The next round begins with these weights in all replicas, except with easgd and gossip. The rows:
+// The next round begins with these weights in all replicas, except with easgd, gossip, streaming
+// and sparta. The rows:
 //
 //   average   lr 1, momentum 0: the mean of the weights. McDonald, Hall, Mann 2010; local SGD,
 //             Stich, arXiv 1805.09767
@@ -41,6 +42,18 @@
 //             for the part that has arrived. lr, momentum as diloco, blend 0.5. Douillard et al.,
 //             arXiv 2501.18512
 //
+//   desloc    average for the weights. The inner optimizer's state is averaged less often: the
+//   first
+//             moments twice in a commit (sync.rounds, 6), the second ones once. Iacob et al., arXiv
+//             2505.22549
+//   sparta    each replica has weights of its own. After a round a random part of them
+//             (sync.keep of each 4,096, another one each time) becomes the mean of all replicas'.
+//             The weights of the job are the mean of all w_r. As in Exo's gym; there after each
+//             step
+//   local-then-lockstep
+//             average for a part of the job's steps (sync.local, 0.9), then lockstep, which takes
+//             over the mean of the optimizer's state
+//
 // and, with rounds of one step, in which no replica has weights of its own:
 //
 //   topk, threshold, onebit, powersgd
@@ -48,11 +61,15 @@
 //             next gradient (block_code.h, low_rank.h). The job's optimizer takes the mean of what
 //             all have sent. Gradients are clipped after that
 //
+// With sync.merge: radial, average, bmuf and diloco use another mean: D of a tensor has the mean
+// direction of what the replicas changed, and their mean length (train/step/radial_mean.h).
+// Decoupled DiLoCo, arXiv 2604.21428.
+//
 // So that a lost worker takes nothing with it, what replicas keep from one round to the next is
 // part of the state of the job, of which every worker has all: the weights of easgd's replicas, and
 // what kept_by_replicas() names. With easgd each round is committed, so what each replica has
-// changed is sent to all, R times as much as for the others; with sparseloco and gossip several
-// rounds are committed together (sync.rounds).
+// changed is sent to all, R times as much as for the others; where commits_several_rounds(),
+// several are committed together (sync.rounds).
 //
 // Pure.
 #pragma once
@@ -64,6 +81,7 @@
 #include <vector>
 
 #include "muster/config/job.h"
+#include "muster/config/rounds.h"
 
 namespace muster::sync {
 
@@ -81,13 +99,15 @@ void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<flo
 
 // Whether the strategy has rounds: all but lockstep.
 bool is_periodic(std::string_view strategy);
-// Whether a round is one step, in which replicas send their gradients (block_code.h, low_rank.h),
-// and all have the same weights.
-bool sends_gradients(std::string_view strategy);
-// Steps of a round: of streaming, of a segment.
-int64_t period_of(const config::SyncOptions& sync);
-// Rounds that are committed together.
-int64_t rounds_of(const config::SyncOptions& sync);
+using config::commits_several_rounds;
+using config::period_of;
+using config::rounds_of;
+using config::sends_gradients;
+using config::steps_per_commit;
+// Lockstep with all bits, for the same job.
+config::SyncOptions lockstep_of(const config::SyncOptions& sync);
+// How many of the job's `total` steps have rounds: all, but for local-then-lockstep.
+int64_t periodic_steps(const config::SyncOptions& sync, int64_t total);
 // What each replica keeps from one round to the next, until it is committed: names of buffers.
 std::vector<std::string> kept_by_replicas(std::string_view strategy);
 // What all workers have in common besides weights and the inner optimizer's state.
@@ -96,8 +116,6 @@ std::vector<std::string> kept_by_all(std::string_view strategy);
 // averaged.
 int64_t kept_bits(const config::SyncOptions& sync);
 int64_t state_bits(const config::SyncOptions& sync);
-// How many steps are committed together.
-int64_t steps_per_commit(const config::SyncOptions& sync);
 // Of the periodic strategy that the job names, with the job's own sync.outer where it is set.
 Recipe recipe_of(const config::SyncOptions& sync);
 

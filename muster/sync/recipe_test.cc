@@ -24,6 +24,18 @@ TEST(Recipe, RowsOfTheTable) {
   EXPECT_EQ(recipe_of(job_with("bmuf").sync), (Recipe{1, 0.75, false}));
   EXPECT_EQ(recipe_of(job_with("diloco").sync), (Recipe{0.7, 0.9, true}));
   EXPECT_EQ(recipe_of(job_with("easgd").sync), (Recipe{0.9, 0, false, true}));
+  EXPECT_EQ(recipe_of(job_with("desloc").sync), (Recipe{1, 0, false}));
+  EXPECT_EQ(steps_per_commit(job_with("desloc").sync), 96);
+  EXPECT_TRUE(averages_inner_state(job_with("desloc")));
+  EXPECT_EQ(kept_by_replicas("sparta"), std::vector<std::string>{"replica"});
+}
+
+TEST(Recipe, RoundsEndBeforeTheJobOnlyWithOneStrategy) {
+  auto sync = job_with("local-then-lockstep").sync;
+  EXPECT_EQ(periodic_steps(sync, 100), 90);
+  sync.local = 0;
+  EXPECT_EQ(periodic_steps(sync, 100), 0);
+  EXPECT_EQ(periodic_steps(job_with("average").sync, 100), 100);
 }
 
 TEST(Recipe, TheJobsOwnFiguresComeFirst) {

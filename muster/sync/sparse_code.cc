@@ -8,6 +8,7 @@
 #include "muster/base/check.h"
 #include "muster/sync/bit_stream.h"
 #include "muster/sync/largest.h"
+#include "muster/sync/subset.h"
 
 namespace muster::sync {
 namespace {
@@ -48,10 +49,7 @@ SparseCode::SparseCode(const exact::BlockLayout& layout, size_t tensors, int64_t
   first_.reserve(blocks + 1);
   first_.push_back(0);
   for (size_t b = 0; b < blocks; ++b) {
-    const size_t share =
-        (layout.blocks()[b].size * static_cast<size_t>(keep) + exact::kBlockSize / 2) /
-        exact::kBlockSize;
-    first_.push_back(first_.back() + std::max<size_t>(share, 1));
+    first_.push_back(first_.back() + share_of(layout.blocks()[b].size, keep));
   }
 }
 

@@ -177,10 +177,19 @@ Status Recorder::step(const StepTimes& times) {
                          {"seconds", times.seconds},
                          {"samples", counters.samples},
                          {"time", seconds(times.when.time_since_epoch())}};
+  if (times.waited >= 0) line["waited"] = times.waited;
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
   told_step_ = counters.step;
   return write_line(std::move(line));
+}
+
+Status Recorder::links(const comm::Links& links) {
+  if (!on()) return {};
+  message(fmt::format("links between workers: {:.3g} Mbit/s each way, {:.3g} ms delay",
+                      8e-6 * links.rate, 1e3 * links.delay));
+  return write_line({{"step", session_.arena().counters().step},
+                     {"links", {{"rate", links.rate}, {"delay", links.delay}}}});
 }
 
 void Recorder::warn_of_few_bits(int64_t bits) {

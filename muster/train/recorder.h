@@ -26,6 +26,7 @@
 #include "muster/base/log.h"
 #include "muster/ckpt/snapshot.h"
 #include "muster/ckpt/snapshot_writer.h"
+#include "muster/comm/measure_links.h"
 #include "muster/track/event_file.h"
 #include "muster/track/metrics.h"
 #include "muster/track/progress.h"
@@ -52,6 +53,7 @@ struct RecorderParts {
 struct StepTimes {
   double seconds = 0;  // it took; 0: not known
   WallTime when;       // it was committed
+  double waited = -1;  // of these seconds, for other workers; -1: not known
 };
 
 class Recorder {
@@ -75,6 +77,7 @@ class Recorder {
   Status step(const StepTimes& times);
   void evaluating();
   Status evaluated(const EvalReport& report);
+  Status links(const comm::Links& links);
   void message(const std::string& text);
   void warn(const std::string& text);
   // Behind the training. `seconds`: of training so far.

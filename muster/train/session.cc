@@ -31,6 +31,11 @@ Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries
     return Error(ErrorKind::kMachine, "device '{}' is not supported yet; use device: cpu",
                  job.device);
   }
+  if (job.sync.strategy == "auto") {
+    return Error(ErrorKind::kJob,
+                 "sync.strategy auto is for `muster train`, which puts another one in its place; "
+                 "name one, which `muster plan` helps to choose");
+  }
   std::unique_ptr<Session> session(new Session(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->open_data());
   MUSTER_RETURN_IF_ERROR(session->build_nets());

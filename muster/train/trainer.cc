@@ -184,7 +184,9 @@ Status Trainer::take_up(const Membership::Entry& entry) {
     MUSTER_RETURN_IF_ERROR(recorder_.begin(membership_->roster().number));
   }
   announce_roster();
-  return {};
+  if (!session_.job().track.links || counters.step > 0 || membership_->size() < 2) return {};
+  MUSTER_TRY(const auto links, membership_->measure_links());
+  return recorder_.links(links);
 }
 
 void Trainer::announce_roster() {
@@ -241,13 +243,17 @@ Status Trainer::settle() {
 
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
+  if (membership_ != nullptr) membership_->take_waited();  // for anything but steps
   const auto report =
       session_.step([this] { return membership_ != nullptr ? commit_flags() : CommitFlags{}; });
   if (!report.ok()) {
     if (membership_ == nullptr || !session_.auditor().has_finding()) return report.error();
     return settle_difference();
   }
-  MUSTER_RETURN_IF_ERROR(recorder_.step({seconds(env_.clock->now() - before), env_.clock->wall()}));
+  MUSTER_RETURN_IF_ERROR(
+      recorder_.step({.seconds = seconds(env_.clock->now() - before),
+                      .when = env_.clock->wall(),
+                      .waited = membership_ != nullptr ? membership_->take_waited() : -1}));
   if (membership_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.strategy().agreed_flags();
   flags_ = agreed;

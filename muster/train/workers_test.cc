@@ -164,9 +164,13 @@ TEST(Workers, PeriodicStrategies) {
   expect_same_bits(kResnet, with({"sync.strategy=average"}));
   expect_same_bits(kResnet, with({"sync.strategy=easgd", "sync.bits=8"}));
   expect_same_bits(kGpt, with({"sync.bits=4", "sync.rotation=hadamard"}));
+  expect_same_bits(kResnet, with({"sync.merge=radial", "sync.bits=8"}));
   for (const char* job : {kLenet, kResnet, kGpt}) {
     expect_same_bits(job, with({"sync.strategy=gossip", "sync.rounds=2", "sync.period=1"}));
     expect_same_bits(job, with({"sync.strategy=sparseloco", "sync.rounds=2", "sync.period=1"}));
+    expect_same_bits(job, with({"sync.strategy=desloc", "sync.rounds=3", "sync.period=1"}));
+    expect_same_bits(job, with({"sync.strategy=sparta", "sync.rounds=2", "sync.period=1"}));
+    expect_same_bits(job, with({"sync.strategy=local-then-lockstep", "sync.local=0.5"}));
   }
   EXPECT_NE(train_as(kLenet, with({}), 1, nullptr),
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));

@@ -13,6 +13,7 @@ from harness import MUSTER, networks, wait_until  # lab.py knows where it is
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
+SSHD = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/sbin:/usr/local/sbin")
 OPTIONS = [word for option in ("passes=1", "threads=1", "eval.every=never", "workers.min=3")
            for word in ("-s", option)]
 
@@ -80,6 +81,8 @@ class LabTest(unittest.TestCase):
                            ("gossip", ["-s", "sync.strategy=gossip", "-s", "sync.period=8", "-s", "sync.rounds=3"]),
                            ("sparseloco", ["-s", "sync.strategy=sparseloco", "-s", "sync.period=8"]),
                            ("streaming", ["-s", "sync.strategy=streaming", "-s", "sync.bits=4"]),
+                           ("desloc", ["-s", "sync.strategy=desloc", "-s", "sync.period=8", "-s", "sync.bits=4"]),
+                           ("sparta", ["-s", "sync.strategy=sparta", "-s", "sync.period=8"]),
                            ("topk", ["-s", "sync.strategy=topk"]),
                            ("threshold", ["-s", "sync.strategy=threshold"]),
                            ("onebit", ["-s", "sync.strategy=onebit"]),
@@ -98,10 +101,77 @@ class LabTest(unittest.TestCase):
         self.assertLess(sent["gossip"], sent["lockstep"] / 2, sent)
         self.assertLess(sent["sparseloco"], sent["lockstep"] / 20, sent)
         self.assertLess(sent["streaming"], sent["lockstep"] / 12, sent)
+        self.assertLess(sent["desloc"], sent["lockstep"] / 8, sent)
+        self.assertLess(sent["sparta"], sent["lockstep"] / 4, sent)
         self.assertLess(sent["topk"], sent["lockstep"] / 8, sent)
         self.assertLess(sent["threshold"], sent["lockstep"] / 8, sent)
         self.assertLess(sent["onebit"], sent["lockstep"] / 5, sent)
         self.assertLess(sent["powersgd"], sent["lockstep"] / 4, sent)
+
+    def test_links_are_measured(self):
+        with Lab("rate: 20mbit\ndelay: 5ms\nhosts: [paris, tokyo, lima]") as lab:
+            run, _, workers = self.start(lab, "links", "-s", "track.links=true", "-s", "sync.bits=2", "-s", "track.every=1 steps")
+            for worker in workers:
+                self.assertEqual(worker.wait(120), 0)
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            lines = [json.loads(line) for line in file]
+        links = next(line["links"] for line in lines if "links" in line)
+        # Packets have headers, and phases of an allreduce wait for each other.
+        self.assertGreater(links["rate"] * 8, 14e6)
+        self.assertLess(links["rate"] * 8, 20e6)
+        self.assertGreater(links["delay"], 0.004)
+        self.assertLess(links["delay"], 0.012)
+        waited = [line["waited"] / line["seconds"] for line in lines if "waited" in line]
+        self.assertGreater(sorted(waited)[len(waited) // 2], 0.5, "on such links a worker mostly waits")
+
+    @unittest.skipUnless(SSHD and shutil.which("ssh"), "there is no OpenSSH server here (package openssh-server)")
+    def test_a_strategy_is_chosen_for_the_links_between_hosts(self):
+        with Lab("rate: 10mbit\nhosts: [paris, tokyo]") as lab:
+            hosts = self.ssh_hosts(lab)
+            train = lab.run("hub", [MUSTER, "train", JOB, *OPTIONS[:-2], "-s", "sync.strategy=auto", "--hosts", hosts, "-q",
+                                    "--run-dir", os.path.join(self.folder, "auto")],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = train.communicate(timeout=240)[0]
+            self.assertEqual(train.returncode, 0, said)
+            self.assertIn("sync.strategy auto, with", said)
+            with open(os.path.join(self.folder, "auto", "job.yaml")) as file:
+                job = file.read()
+            self.assertNotIn("strategy: auto", job)
+            self.assertNotIn("strategy: lockstep", job)
+            # Fast ones.
+            for host in ("paris", "tokyo"):
+                lab.link(host, rate="10gbit")
+            plan = lab.run("hub", [MUSTER, "plan", JOB, "-s", "batch=1024", "--hosts", hosts, "-o", "json",
+                                   "-s", f"runs={self.folder}/runs"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            out, err = plan.communicate(timeout=240)
+            self.assertEqual(plan.returncode, 0, err)
+            plan = json.loads(out)
+            self.assertGreater(plan["rate"], 100e6)
+            self.assertEqual(plan["workers"], 2)
+            self.assertEqual(os.listdir(os.path.join(self.folder, "runs")), [], "nothing is left behind")
+
+    def ssh_hosts(self, lab):
+        """A hosts file; each host has an sshd of its own."""
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(self.folder, name)], check=True)
+        os.makedirs("/run/sshd", exist_ok=True)
+        entries = []
+        for host in lab.hosts:
+            if host == "hub":
+                continue
+            config = os.path.join(self.folder, host + ".sshd")
+            with open(config, "w") as file:
+                file.write(f"Port 2222\nListenAddress {lab.address(host)}\nHostKey {self.folder}/host\nUsePAM no\n"
+                           f"AuthorizedKeysFile {self.folder}/user.pub\nPidFile none\nStrictModes no\n"
+                           "PermitRootLogin prohibit-password\n")
+            lab.run(host, [SSHD, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            entries.append({"host": lab.address(host), "port": 2222, "identity": os.path.join(self.folder, "user"),
+                            "options": ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"]})
+        path = os.path.join(self.folder, "hosts.yaml")
+        with open(path, "w") as file:
+            json.dump(entries, file)  # JSON is YAML
+        return path
 
     def test_verify_on_hosts_far_apart(self):
         hosts = os.path.join(self.folder, "hosts.yaml")

@@ -304,20 +304,28 @@ void add_others(CLI::App* root, Request& request) {
       root, app, "plan", "which strategy to take on a slow network, before training", request);
   add_job(app, plan->job);
   add_set(app, plan->set, "change an option of the job; may be repeated");
+  auto* hosts = app->add_option("--hosts", plan->hosts,
+                                "on these machines, as for `train`: their links and steps are "
+                                "measured for some seconds")
+                    ->type_name("FILE");
   app->add_option("--workers", plan->workers, "on so many machines, one worker each")
       ->type_name("N")
       ->check(whole_number(1))
+      ->excludes(hosts)
       ->capture_default_str();
   app->add_option("--rate", plan->rate, "what each machine can send and receive")
       ->type_name("RATE")
+      ->excludes(hosts)
       ->capture_default_str();
   app->add_option("--delay", plan->delay, "from one machine to another, one way")
       ->type_name("TIME")
+      ->excludes(hosts)
       ->capture_default_str();
   app->add_option(
          "--step-time", plan->step_time,
          "seconds that a step takes one of these workers; without it this is measured here")
       ->type_name("SECONDS")
+      ->excludes(hosts)
       ->check(positive_number());
   add_format(app, plan->format);
   add_worker(app, plan->worker);

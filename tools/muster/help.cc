@@ -74,6 +74,7 @@ It makes a run directory, and trains nothing by itself: add workers with `muster
     Examples{"doctor", R"(  muster doctor
   muster doctor --runs /mnt/big/runs -o json)"},
     Examples{"plan", R"(  muster plan job.yaml --workers 4 --rate 100mbit --delay 10ms
+  muster plan job.yaml --hosts hosts.yaml
   muster plan job.yaml --workers 1000 --rate 1gbit -o json)"},
     Examples{"completion", R"(  source <(muster completion bash)
   muster completion zsh > ~/.zfunc/_muster

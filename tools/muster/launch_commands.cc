@@ -17,6 +17,7 @@
 #include "tools/muster/find_run.h"
 #include "tools/muster/hand_over.h"
 #include "tools/muster/job_sources.h"
+#include "tools/muster/machines.h"
 #include "tools/muster/ready_run.h"
 #include "tools/muster/run_facts.h"
 #include "tools/muster/worker_process.h"
@@ -142,6 +143,11 @@ void hint_next(const ReadyRun& ready, Console& console) {
 
 Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,
                                            Context& context) {
+  if (job.sync.strategy == "auto") {
+    return Error(ErrorKind::kUsage,
+                 "sync.strategy auto is for `muster train`; name another one, which `muster plan` "
+                 "helps to choose");
+  }
   const std::string yaml = config::resolved_yaml(job);
   if (!run_directory.empty()) return create_at(run_directory, yaml, context.files);
   MUSTER_TRY(auto run,
@@ -157,6 +163,10 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   // Before anything is made on the disk.
   MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
   MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
+  if (loaded.job.sync.strategy == "auto") {
+    MUSTER_RETURN_IF_ERROR(
+        choose_strategy(loaded.job, arguments.job, arguments.several, arguments.worker, context));
+  }
   // Hosts may have files that this machine has not.
   if (arguments.several.hosts.empty()) MUSTER_RETURN_IF_ERROR(check_files(loaded));
   note_spares(loaded.job, arguments.several, context.console);

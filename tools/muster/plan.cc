@@ -58,10 +58,7 @@ void add(std::vector<Setting>& all, config::Job job, const config::SyncOptions& 
 
 std::vector<Setting> settings_for(const config::Job& job, int hosts) {
   std::vector<Setting> all = {{.sync = "", .job = job}};
-  config::SyncOptions plain;
-  plain.bucket = job.sync.bucket;
-  plain.reduction = job.sync.reduction;
-  plain.rounding = job.sync.rounding;
+  const auto plain = sync::lockstep_of(job.sync);
   if (job.sync != plain) add(all, job, plain);
   for (const int64_t bits : {16, 8, 4, 2}) {
     auto few = plain;
@@ -93,6 +90,9 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
   rounds("bmuf", 48, 32, 0);
   rounds("easgd", 48, 32, 0);
   rounds("gossip", 48, 32, 4);
+  rounds("desloc", 48, 4, 0);
+  rounds("sparta", 16, 32, 0);
+  rounds("local-then-lockstep", 48, 32, 0);
   for (const char* strategy : {"powersgd", "topk", "threshold", "onebit"}) {
     add(all, job, with(strategy, 32, 100));
   }

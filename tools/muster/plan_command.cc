@@ -7,12 +7,11 @@
 #include "muster/config/load.h"
 #include "muster/config/units.h"
 #include "muster/lab/hosts_file.h"
-#include "muster/optim/optimizer.h"
 
 #include "tools/muster/commands.h"
-#include "tools/muster/job_facts.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/job_timing.h"
+#include "tools/muster/machines.h"
 #include "tools/muster/plan.h"
 #include "tools/muster/text_table.h"
 #include "tools/muster/worker_process.h"
@@ -70,9 +69,13 @@ Json plan_json(const std::vector<Prediction>& predictions, size_t choice, double
 
 }  // namespace
 
-Outcome run(const PlanArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
-  MUSTER_TRY(const auto loaded, config::load_job(sources));
+namespace {
+
+Result<Machines> machines_of(const PlanArguments& arguments, const config::Job& job,
+                             const std::string& worker, Context& context) {
+  if (!arguments.hosts.empty()) {
+    return measure_hosts(job, arguments.hosts, arguments.worker, context);
+  }
   const auto rate = lab::parse_rate(arguments.rate);
   if (!rate) {
     return Error(ErrorKind::kUsage, "--rate must be like 100mbit or 1gbit, not '{}'",
@@ -82,50 +85,57 @@ Outcome run(const PlanArguments& arguments, Context& context) {
   if (!delay) {
     return Error(ErrorKind::kUsage, "--delay must be like 1ms or 0.02s, not '{}'", arguments.delay);
   }
+  Machines machines = {.hosts = static_cast<int>(arguments.workers),
+                       .network = {.rate = *rate / 8, .delay = *delay},
+                       .compute = arguments.step_time};
+  if (machines.compute == 0) {
+    if (context.console.width() > 0) context.console.aside("measuring a step for some seconds ...");
+    const auto hosts = static_cast<int>(std::min(arguments.workers, job.lanes));
+    MUSTER_TRY(machines.compute, time_alone(share_of(job, hosts), worker));
+  }
+  return machines;
+}
+
+}  // namespace
+
+Outcome run(const PlanArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  MUSTER_TRY(auto loaded, config::load_job(sources));
+  config::Job& job = loaded.job;
+  if (job.sync.strategy == "auto") job.sync.strategy = "lockstep";
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
-  MUSTER_TRY(const auto facts, check_with_worker(worker, loaded.job, arguments.job, context.files));
-  MUSTER_TRY(const auto optimizer, optim::make_optimizer(loaded.job.optimizer));
-  const sync::ModelSize model = {.parameters = facts.value("parameters", 0.0),
-                                 .states = static_cast<int>(optimizer->state_names().size()),
-                                 .sides = facts.value("matrix_sides", 0.0),
-                                 .vectors = facts.value("vector_parameters", 0.0)};
-  const auto hosts = static_cast<int>(std::min(arguments.workers, loaded.job.lanes));
-  if (hosts < arguments.workers) {
+  MUSTER_TRY(auto machines, machines_of(arguments, job, worker, context));
+  const auto hosts = static_cast<int>(std::min<int64_t>(machines.hosts, job.lanes));
+  if (hosts < machines.hosts) {
     context.console.warning(fmt::format(
         "the job has {} lanes, so only {} of {} workers would have something to do; raise lanes "
         "(-s lanes={})",
-        hosts, hosts, arguments.workers, arguments.workers));
+        hosts, hosts, machines.hosts, machines.hosts));
   }
-  double compute = arguments.step_time;
-  if (compute == 0) {
-    if (context.console.width() > 0) context.console.aside("measuring a step for some seconds ...");
-    MUSTER_TRY(compute, time_alone(share_of(loaded.job, hosts), worker));
-  }
-  std::vector<Prediction> predictions;
-  for (auto& setting : settings_for(loaded.job, hosts)) {
-    const auto cost =
-        sync::cost_of(setting.job, model, hosts, {.rate = *rate / 8, .delay = *delay}, compute);
-    predictions.push_back({std::move(setting), cost});
-  }
+  machines.hosts = hosts;
+  MUSTER_TRY(const auto model, size_of_model(job, arguments.job, worker, context));
+  const auto predictions = predict(job, model, machines);
   const size_t choice = recommended(predictions);
-  const auto batch = static_cast<double>(loaded.job.batch);
-  const auto reason = reason_for(predictions, choice, compute);
+  const auto batch = static_cast<double>(job.batch);
+  const auto reason = reason_for(predictions, choice, machines.compute);
   if (arguments.format == Format::kJson) {
     const Json object = {{"job", arguments.job},
                          {"workers", hosts},
-                         {"rate", *rate},
-                         {"delay", *delay},
+                         {"rate", 8 * machines.network.rate},
+                         {"delay", machines.network.delay},
                          {"parameters", model.parameters},
-                         {"compute_seconds", compute},
+                         {"compute_seconds", machines.compute},
                          {"settings", plan_json(predictions, choice, batch)},
                          {"reason", reason}};
     context.console.line(object.dump(2));
     return 0;
   }
   context.console.line(fmt::format(
-      "{}: {} parameters on {} hosts with {} each way and {} delay; a step without the network: {}",
-      arguments.job, with_commas(static_cast<uint64_t>(model.parameters)), hosts, arguments.rate,
-      arguments.delay, milliseconds(compute)));
+      "{}: {} parameters on {} hosts with {:.3g} Mbit/s each way and {} delay; a step without the "
+      "network: {}",
+      arguments.job, with_commas(static_cast<uint64_t>(model.parameters)), hosts,
+      8e-6 * machines.network.rate, milliseconds(machines.network.delay),
+      milliseconds(machines.compute)));
   context.console.line("");
   print_plan(predictions, choice, batch, context.console);
   context.console.line("");

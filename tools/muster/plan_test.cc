@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/muster/machines.h"
+
 namespace muster::cli {
 namespace {
 
@@ -98,6 +100,27 @@ TEST(Plan, OneHostHasNoNetwork) {
     EXPECT_EQ(prediction.cost.bytes, 0);
     EXPECT_EQ(prediction.cost.step_seconds, 0.09);
   }
+}
+
+TEST(Machines, AMeasurementIsReadFromMetrics) {
+  const std::string metrics = R"({"step":0,"links":{"rate":1e6,"delay":0.002}}
+{"step":1,"seconds":9.0,"waited":1.0}
+{"step":2,"seconds":9.0,"waited":1.0}
+{"step":3,"seconds":1.5,"waited":1.0}
+{"step":4,"seconds":1.6,"waited":1.0}
+{"step":5,"seconds":1.7,"waited":1.0}
+)";
+  const auto machines = read_measurement(metrics, 3);
+  ASSERT_TRUE(machines.ok());
+  EXPECT_EQ(machines->hosts, 3);
+  EXPECT_EQ(machines->network.delay, 0.002);
+  // Of the wire: more than what is sent.
+  EXPECT_GT(machines->network.rate, 1e6);
+  EXPECT_LT(machines->network.rate, 1.5e6);
+  EXPECT_NEAR(machines->compute, 0.6, 1e-9);
+  // Too few steps, or no links.
+  EXPECT_FALSE(read_measurement(metrics.substr(0, metrics.find("{\"step\":4")), 3).ok());
+  EXPECT_FALSE(read_measurement(metrics.substr(metrics.find("{\"step\":1")), 3).ok());
 }
 
 }  // namespace

@@ -98,6 +98,9 @@ Result<std::unique_ptr<Membership>> Membership::join(Session& session, Membershi
   MUSTER_TRY(self->client_, roster::Client::start(self->client_options(fingerprint), clock));
   self->vitals_.progress = [raw = self.get()] { raw->client_->progress(); };
   self->vitals_.waiting = [raw = self.get()](bool waits) {
+    const auto now = std::chrono::steady_clock::now();
+    if (waits) raw->waits_since_ = now;
+    if (!waits) raw->waited_ += seconds(now - raw->waits_since_);
     raw->client_->set_activity(waits ? Activity::kWaiting : Activity::kComputing);
   };
   session.set_vitals(&self->vitals_);
@@ -113,6 +116,11 @@ void Membership::abort(const std::string& why) {
 Status Membership::combine(std::span<uint8_t> bytes) {
   const WaitingForPeers waiting(vitals_);
   return group_->allreduce_max(bytes, {.timeout = options_.timeout});
+}
+
+Result<comm::Links> Membership::measure_links() {
+  const WaitingForPeers waiting(vitals_);
+  return comm::measure_links(*group_, {.timeout = options_.timeout});
 }
 
 Status Membership::barrier() {

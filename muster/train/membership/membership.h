@@ -20,6 +20,7 @@
 // one thread, except where it is said.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,12 +28,14 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/base/clock.h"
 #include "muster/base/log.h"
 #include "muster/base/result.h"
 #include "muster/comm/gloo_group.h"
+#include "muster/comm/measure_links.h"
 #include "muster/roster/client.h"
 #include "muster/train/membership/recovery.h"
 #include "muster/train/session.h"
@@ -107,6 +110,11 @@ class Membership {
   // Collective over the group: the maximum of each byte, and waiting for all.
   Status combine(std::span<uint8_t> bytes);
   Status barrier();
+  // Collective, of at least two.
+  Result<comm::Links> measure_links();
+
+  // Seconds that this worker has waited for others, since this was asked last.
+  double take_waited() { return std::exchange(waited_, 0.0); }
 
   // For the commit message: 1 if this worker knows of a newer roster.
   uint8_t roster_byte() const { return client_->commit_byte(); }
@@ -150,6 +158,8 @@ class Membership {
   const MembershipOptions options_;
   Log& log_;
   Vitals vitals_;
+  std::chrono::steady_clock::time_point waits_since_;
+  double waited_ = 0;
   Recovery recovery_;
   // Verdicts in a row that could not tell who is faulty, and where the last one led back to.
   int unresolved_ = 0;

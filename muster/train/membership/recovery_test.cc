@@ -5,12 +5,14 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "muster/base/random.h"
 #include "muster/comm/local_group.h"
+#include "muster/sync/recipe.h"
 #include "muster/train/jobs_testing.h"
 #include "muster/train/step/lockstep.h"
 
@@ -28,12 +30,13 @@ steps: 12
 threads: 1
 optimizer: { kind: adam, lr: 0.01, clip: { norm: 1.0 } }
 )";
-constexpr int kLanes = 6;
 const comm::OpOptions kOptions{.timeout = std::chrono::seconds(20)};
 
 // A worker: its state outlives groups.
 struct Worker {
-  std::unique_ptr<Session> session = open_session(kJob);
+  explicit Worker(const std::vector<std::string>& sets = {}) : session(open_session(kJob, sets)) {}
+
+  std::unique_ptr<Session> session;
   Recovery recovery{session->strategy(), session->auditor(), kNoVitals};
   std::optional<Recovery::Outcome> outcome;
 
@@ -44,11 +47,11 @@ struct Worker {
       return true;
     };
     MUSTER_TRY(outcome, recovery.run(group, {}, restore, kOptions));
-    std::vector<std::vector<int>> lanes(static_cast<size_t>(group.size()));
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane % lanes.size()].push_back(static_cast<int>(lane));
+    std::vector<std::vector<int>> units(static_cast<size_t>(group.size()));
+    for (size_t unit = 0; unit < static_cast<size_t>(sync::units_of(session->job())); ++unit) {
+      units[unit % units.size()].push_back(static_cast<int>(unit));
     }
-    session->assign(lanes, group, kOptions.timeout);
+    session->assign(units, group, kOptions.timeout);
     return {};
   }
   Action action(int rank) const { return outcome->agreement.actions[static_cast<size_t>(rank)]; }
@@ -79,8 +82,8 @@ void steps(Worker& worker, int64_t until) {
   }
 }
 
-std::string undisturbed() {
-  Worker alone;
+std::string undisturbed(const std::vector<std::string>& sets = {}) {
+  Worker alone(sets);
   steps(alone, 12);
   return alone.hash();
 }
@@ -171,13 +174,11 @@ TEST(Recovery, OneThatWasAwayForLongTakesOverTheState) {
 
 // Random: in each round some of four workers take part, one of them aborts the group at a moment
 // that it draws, and what was under way fails wherever it was.
-class RecoveryAtRandom : public testing::TestWithParam<uint64_t> {};
-
-TEST_P(RecoveryAtRandom, GivesTheSameBits) {
-  static const std::string expected = undisturbed();
-  RandomStream random(GetParam(), Purpose::kUser);
+void break_groups(uint64_t seed, const std::vector<std::string>& sets) {
+  const std::string expected = undisturbed(sets);
+  RandomStream random(seed, Purpose::kUser);
   std::vector<std::unique_ptr<Worker>> workers;
-  for (int i = 0; i < 4; ++i) workers.push_back(std::make_unique<Worker>());
+  for (int i = 0; i < 4; ++i) workers.push_back(std::make_unique<Worker>(sets));
   const auto done = [&] {
     return std::ranges::any_of(workers, [](const auto& w) {
       return w->recovery.has_state() && w->session->arena().counters().step == 12;
@@ -187,7 +188,8 @@ TEST_P(RecoveryAtRandom, GivesTheSameBits) {
     std::vector<Worker*> present;
     for (auto& worker : workers) {
       if (random.below(4) == 0) continue;
-      if (random.below(8) == 0) worker = std::make_unique<Worker>();  // died, and was started again
+      if (random.below(8) == 0)
+        worker = std::make_unique<Worker>(sets);  // died, and was started again
       present.push_back(worker.get());
     }
     // Somebody with the state should stay, or the job begins anew: right, but it takes long.
@@ -223,7 +225,35 @@ TEST_P(RecoveryAtRandom, GivesTheSameBits) {
   }
 }
 
+class RecoveryAtRandom : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RecoveryAtRandom, GivesTheSameBits) { break_groups(GetParam(), {}); }
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RecoveryAtRandom, testing::Range<uint64_t>(0, 20));
+
+class RecoveryOfStrategies
+    : public testing::TestWithParam<std::tuple<std::string, std::vector<std::string>>> {};
+
+TEST_P(RecoveryOfStrategies, GivesTheSameBits) {
+  auto sets = std::get<1>(GetParam());
+  sets.emplace_back("sync.replicas=3");
+  for (const uint64_t seed : {0, 1, 2, 3}) break_groups(seed, sets);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, RecoveryOfStrategies,
+    testing::Values(
+        std::tuple("diloco", std::vector<std::string>{"sync.strategy=diloco", "sync.period=2",
+                                                      "sync.merge=radial"}),
+        std::tuple("desloc", std::vector<std::string>{"sync.strategy=desloc", "sync.period=1",
+                                                      "sync.rounds=3"}),
+        std::tuple("sparta", std::vector<std::string>{"sync.strategy=sparta", "sync.period=1",
+                                                      "sync.rounds=3"}),
+        std::tuple("sparseloco", std::vector<std::string>{"sync.strategy=sparseloco",
+                                                          "sync.period=1", "sync.rounds=3"}),
+        std::tuple("lockstep_last", std::vector<std::string>{"sync.strategy=local-then-lockstep",
+                                                             "sync.period=2", "sync.local=0.5"})),
+    [](const auto& info) { return std::get<0>(info.param); });
 
 }  // namespace
 }  // namespace muster::train

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "muster/train/step/own_weights.h"
+
 namespace muster::train {
 namespace {
 
@@ -28,7 +30,6 @@ std::span<float> GossipRounds::state(size_t buffer, size_t replica) {
 
 Status GossipRounds::begin(const Peers& peers) {
   std::ranges::fill(owners_, 0);
-  const auto common = parts_.arena->weights();
   for (size_t r = 0; r < own_.size(); ++r) {
     Replica& replica = own_[r];
     if (!peers.owns(static_cast<int>(r))) {
@@ -36,9 +37,7 @@ Status GossipRounds::begin(const Peers& peers) {
       continue;
     }
     owners_[r] = peers.group.rank();
-    const auto away = state(kReplica, r);
-    replica.weights.resize(size_);
-    for (size_t i = 0; i < size_; ++i) replica.weights[i] = common[i] + away[i];
+    load_own(*parts_.arena, first_kept_ + r, replica.weights);
     replica.after.resize(size_);
     replica.momentum.assign(state(kMomentum, r).begin(), state(kMomentum, r).end());
   }
@@ -65,11 +64,8 @@ Result<bool> GossipRounds::exchange(int64_t round, const Peers& peers) {
       finite &= std::isfinite(replica.after[i]);
     }
   }
-  // Also so that nobody is more than a round ahead of the others.
-  std::array<uint8_t, 1> problem = {finite ? uint8_t{0} : uint8_t{1}};
-  const WaitingForPeers waiting(peers.vitals);
-  MUSTER_RETURN_IF_ERROR(peers.group.allreduce_max(problem, {.timeout = peers.timeout}));
-  return problem[0] == 0;
+  // Also so that nobody is more than a round ahead of the others. Nothing is common to all.
+  return agree(finite, 0, parts_.auditor, peers);
 }
 
 Status GossipRounds::exchange_pair(sync::Pair pair, const Peers& peers) {
@@ -145,19 +141,7 @@ std::span<const float> GossipRounds::kept(size_t buffer, int replica) const {
 }
 
 void GossipRounds::apply(size_t block) {
-  const auto& where = parts_.arena->layout().blocks()[block];
-  const auto weights = exact::part(parts_.arena->weights(), where);
-  std::array<float, exact::kBlockSize> mean = {};
-  const float share = 1.0f / static_cast<float>(own_.size());
-  for (size_t r = 0; r < own_.size(); ++r) {
-    const auto away = exact::part(state(kReplica, r), where);
-    for (size_t i = 0; i < where.size; ++i) mean[i] += share * away[i];
-  }
-  for (size_t i = 0; i < where.size; ++i) weights[i] += mean[i];
-  for (size_t r = 0; r < own_.size(); ++r) {
-    const auto away = exact::part(state(kReplica, r), where);
-    for (size_t i = 0; i < where.size; ++i) away[i] -= mean[i];
-  }
+  take_mean_of_own(*parts_.arena, first_kept_, own_.size(), block);
 }
 
 }  // namespace muster::train

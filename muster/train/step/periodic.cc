@@ -17,11 +17,6 @@
 namespace muster::train {
 namespace {
 
-// Sums of squares are never negative, whatever rounding does to their means.
-bool is_square(std::string_view state) {
-  return state == "exp_avg_sq" || state == "square_avg" || state == "sum";
-}
-
 // In the arena: which of the optimizer's states is the first that a replica keeps.
 size_t first_kept_state(const config::Job& job, const Arena& arena) {
   const size_t kept = sync::kept_by_replicas(job.sync.strategy).size();
@@ -62,6 +57,8 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts)
       period_(sync::period_of(job.sync)),
       first_kept_state_(first_kept_state(job, *parts.arena)),
       exchange_(make_round_exchange(job, parts, first_kept_state_)),
+      radial_(job.sync.merge == "radial" ? std::make_unique<RadialMean>(job, *parts.arena)
+                                         : nullptr),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
       replicas_(static_cast<size_t>(job.sync.replicas)),
       alone_(comm::solo_group("this worker")),
@@ -70,7 +67,7 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts)
       committer_(parts.arena->layout().blocks().size(),
                  static_cast<int>(job.lanes * sync::steps_per_commit(job.sync))) {
   std::iota(replicas_.begin(), replicas_.end(), 0);
-  for (const auto& name : parts.optimizer->state_names()) square_.push_back(is_square(name));
+  for (const auto& name : parts.optimizer->state_names()) square_.push_back(optim::is_square(name));
   add_sums();
 }
 
@@ -133,8 +130,8 @@ void Periodic::was_replaced() {
 
 int64_t Periodic::commit_length() const {
   const int64_t most = sync::steps_per_commit(job_.sync);
-  const int64_t total = parts_.lanes->total_steps();
-  return total > 0 ? std::min(most, total - parts_.arena->counters().step) : most;
+  const int64_t end = sync::periodic_steps(job_.sync, parts_.lanes->total_steps());
+  return end > 0 ? std::min(most, end - parts_.arena->counters().step) : most;
 }
 
 int64_t Periodic::round_begin() const { return parts_.arena->counters().step + round_ * period_; }
@@ -147,7 +144,7 @@ bool Periodic::is_last_round() const {
   return round_end() == parts_.arena->counters().step + commit_length();
 }
 
-RoundExchange::Peers Periodic::peers() const {
+RoundExchange::Peers Periodic::peers() {
   bool finite = true;
   for (const int number : replicas_) {
     if (job_.not_finite == "skip") break;
@@ -164,7 +161,12 @@ RoundExchange::Peers Periodic::peers() const {
           .vitals = *vitals_,
           .finite = finite,
           .last = is_last_round(),
-          .end = is_last_round() && round_end() == parts_.lanes->total_steps()};
+          .end = is_last_round() && round_end() == parts_.lanes->total_steps(),
+          .number = round_,
+          .states = [this](size_t state, int number) -> std::span<float> {
+            if (replicas_.size() == 1) return parts_.work->optimizer_state(state);
+            return replica(number).changes[1 + state];
+          }};
 }
 
 std::span<float> Periodic::common(size_t buffer) {
@@ -311,10 +313,14 @@ void Periodic::finish_replica(int number) {
       const float began = buffer == 0 && !away.empty() ? before[i] + away[i] : before[i];
       changes[i] = began - after[i];
     }
+    if (buffer == 0 && radial_ != nullptr) radial_->take(number, changes);
   }
 }
 
 Result<bool> Periodic::sum_up() {
+  if (radial_ != nullptr) {
+    MUSTER_RETURN_IF_ERROR(radial_->exchange(replicas_, *group_, timeout_, *vitals_));
+  }
   const size_t first_kept = 1 + parts_.work->optimizer_states();
   const auto values = [&](size_t buffer, int number) {
     return buffer < first_kept ? std::span<const float>(replica(number).changes[buffer])
@@ -387,6 +393,7 @@ Result<StepReport> Periodic::apply() {
   report.lr =
       optim::learning_rate(job_.optimizer, counters.step + length - 1, parts_.lanes->total_steps());
   message_of_ = position();
+  if (radial_ != nullptr) radial_->measure(sums_, *parts_.team);
   constexpr size_t kGrain = 16;
   parts_.team->for_each(parts_.arena->layout().blocks().size(), kGrain,
                         [&](int thread, size_t block) {
@@ -458,7 +465,8 @@ void Periodic::merge_weights(size_t block, std::span<float> scratch) {
   const auto& info = parts_.arena->tensors()[where.tensor].info;
   sums_.read(0, block, scratch);
   const auto mean = scratch.first(where.size);
-  const float share = 1.0f / static_cast<float>(job_.sync.replicas);
+  const float share = radial_ != nullptr ? radial_->factor(where.tensor)
+                                         : 1.0f / static_cast<float>(job_.sync.replicas);
   for (float& d : mean) d *= share;
   const auto weights = parts_.arena->weights().subspan(where.begin, where.size);
   if (info.role == optim::Role::kStatistic) {
@@ -505,6 +513,7 @@ void Periodic::merge_states(size_t block, std::span<float> scratch) {
     const auto state = exact::part(parts_.arena->optimizer_state(s), where);
     for (size_t i = 0; i < state.size(); ++i) {
       state[i] -= scratch[i] * share;
+      // Whatever rounding does to their means.
       if (square_[s]) state[i] = std::max(state[i], 0.0f);
     }
   }

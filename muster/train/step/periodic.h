@@ -29,6 +29,7 @@
 #include "muster/comm/group.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/step/committer.h"
+#include "muster/train/step/radial_mean.h"
 #include "muster/train/step/replica_runner.h"
 #include "muster/train/step/replica_sums.h"
 #include "muster/train/step/round_exchange.h"
@@ -88,7 +89,7 @@ class Periodic final : public Strategy {
   std::span<float> distance(int number);
   std::span<float> working(size_t buffer);
   Replica& replica(int number) { return all_[static_cast<size_t>(number)]; }
-  RoundExchange::Peers peers() const;
+  RoundExchange::Peers peers();
   // Whether all replicas compute with what the exchange has put into the working arena.
   bool in_place() const { return exchange_ != nullptr && exchange_->in_place(); }
 
@@ -130,6 +131,7 @@ class Periodic final : public Strategy {
   const int64_t period_;                     // steps of a round
   const size_t first_kept_state_;            // in the arena: the first that a replica keeps
   std::unique_ptr<RoundExchange> exchange_;  // may be null
+  std::unique_ptr<RadialMean> radial_;       // may be null
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 
   std::vector<int> replicas_;  // of this worker

@@ -68,26 +68,12 @@ Result<std::vector<ReplicaMessages::Notice>> ReplicaMessages::exchange_notices(
     MUSTER_RETURN_IF_ERROR(group.allgather(std::span(notices), {.timeout = peers.timeout}));
   }
   for (const Notice& notice : notices) {
-    if (notice.common != notices[0].common) return differ(peers);
+    if (notice.common != notices[0].common) return explain_difference(auditor_, peers);
     if (notice.size <= largest_) continue;
     group.abort("a worker's message at the end of a round is too long");
     return Error(ErrorKind::kInternal, "a message at the end of a round is too long");
   }
   return notices;
-}
-
-// All workers are here. Either the state of one of them has been damaged, which an audit finds; or
-// what it has computed since the last commit, with which all begin again.
-Error ReplicaMessages::differ(const RoundExchange::Peers& peers) {
-  if (auditor_ != nullptr) {
-    if (auto compared = auditor_->check_not_finite(); !compared.ok()) return compared.error();
-    if (auto found = auditor_->check(); !found.ok()) return found.error();
-  }
-  const std::string_view what =
-      "the workers have different weights at the end of a round: a bit of memory was flipped "
-      "somewhere";
-  peers.group.abort(std::string(what));
-  return Error(ErrorKind::kInternal, "{}", what);
 }
 
 Status ReplicaMessages::exchange_bytes(std::span<const Notice> notices,

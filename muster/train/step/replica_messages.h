@@ -43,7 +43,6 @@ class ReplicaMessages {
     uint64_t finite;
   };
   Result<std::vector<Notice>> exchange_notices(uint64_t common, const RoundExchange::Peers& peers);
-  Error differ(const RoundExchange::Peers& peers);
   Status exchange_bytes(std::span<const Notice> notices, const RoundExchange::Peers& peers);
   Status unpack(std::span<const Notice> notices, const RoundExchange::Peers& peers, bool& finite);
   bool unpack(std::span<const std::byte> from, std::vector<bool>& there, bool& finite);

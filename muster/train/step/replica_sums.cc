@@ -48,6 +48,7 @@ void ReplicaSums::fill(Entry& entry, std::span<const int> adding, const Values& 
 Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& values,
                                    int64_t number, comm::Group& group, Duration timeout,
                                    const Vitals& vitals) {
+  if (sums_.empty()) return true;
   const size_t blocks = layout_.blocks().size();
   std::vector<uint8_t> largest;
   largest.reserve(sums_.size() * blocks);

@@ -1,8 +1,9 @@
 // What replicas tell each other at the end of a round that is not committed.
 //
 // With some strategies a replica has something of its own from one round to the next: what it has
-// not sent yet (sparseloco, topk and others), or weights of its own (gossip, streaming). To send
-// that to all workers in every round would be more than everything else they send. So several
+// not sent yet (sparseloco, topk and others), weights of its own (gossip, streaming, sparta), or
+// the optimizer's state (desloc, and all of these). To send that to all workers in every round
+// would be more than everything else they send. So several
 // rounds (sync.rounds) are committed together: at the end of the last one all workers get what each
 // replica keeps (replica_sums.h), as part of the state of the job. If a worker is lost before, all
 // begin again with the last commit.
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -34,6 +36,10 @@ class RoundExchange {
     bool finite = true;  // false: this worker has seen a loss or gradient that ends the job
     bool last = false;   // a commit follows: nothing may be under way
     bool end = false;    // and the job has no more steps
+    int64_t number = 0;  // of the round, since the last commit
+    // State `state` of the optimizer of a replica of this worker, between rounds.
+    // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+    std::function<std::span<float>(size_t state, int replica)> states = {};
     bool owns(int replica) const { return std::ranges::find(replicas, replica) != replicas.end(); }
   };
 
@@ -59,7 +65,16 @@ class RoundExchange {
   virtual void apply(size_t block) = 0;
 };
 
-// That of the job's strategy; nullptr if its replicas keep nothing. `first_kept`: in the arena,
+// Collective. False: `finite` is false on some worker; all workers learn that. `common`: the hash
+// of what all workers should have in common. If it differs, an error: either the state of one of
+// them has been damaged, which an audit finds, or what it has computed since the last commit, with
+// which all begin again. `auditor` may be null.
+Result<bool> agree(bool finite, uint64_t common, Auditor* auditor,
+                   const RoundExchange::Peers& peers);
+// The same, when it is known that it differs.
+Error explain_difference(Auditor* auditor, const RoundExchange::Peers& peers);
+
+// That of the job's strategy; nullptr if it commits each round. `first_kept`: in the arena,
 // which of the optimizer's states is buffer 0 of replica 0.
 std::unique_ptr<RoundExchange> make_round_exchange(const config::Job& job,
                                                    const StrategyParts& parts, size_t first_kept);

@@ -1,6 +1,7 @@
 #include "muster/train/step/strategy.h"
 
 #include "muster/sync/recipe.h"
+#include "muster/train/step/local_then_lockstep.h"
 #include "muster/train/step/lockstep.h"
 #include "muster/train/step/periodic.h"
 
@@ -21,6 +22,9 @@ Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job,
                                                 const StrategyParts& parts) {
   if (!sync::is_periodic(job.sync.strategy)) {
     return std::unique_ptr<Strategy>(new Lockstep(job, parts));
+  }
+  if (job.sync.strategy == "local-then-lockstep") {
+    return std::unique_ptr<Strategy>(new LocalThenLockstep(job, parts));
   }
   return std::unique_ptr<Strategy>(new Periodic(job, parts));
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "muster/base/check.h"
+#include "muster/base/hash.h"
+#include "muster/train/step/own_weights.h"
 
 namespace muster::train {
 
@@ -71,9 +73,7 @@ Status StreamingRounds::begin(const Peers& peers) {
       replica = {};
       continue;
     }
-    const auto away = arena.optimizer_state(first_kept_ + r);
-    replica.weights.resize(size_);
-    for (size_t i = 0; i < size_; ++i) replica.weights[i] = weights_[i] + away[i];
+    load_own(arena, first_kept_ + r, replica.weights);
   }
   return {};
 }
@@ -84,12 +84,13 @@ void StreamingRounds::take(int number, std::span<const float> after) {
 
 Result<bool> StreamingRounds::exchange(int64_t round, const Peers& peers) {
   MUSTER_TRY(bool finite, receive(peers));
-  std::array<uint8_t, 1> problem = {finite && peers.finite ? uint8_t{0} : uint8_t{1}};
-  {
-    const WaitingForPeers waiting(peers.vitals);
-    MUSTER_RETURN_IF_ERROR(peers.group.allreduce_max(problem, {.timeout = peers.timeout}));
+  uint64_t common = 0;
+  if (peers.last && peers.group.size() > 1) {  // what all have had so far
+    common = hash64(weights_.data(), weights_.size() * sizeof(float));
+    common = hash64(momentum_.data(), momentum_.size() * sizeof(float), common);
   }
-  if (problem[0] != 0) return false;
+  MUSTER_TRY(finite, agree(finite && peers.finite, common, parts_.auditor, peers));
+  if (!finite) return false;
   const size_t due = static_cast<size_t>(round) % fragments_.size();
   for (size_t f = 0; f < (peers.end ? fragments_.size() : 1); ++f) {
     send((due + f) % fragments_.size(), round, peers);

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""A step on slow links: Muster's strategies and what a PyTorch user would run, in one run, in turns, with the time of the
+computation alone.
+
+    bench/slow_links.py --python /path/with/torch/bin/python [--hosts 4] [--rate 100mbit] [--delay 0ms] [--rounds 3]
+                        [--ours sparseloco,...] [--torch ddp,...] [--bin build/release/bin] [--table FILE]
+
+Needs root: one process of one thread on each host of a laboratory (tests/lab/lab.py), on the mlp of
+examples/mlp-fashion.yaml. The computation alone is `average` with a long period and links of 10 Gbit/s. Prints the median
+over the rounds of the time of a step, and how it compares with the computation alone.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+
+import strategies
+import torch_strategies
+
+SOURCE = strategies.SOURCE
+FAST = "10gbit"
+# Setting: (options, steps of a run). Each run has whole commits.
+OURS = {
+    "compute": (["sync.strategy=average", "sync.period=100"], 400),
+    "lockstep": ([], 8),
+    "bits4-hadamard": (strategies.SETTINGS["bits4-hadamard"], 30),
+    "diloco4-hadamard": (strategies.SETTINGS["diloco4-hadamard"], 6 * strategies.PERIOD),
+    "streaming4-hadamard": (["sync.strategy=streaming", "sync.period=48", "sync.bits=4", "sync.rotation=hadamard",
+                             "sync.rounds=4"], 3 * 192),
+    "sparseloco": (["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=20"], 600),
+    "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=10"], 600),
+    "desloc4-hadamard": (strategies.SETTINGS["desloc4-hadamard"], 3 * 288),
+    "sparta": (["sync.strategy=sparta", "sync.rounds=16"], 3 * 256),
+    "powersgd": (["sync.strategy=powersgd", "sync.rounds=100"], 300),
+    "topk": (["sync.strategy=topk", "sync.rounds=100"], 300),
+}
+TORCH = {"ddp": 6, "fp16": 10, "bf16": 10, "powersgd1": 60, "powersgd2": 60, "powersgd4": 60, "powersgd2-fp16": 60,
+         "local48": 96, "local100": 200}
+
+
+def measure_ours(args, setting, folder):
+    options, steps = OURS[setting]
+    strategies.SETTINGS[setting] = options
+    lab = argparse.Namespace(hosts=args.hosts, rate=FAST if setting == "compute" else args.rate,
+                             delay="0ms" if setting == "compute" else args.delay, bin=args.bin, job=args.job, sets=[])
+    moments, sent = strategies.run_in_lab(lab, setting, steps, folder)
+    return strategies.per_step(moments), sent / steps
+
+
+def measure_torch(args, setting):
+    result = torch_strategies.run_in_lab(
+        argparse.Namespace(hosts=args.hosts, rate=args.rate, delay=args.delay, bin=args.bin, python=args.python,
+                           steps=TORCH[setting], accuracy=False), setting)
+    return result["seconds"], result["bytes"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", help="without it only Muster is measured")
+    parser.add_argument("--job", default=os.path.join(SOURCE, "examples/mlp-fashion.yaml"))
+    parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--delay", default="0ms")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ours", default="lockstep,bits4-hadamard,diloco4-hadamard,streaming4-hadamard,sparseloco")
+    parser.add_argument("--torch", default=",".join(TORCH))
+    parser.add_argument("--table", help="where all measurements are written, as JSON")
+    args = parser.parse_args()
+    ours = ["compute", *filter(None, args.ours.split(","))]
+    torch = list(filter(None, args.torch.split(","))) if args.python else []
+    times = {name: [] for name in [*ours, *("torch " + name for name in torch)]}
+    sent = {}
+    for turn in range(args.rounds):
+        with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+            for name in times:
+                if name.startswith("torch "):
+                    seconds, sent[name] = measure_torch(args, name.removeprefix("torch "))
+                else:
+                    seconds, sent[name] = measure_ours(args, name, folder)
+                times[name].append(seconds)
+                print(f"round {turn + 1}  {name:22} {seconds * 1e3:9.1f} ms", file=sys.stderr, flush=True)
+                if args.table:
+                    with open(args.table, "w") as file:
+                        json.dump({"hosts": args.hosts, "rate": args.rate, "delay": args.delay, "seconds": times,
+                                   "bytes": sent}, file, indent=1)
+    alone = statistics.median(times["compute"])
+    for name, seconds in times.items():
+        step = statistics.median(seconds)
+        print(f"{name:22} {step * 1e3:9.1f} ms a step  {step / alone:7.2f} of the computation   {sent[name] / 1e3:11.1f} kB")
+
+
+if __name__ == "__main__":
+    main()

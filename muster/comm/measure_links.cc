@@ -1,0 +1,56 @@
+#include "muster/comm/measure_links.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "muster/base/check.h"
+#include "muster/base/clock.h"
+
+namespace muster::comm {
+namespace {
+
+Result<double> time_allreduce(Group& group, std::span<int32_t> data, const OpOptions& options) {
+  // So that nobody is late.
+  MUSTER_RETURN_IF_ERROR(group.barrier(options));
+  const auto begin = std::chrono::steady_clock::now();
+  MUSTER_RETURN_IF_ERROR(group.allreduce_sum(data, options));
+  return seconds(std::chrono::steady_clock::now() - begin);
+}
+
+}  // namespace
+
+Result<Links> measure_links(Group& group, const OpOptions& options) {
+  MUSTER_CHECK(group.size() > 1, "a link has two ends");
+  // An allreduce has two phases, in each of which something goes one way.
+  constexpr double kPhases = 2;
+  std::vector<int32_t> small(static_cast<size_t>(group.size()));
+  std::array<double, 9> times = {};
+  for (double& time : times) {
+    MUSTER_TRY(time, time_allreduce(group, small, options));
+  }
+  std::ranges::sort(times);
+  const double little = times[times.size() / 2];
+
+  // As much as takes long enough to be measured, but no more than fits.
+  constexpr double kLongEnough = 0.25;
+  constexpr size_t kMost = size_t{64} << 20;  // bytes
+  std::vector<int32_t> data(size_t{64} << 10);
+  double much = 0;
+  for (;;) {
+    MUSTER_TRY(much, time_allreduce(group, data, options));
+    // What one member decides all do.
+    std::array<double, 1> seen = {much};
+    MUSTER_RETURN_IF_ERROR(group.broadcast(std::span<double>(seen), 0, options));
+    if (seen[0] > kLongEnough || data.size() * sizeof(int32_t) >= kMost) break;
+    data.resize(data.size() * (seen[0] > kLongEnough / 4 ? 4 : 16));
+  }
+  const auto members = static_cast<double>(group.size());
+  const double sent = kPhases * (members - 1) / members * static_cast<double>(data.size() * 4);
+  std::array<double, 2> result = {sent / std::max(much - little, 1e-9), little / kPhases};
+  MUSTER_RETURN_IF_ERROR(group.broadcast(std::span<double>(result), 0, options));
+  return Links{.rate = result[0], .delay = result[1]};
+}
+
+}  // namespace muster::comm

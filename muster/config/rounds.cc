@@ -1,0 +1,29 @@
+#include "muster/config/rounds.h"
+
+namespace muster::config {
+
+bool sends_gradients(std::string_view strategy) {
+  return strategy == "topk" || strategy == "threshold" || strategy == "onebit" ||
+         strategy == "powersgd";
+}
+
+bool commits_several_rounds(std::string_view strategy) {
+  return sends_gradients(strategy) || strategy == "gossip" || strategy == "sparseloco" ||
+         strategy == "streaming" || strategy == "desloc" || strategy == "sparta";
+}
+
+int64_t period_of(const SyncOptions& sync) {
+  if (sends_gradients(sync.strategy)) return 1;
+  return sync.strategy == "streaming" ? sync.period / sync.fragments : sync.period;
+}
+
+int64_t rounds_of(const SyncOptions& sync) {
+  if (!commits_several_rounds(sync.strategy)) return 1;
+  const int64_t usual = sends_gradients(sync.strategy) ? 64 : sync.strategy == "desloc" ? 6 : 8;
+  const int64_t rounds = sync.rounds > 0 ? sync.rounds : usual;
+  return sync.strategy == "streaming" ? rounds * sync.fragments : rounds;
+}
+
+int64_t steps_per_commit(const SyncOptions& sync) { return period_of(sync) * rounds_of(sync); }
+
+}  // namespace muster::config

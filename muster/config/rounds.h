@@ -1,0 +1,26 @@
+// How long the rounds and commits of a strategy are: what follows from `sync` alone
+// (docs/strategies.md).
+//
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "muster/config/job.h"
+
+namespace muster::config {
+
+// Whether a round is one step, in which replicas send a part of their gradients, and all have the
+// same weights.
+bool sends_gradients(std::string_view strategy);
+// Whether several rounds are committed together (sync.rounds).
+bool commits_several_rounds(std::string_view strategy);
+// Steps of a round: of streaming, of a segment.
+int64_t period_of(const SyncOptions& sync);
+// Rounds that are committed together.
+int64_t rounds_of(const SyncOptions& sync);
+// How many steps are committed together.
+int64_t steps_per_commit(const SyncOptions& sync);
+
+}  // namespace muster::config
