@@ -91,6 +91,10 @@ void set_rollback(json& record, uint64_t number) {
   }
 }
 
+void erase_times(json& record) {
+  for (const char* const key : {"seconds", "time", "waited"}) record.erase(key);
+}
+
 Result<MetricsWriter> MetricsWriter::open(FileSystem& fs, const std::string& path) {
   bool torn = false;
   if (fs.exists(path)) {

@@ -54,6 +54,9 @@ class MetricsWriter {
 uint64_t rollback_of(const nlohmann::json& record);
 void set_rollback(nlohmann::json& record, uint64_t number);  // 0: none
 
+// Removes what is not the same each time that a job is trained.
+void erase_times(nlohmann::json& record);
+
 struct Metrics {
   // As they come, without repetitions (same step, same fields) and without what a rollback
   // replaced.

@@ -177,7 +177,8 @@ Status Recorder::step(const StepTimes& times) {
                          {"seconds", times.seconds},
                          {"samples", counters.samples},
                          {"time", seconds(times.when.time_since_epoch())}};
-  if (times.waited >= 0) line["waited"] = times.waited;
+  // Whoever records: a line that is written twice must have the same fields.
+  if (roster_ != 0) line["waited"] = times.waited;
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
   told_step_ = counters.step;

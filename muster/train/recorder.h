@@ -53,7 +53,7 @@ struct RecorderParts {
 struct StepTimes {
   double seconds = 0;  // it took; 0: not known
   WallTime when;       // it was committed
-  double waited = -1;  // of these seconds, for other workers; -1: not known
+  double waited = 0;   // of these seconds, for other workers
 };
 
 class Recorder {

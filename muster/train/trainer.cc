@@ -253,7 +253,7 @@ Result<Trainer::Turn> Trainer::step() {
   MUSTER_RETURN_IF_ERROR(
       recorder_.step({.seconds = seconds(env_.clock->now() - before),
                       .when = env_.clock->wall(),
-                      .waited = membership_ != nullptr ? membership_->take_waited() : -1}));
+                      .waited = membership_ != nullptr ? membership_->take_waited() : 0}));
   if (membership_ == nullptr) return Turn::kAdvance;
   const auto agreed = session_.strategy().agreed_flags();
   flags_ = agreed;

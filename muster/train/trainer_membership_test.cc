@@ -129,10 +129,7 @@ class TrainerMembershipTest : public testing::Test {
   std::vector<nlohmann::json> records(const std::string& directory) {
     auto metrics = track::read_metrics(*files_, temp_.path() + "/" + directory + "/metrics.jsonl");
     EXPECT_TRUE(metrics.ok());
-    for (auto& record : metrics->records) {
-      record.erase("seconds");
-      record.erase("time");
-    }
+    for (auto& record : metrics->records) track::erase_times(record);
     return metrics->records;
   }
 

@@ -96,10 +96,7 @@ std::vector<nlohmann::json> records(const std::string& directory) {
   const auto files = posix_file_system();
   auto metrics = track::read_metrics(*files, directory + "/metrics.jsonl");
   EXPECT_TRUE(metrics.ok());
-  for (auto& record : metrics->records) {
-    record.erase("seconds");
-    record.erase("time");
-  }
+  for (auto& record : metrics->records) track::erase_times(record);
   return metrics->records;
 }
 

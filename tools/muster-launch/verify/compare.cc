@@ -19,8 +19,8 @@ Result<RunOutcome> read_outcome(const std::string& path, FileSystem& files) {
   outcome.result = *result;
   MUSTER_TRY(auto metrics, track::read_metrics(files, run.metrics_file()));
   for (auto& record : metrics.records) {
-    record.erase("seconds");
-    record.erase("time");
+    if (record.contains("links")) continue;
+    track::erase_times(record);
     track::set_rollback(record, 0);
     outcome.records.push_back(std::move(record));
   }
