@@ -15,9 +15,14 @@ Result<ScratchDirectory> ScratchDirectory::make(const std::string& prefix,
     return io_error(failed.value(), "there is no directory for temporary files (TMPDIR)");
   }
   if (failed) place = otherwise;
-  std::string path = (place / (prefix + "-XXXXXX")).string();
+  return make_in(place.string(), prefix);
+}
+
+Result<ScratchDirectory> ScratchDirectory::make_in(const std::string& place,
+                                                   const std::string& prefix) {
+  std::string path = place + "/" + prefix + "-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
-    return io_error(errno, fmt::format("cannot make a directory in '{}'", place.string()));
+    return io_error(errno, fmt::format("cannot make a directory in '{}'", place));
   }
   return ScratchDirectory(std::move(path));
 }

@@ -13,6 +13,8 @@ class ScratchDirectory {
   // Named PREFIX-XXXXXX. If TMPDIR is no directory: in `otherwise`, or an error if that is empty.
   static Result<ScratchDirectory> make(const std::string& prefix,
                                        const std::string& otherwise = "");
+  // In this directory.
+  static Result<ScratchDirectory> make_in(const std::string& place, const std::string& prefix);
   ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   ScratchDirectory& operator=(ScratchDirectory&&) = delete;
   // With all that is in it.

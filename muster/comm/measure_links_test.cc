@@ -1,4 +1,4 @@
-// What it measures is compared with links of a known rate and delay by tests/lab/auto_test.py.
+// What it measures is compared with links of a known rate and delay by tests/lab/lab_test.py.
 #include "muster/comm/measure_links.h"
 
 #include <vector>

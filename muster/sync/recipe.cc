@@ -10,7 +10,7 @@
 
 namespace muster::sync {
 
-bool is_periodic(std::string_view strategy) { return strategy != "lockstep"; }
+bool is_periodic(std::string_view strategy) { return strategy != "lockstep" && strategy != "auto"; }
 
 Recipe recipe_of(const config::SyncOptions& sync) {
   Recipe recipe;

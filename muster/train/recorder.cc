@@ -187,7 +187,7 @@ Status Recorder::step(const StepTimes& times) {
 
 Status Recorder::links(const comm::Links& links) {
   if (!on()) return {};
-  message(fmt::format("links between workers: {:.3g} Mbit/s each way, {:.3g} ms delay",
+  message(fmt::format("links between workers: {:.1f} Mbit/s each way, {:.2f} ms delay",
                       8e-6 * links.rate, 1e3 * links.delay));
   return write_line({{"step", session_.arena().counters().step},
                      {"links", {{"rate", links.rate}, {"delay", links.delay}}}});

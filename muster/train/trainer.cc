@@ -243,7 +243,7 @@ Status Trainer::settle() {
 
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
-  if (membership_ != nullptr) membership_->take_waited();  // for anything but steps
+  if (membership_ != nullptr) membership_->take_waited();  // outside of steps it does not count
   const auto report =
       session_.step([this] { return membership_ != nullptr ? commit_flags() : CommitFlags{}; });
   if (!report.ok()) {

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from harness import USAGE, CommandTest, main, needs_worker
 
-JOB = Path(__file__).parents[2] / "examples/lenet-sample.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JOB = EXAMPLES / "lenet-sample.yaml"
 
 
 class Plan(CommandTest):
@@ -36,6 +37,32 @@ class Plan(CommandTest):
         outcome = self.assert_ok(self.muster("plan", JOB, "--workers", "9", "--step-time", "0.1", "-o", "json"))
         self.assertIn("only 8 of 9 workers", outcome.err)
         self.assertEqual(outcome.json["workers"], 8)
+
+    @needs_worker
+    def test_a_job_without_test_data(self):
+        job = self.folder / "job.yaml"
+        job.write_text(f"""
+            model: {{ zoo: lenet }}
+            data: {{ train: {{ format: idx, images: {EXAMPLES}/data/mnist/train-images-idx3-ubyte.gz,
+                              labels: {EXAMPLES}/data/mnist/train-labels-idx1-ubyte.gz }} }}
+            passes: 1
+            sync: {{ strategy: auto }}
+            """)
+        self.assert_ok(self.muster("plan", job, "--workers", "2", "-o", "json"))
+        self.assert_ok(self.muster("config", "check", job))
+
+    @needs_worker
+    def test_auto_is_lockstep_on_one_machine(self):
+        outcome = self.assert_ok(self.muster("train", JOB, "-s", "sync.strategy=auto", "-s", "steps=3", "--workers", "2",
+                                             "--run-dir", "run"))
+        self.assertIn("sync.strategy auto: lockstep", outcome.err)
+        self.assertIn("strategy: lockstep", (self.folder / "run/job.yaml").read_text())
+
+    def test_auto_needs_machines(self):
+        for words in (("train", JOB, "--workers", "2", "--listen", "127.0.0.1:0"), ("coordinator", JOB), ("verify", JOB)):
+            outcome = self.muster(*words, "-s", "sync.strategy=auto")
+            self.assertEqual(outcome.code, USAGE, outcome.err)
+            self.assertIn("sync.strategy auto", outcome.err)
 
     def test_what_is_not_a_rate(self):
         for option, value in (("--rate", "fast"), ("--delay", "soon")):

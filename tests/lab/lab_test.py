@@ -117,12 +117,12 @@ class LabTest(unittest.TestCase):
             lines = [json.loads(line) for line in file]
         links = next(line["links"] for line in lines if "links" in line)
         # Packets have headers, and phases of an allreduce wait for each other.
-        self.assertGreater(links["rate"] * 8, 14e6)
+        self.assertGreater(links["rate"] * 8, 10e6)
         self.assertLess(links["rate"] * 8, 20e6)
         self.assertGreater(links["delay"], 0.004)
         self.assertLess(links["delay"], 0.012)
         waited = [line["waited"] / line["seconds"] for line in lines if "waited" in line]
-        self.assertGreater(sorted(waited)[len(waited) // 2], 0.5, "on such links a worker mostly waits")
+        self.assertGreater(sorted(waited)[len(waited) // 2], 0.3, "on such links a worker mostly waits")
 
     @unittest.skipUnless(SSHD and shutil.which("ssh"), "there is no OpenSSH server here (package openssh-server)")
     def test_a_strategy_is_chosen_for_the_links_between_hosts(self):

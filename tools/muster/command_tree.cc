@@ -306,8 +306,11 @@ void add_others(CLI::App* root, Request& request) {
   add_set(app, plan->set, "change an option of the job; may be repeated");
   auto* hosts = app->add_option("--hosts", plan->hosts,
                                 "on these machines, as for `train`: their links and steps are "
-                                "measured for some seconds")
+                                "measured")
                     ->type_name("FILE");
+  app->add_option("--listen", plan->listen, "where these machines reach this one")
+      ->type_name("HOST:PORT")
+      ->needs(hosts);
   app->add_option("--workers", plan->workers, "on so many machines, one worker each")
       ->type_name("N")
       ->check(whole_number(1))

@@ -41,7 +41,10 @@ Result<nlohmann::ordered_json> check_with_worker(const std::string& worker, cons
                                                  const std::string& name, FileSystem& files) {
   MUSTER_TRY(const auto scratch, ScratchDirectory::make("muster", "/tmp"));
   const std::string file = scratch.path() + "/job.yaml";
-  MUSTER_RETURN_IF_ERROR(write_file_atomically(files, file, resolved_yaml(job)));
+  auto asked = job;
+  // Any will do, as nothing is trained.
+  if (asked.sync.strategy == "auto") asked.sync.strategy = "lockstep";
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(files, file, resolved_yaml(asked)));
   MUSTER_TRY(const auto end, capture_worker(worker, {"check", "--job", file, "--written", name}));
   if (const auto death = exit_message(end, "the worker", "")) {
     return Error(death->kind, "{}{}", death->sentence, last_words(end));

@@ -24,12 +24,11 @@ constexpr size_t kLeastSteps = 5;  // that do
 constexpr double kClearly = 1.05;
 
 config::Job short_run(config::Job job) {
+  job = without_evaluation(std::move(job));
   job.steps = kSteps;
   job.passes = 0;
   job.time = kSeconds;
   job.checkpoint.every = {};
-  job.eval.every = {};
-  job.early_stop = {};
   job.track.tensorboard = false;
   job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   return job;
@@ -64,6 +63,15 @@ Result<double> time_one(const config::Job& job, const std::string& worker,
 }
 
 }  // namespace
+
+config::Job without_evaluation(config::Job job) {
+  job.data.test = {};
+  job.eval = {};
+  job.early_stop = {};
+  job.best_by.clear();
+  if (job.sync.strategy == "auto") job.sync.strategy = "lockstep";
+  return job;
+}
 
 std::vector<Arrangement> arrangements(const config::Job& job, int cores) {
   std::vector<Arrangement> all = {{job.lanes, job.threads_per_lane}};

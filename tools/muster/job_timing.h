@@ -41,6 +41,9 @@ std::optional<double> median_step(const std::string& metrics);
 Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string& worker, int cores,
                                        const std::function<void(const Arrangement&)>& begin);
 
+// The job for a trial, in which nothing but steps counts. Pure.
+config::Job without_evaluation(config::Job job);
+
 // The median step of this job, trained alone for some seconds.
 Result<double> time_alone(const config::Job& job, const std::string& worker);
 

@@ -164,8 +164,16 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
   MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
   if (loaded.job.sync.strategy == "auto") {
-    MUSTER_RETURN_IF_ERROR(
-        choose_strategy(loaded.job, arguments.job, arguments.several, arguments.worker, context));
+    // Beside the run, where the hosts find it too.
+    const auto beside = std::filesystem::path(arguments.run_directory).parent_path().string();
+    const bool named = !arguments.run_directory.empty();
+    const Trial trial = {.hosts = arguments.several.hosts,
+                         .worker = arguments.worker,
+                         .listen = arguments.several.listen,
+                         .place = !named           ? loaded.job.runs
+                                  : beside.empty() ? "."
+                                                   : beside};
+    MUSTER_RETURN_IF_ERROR(choose_strategy(loaded.job, arguments.job, trial, context));
   }
   // Hosts may have files that this machine has not.
   if (arguments.several.hosts.empty()) MUSTER_RETURN_IF_ERROR(check_files(loaded));

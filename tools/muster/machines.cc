@@ -1,72 +1,73 @@
 #include "tools/muster/machines.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
 
+#include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
 #include "muster/config/table.h"
 #include "muster/launch/hosts.h"
 #include "muster/optim/optimizer.h"
+#include "muster/sync/recipe.h"
 
 #include "tools/muster/job_facts.h"
+#include "tools/muster/job_timing.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
 namespace {
 
-constexpr int64_t kSteps = 20;     // of the trial, at most,
-constexpr double kSeconds = 20;    // and so long
+constexpr int64_t kSteps = 12;  // of the trial, at most,
+// and so long, from the start of its processes on: only a limit for very slow links.
+constexpr double kSeconds = 120;
 constexpr size_t kWarmUp = 2;      // steps that do not count
 constexpr size_t kLeastSteps = 2;  // that do
 
 // Few bits, so that it does not take long on slow links either.
 config::Job trial_of(config::Job job, int workers) {
+  job = without_evaluation(std::move(job));
   job.sync = {};
   job.sync.bits = 2;
   job.sync.rotation = "hadamard";
+  job.not_finite = "skip";
   job.steps = kSteps;
   job.passes = 0;
   job.time = kSeconds;
   job.checkpoint.every = {};
-  job.eval.every = {};
-  job.early_stop = {};
   job.workers.min = workers;
-  job.workers.max = 0;
+  job.workers.max = workers;
   job.track.tensorboard = false;
   job.track.links = true;
   job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   return job;
 }
 
-// Removes a folder when it is no longer needed.
-class Folder {
- public:
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
-
 std::string last_line(const std::string& text) {
   const auto lines = split(std::string(trim(text)), '\n');
   return lines.empty() ? "" : lines.back();
 }
 
+int64_t workers_of(const std::vector<launch::Host>& hosts) {
+  return std::accumulate(hosts.begin(), hosts.end(), int64_t{0},
+                         [](int64_t sum, const launch::Host& host) { return sum + host.workers; });
+}
+
+// Those that would train, of the ones that are started.
+int training(const config::Job& job, int64_t workers) {
+  const int64_t most = job.workers.max > 0 ? std::min(job.workers.max, job.lanes) : job.lanes;
+  return static_cast<int>(std::min(workers, most));
+}
+
 }  // namespace
+
+std::string rate_text(double bits) {
+  if (bits >= 1e9) return fmt::format("{:.3g} Gbit/s", 1e-9 * bits);
+  if (bits >= 1e6) return fmt::format("{:.3g} Mbit/s", 1e-6 * bits);
+  return fmt::format("{:.3g} kbit/s", 1e-3 * bits);
+}
 
 Result<Machines> read_measurement(const std::string& metrics, int workers) {
   Machines machines;
@@ -78,6 +79,7 @@ Result<Machines> read_measurement(const std::string& metrics, int workers) {
     if (!record.is_object()) continue;
     if (record.contains("links")) {
       const auto& links = record["links"];
+      machines.rate = 8 * links.value("rate", 0.0);
       machines.network = sync::network_of(links.value("rate", 0.0), links.value("delay", 0.0));
       measured = machines.network.rate > 0;
     } else if (record.contains("waited")) {
@@ -85,7 +87,7 @@ Result<Machines> read_measurement(const std::string& metrics, int workers) {
     }
   }
   if (!measured) {
-    return Error(ErrorKind::kJob, "the links were not measured: the trial had only one worker");
+    return Error(ErrorKind::kJob, "the metrics of the trial tell nothing of links");
   }
   if (steps.size() < kWarmUp + kLeastSteps) {
     return Error(ErrorKind::kJob,
@@ -100,39 +102,35 @@ Result<Machines> read_measurement(const std::string& metrics, int workers) {
   return machines;
 }
 
-Result<Machines> measure_hosts(const config::Job& job, const std::string& hosts_file,
-                               const std::string& worker, Context& context) {
-  MUSTER_TRY(const auto hosts, launch::read_hosts(context.files, hosts_file));
-  const auto workers = static_cast<int>(
-      std::accumulate(hosts.begin(), hosts.end(), int64_t{0},
-                      [](int64_t sum, const launch::Host& host) { return sum + host.workers; }));
+Result<Machines> measure_hosts(const config::Job& job, const Trial& trial, Context& context) {
+  MUSTER_TRY(const auto hosts, launch::read_hosts(context.files, trial.hosts));
+  const int workers = training(job, workers_of(hosts));
   if (workers < 2) {
-    return Error(ErrorKind::kUsage, "{}: a single worker has no links to measure", hosts_file);
-  }
-  if (workers > job.lanes) {
-    return Error(ErrorKind::kUsage, "{} workers share {} lanes; raise lanes (-s lanes={})", workers,
-                 job.lanes, workers);
+    return Error(ErrorKind::kUsage, "{}: a single worker has no links to measure", trial.hosts);
   }
   MUSTER_TRY(const auto program, find_program("muster-launch"));
-  // Where the hosts find it, as they will find the run itself.
-  const Folder folder(fmt::format("{}/.plan-{}", job.runs, getpid()));
-  MUSTER_RETURN_IF_ERROR(context.files.create_directories(folder.path()));
-  const std::string file = folder.path() + "/job.yaml";
-  MUSTER_RETURN_IF_ERROR(
-      write_file_atomically(context.files, file, config::resolved_yaml(trial_of(job, workers))));
+  MUSTER_RETURN_IF_ERROR(context.files.create_directories(trial.place));
+  MUSTER_TRY(const auto folder, ScratchDirectory::make_in(trial.place, ".plan"));
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, folder.path() + "/job.yaml",
+                                               config::resolved_yaml(trial_of(job, workers))));
   context.console.aside(
-      fmt::format("measuring the links and steps of {} workers for some seconds "
-                  "...",
-                  workers));
-  std::vector<std::string> words = {
-      "train", file, "--hosts", hosts_file, "--run-dir", folder.path() + "/run", "--quiet"};
-  if (!worker.empty()) words.insert(words.end(), {"--worker", worker});
+      fmt::format("measuring the links and steps of {} workers; this takes a moment ...", workers));
+  // Not `train`, which would look at the environment again.
+  std::vector<std::string> words = {"resume", folder.path(), "--hosts", trial.hosts, "--quiet"};
+  if (!trial.worker.empty()) words.insert(words.end(), {"--worker", trial.worker});
+  if (!trial.listen.empty()) words.insert(words.end(), {"--listen", trial.listen});
   MUSTER_TRY(const auto end, capture_worker(program, words));
   if (end.signal != 0 || end.exit_code != 0) {
-    return Error(ErrorKind::kJob, "a trial on these hosts failed: {}", last_line(end.errors));
+    auto why = last_line(end.errors);
+    why = why.substr(0, why.find("; the log"));  // it is gone with the folder
+    if (why.starts_with("muster: ")) why = why.substr(8);
+    return Error(ErrorKind::kJob,
+                 "a trial of the job on the machines of {} failed: {}. Its folder was in {}, which "
+                 "all of them must share",
+                 trial.hosts, why, trial.place);
   }
-  std::ifstream metrics(folder.path() + "/run/metrics.jsonl");
-  return read_measurement({std::istreambuf_iterator<char>(metrics), {}}, workers);
+  MUSTER_TRY(const auto metrics, context.files.read(folder.path() + "/metrics.jsonl"));
+  return read_measurement(metrics, workers);
 }
 
 Result<sync::ModelSize> size_of_model(const config::Job& job, const std::string& path,
@@ -159,27 +157,33 @@ std::vector<Prediction> predict(const config::Job& job, const sync::ModelSize& m
   return predictions;
 }
 
-Status choose_strategy(config::Job& job, const std::string& job_file,
-                       const SeveralArguments& several, const std::string& worker,
+Status choose_strategy(config::Job& job, const std::string& job_file, const Trial& trial,
                        Context& context) {
-  job.sync.strategy = "lockstep";
-  if (several.hosts.empty() && !several.listen.empty()) {
-    return Error(ErrorKind::kUsage,
-                 "sync.strategy auto needs to know the machines, and others may join with "
-                 "--listen; name them with --hosts, or ask `muster plan` and name a strategy");
-  }
-  if (several.hosts.empty()) {
-    context.console.note("sync.strategy auto: lockstep, as all workers are on this machine");
+  job.sync = sync::lockstep_of(job.sync);
+  const auto take_lockstep = [&](const char* why) -> Status {
+    context.console.note(fmt::format("sync.strategy auto: lockstep, as {}", why));
     return {};
+  };
+  if (trial.hosts.empty() && !trial.listen.empty()) {
+    return Error(ErrorKind::kUsage,
+                 "sync.strategy auto has to know the machines, and others may join with --listen; "
+                 "name them with --hosts, or ask `muster plan` and name a strategy");
   }
-  MUSTER_TRY(const auto program, find_worker(WorkerPlaces::of_process(worker)));
-  MUSTER_TRY(const auto machines, measure_hosts(job, several.hosts, worker, context));
-  MUSTER_TRY(const auto model, size_of_model(job, job_file, program, context));
-  const auto predictions = predict(job, model, machines);
+  if (trial.hosts.empty()) return take_lockstep("all workers are on this machine");
+  MUSTER_TRY(const auto hosts, launch::read_hosts(context.files, trial.hosts));
+  if (training(job, workers_of(hosts)) < 2) return take_lockstep("there is one worker");
+  MUSTER_TRY(const auto program, find_worker(WorkerPlaces::of_process(trial.worker)));
+  auto model = size_of_model(job, job_file, program, context);
+  if (!model.ok()) {
+    return std::move(model).error().context(
+        "sync.strategy auto needs the model and the data on this machine too");
+  }
+  MUSTER_TRY(const auto machines, measure_hosts(job, trial, context));
+  const auto predictions = predict(job, *model, machines);
   const size_t choice = recommended(predictions);
   job = predictions[choice].setting.job;
-  context.console.note(fmt::format("sync.strategy auto, with {:.3g} Mbit/s between workers: {}. {}",
-                                   8e-6 * machines.network.rate,
+  context.console.note(fmt::format("sync.strategy auto, with {} between workers: {}. {}",
+                                   rate_text(machines.rate),
                                    choice == 0 ? "lockstep" : predictions[choice].setting.sync,
                                    reason_for(predictions, choice, machines.compute)));
   return {};

@@ -50,6 +50,8 @@ std::string text_of(const config::SyncOptions& sync) {
 // If that is possible with this job.
 void add(std::vector<Setting>& all, config::Job job, const config::SyncOptions& sync) {
   job.sync = sync;
+  // A loop of one's own knows nothing of replicas.
+  if (job.model.use == "own-loop" && sync::is_periodic(sync.strategy)) return;
   if (!config::validate(job).ok()) return;
   all.push_back({.sync = text_of(sync), .job = std::move(job)});
 }

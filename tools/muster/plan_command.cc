@@ -74,7 +74,11 @@ namespace {
 Result<Machines> machines_of(const PlanArguments& arguments, const config::Job& job,
                              const std::string& worker, Context& context) {
   if (!arguments.hosts.empty()) {
-    return measure_hosts(job, arguments.hosts, arguments.worker, context);
+    const Trial trial = {.hosts = arguments.hosts,
+                         .worker = arguments.worker,
+                         .listen = arguments.listen,
+                         .place = job.runs};
+    return measure_hosts(job, trial, context);
   }
   const auto rate = lab::parse_rate(arguments.rate);
   if (!rate) {
@@ -87,6 +91,7 @@ Result<Machines> machines_of(const PlanArguments& arguments, const config::Job& 
   }
   Machines machines = {.hosts = static_cast<int>(arguments.workers),
                        .network = {.rate = *rate / 8, .delay = *delay},
+                       .rate = *rate,
                        .compute = arguments.step_time};
   if (machines.compute == 0) {
     if (context.console.width() > 0) context.console.aside("measuring a step for some seconds ...");
@@ -104,6 +109,7 @@ Outcome run(const PlanArguments& arguments, Context& context) {
   config::Job& job = loaded.job;
   if (job.sync.strategy == "auto") job.sync.strategy = "lockstep";
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_TRY(const auto model, size_of_model(job, arguments.job, worker, context));
   MUSTER_TRY(auto machines, machines_of(arguments, job, worker, context));
   const auto hosts = static_cast<int>(std::min<int64_t>(machines.hosts, job.lanes));
   if (hosts < machines.hosts) {
@@ -113,7 +119,6 @@ Outcome run(const PlanArguments& arguments, Context& context) {
         hosts, hosts, machines.hosts, machines.hosts));
   }
   machines.hosts = hosts;
-  MUSTER_TRY(const auto model, size_of_model(job, arguments.job, worker, context));
   const auto predictions = predict(job, model, machines);
   const size_t choice = recommended(predictions);
   const auto batch = static_cast<double>(job.batch);
@@ -121,7 +126,7 @@ Outcome run(const PlanArguments& arguments, Context& context) {
   if (arguments.format == Format::kJson) {
     const Json object = {{"job", arguments.job},
                          {"workers", hosts},
-                         {"rate", 8 * machines.network.rate},
+                         {"rate", machines.rate},
                          {"delay", machines.network.delay},
                          {"parameters", model.parameters},
                          {"compute_seconds", machines.compute},
@@ -131,10 +136,9 @@ Outcome run(const PlanArguments& arguments, Context& context) {
     return 0;
   }
   context.console.line(fmt::format(
-      "{}: {} parameters on {} hosts with {:.3g} Mbit/s each way and {} delay; a step without the "
-      "network: {}",
+      "{}: {} parameters on {} hosts with {} each way and {} delay; a step without the network: {}",
       arguments.job, with_commas(static_cast<uint64_t>(model.parameters)), hosts,
-      8e-6 * machines.network.rate, milliseconds(machines.network.delay),
+      rate_text(machines.rate), milliseconds(machines.network.delay),
       milliseconds(machines.compute)));
   context.console.line("");
   print_plan(predictions, choice, batch, context.console);

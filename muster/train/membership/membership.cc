@@ -120,7 +120,7 @@ Status Membership::combine(std::span<uint8_t> bytes) {
 
 Result<comm::Links> Membership::measure_links() {
   const WaitingForPeers waiting(vitals_);
-  return comm::measure_links(*group_, {.timeout = options_.timeout});
+  return comm::measure_links(*group_, {.timeout = options_.timeout}, vitals_.progress);
 }
 
 Status Membership::barrier() {

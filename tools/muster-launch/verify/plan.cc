@@ -82,6 +82,11 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   const auto set = settings(arguments, plan.added);
   MUSTER_TRY(const auto sources, job_sources(arguments.job, set, context.files));
   MUSTER_TRY(const auto loaded, config::load_job(sources));
+  if (loaded.job.sync.strategy == "auto") {
+    return Error(ErrorKind::kUsage,
+                 "sync.strategy auto measures machines, and verify has none; name a strategy (-s "
+                 "sync.strategy=lockstep)");
+  }
   MUSTER_TRY(disturb.worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
   MUSTER_TRY(disturb.muster, find_program("muster"));
   disturb.job = {arguments.job};
