@@ -133,7 +133,8 @@ TEST_F(RemoteScript, WithoutKeepalivesTheWorkerIsKilled) {
   EXPECT_TRUE(process->wants_keepalive());
   await("up");
   (void)end_of(*process);
-  EXPECT_FALSE(runs("up"));
+  // It was killed with the others of its group, but one of these may be gone first.
+  while (runs("up")) std::this_thread::sleep_for(1ms);
 }
 
 TEST_F(RemoteScript, KeepalivesKeepTheWorkerAlive) {
