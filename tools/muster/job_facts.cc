@@ -18,16 +18,13 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 // What it wrote last, if it wrote anything: "; it said: ..."
 std::string last_words(const WorkerEnd& end) {
-  const std::string line = split(std::string(trim(end.errors)), '\n').back();
+  const std::string line = end.last_line();
   return line.empty() ? "" : "; it said: " + line;
 }
 
 // What went wrong in the worker, as our own error: its last line, without its name in front.
 Error worker_error(const WorkerEnd& end, const std::string& file, const std::string& stands_for) {
-  const auto lines = split(std::string(trim(end.errors)), '\n');
-  std::string message = lines.back();
-  const std::string prefix = "muster: ";  // it speaks in our name
-  if (message.starts_with(prefix)) message.erase(0, prefix.size());
+  std::string message = end.last_message();
   if (message.empty()) message = fmt::format("the worker left with exit code {}", end.exit_code);
   const bool known = end.exit_code >= static_cast<int>(ErrorKind::kInternal) &&
                      end.exit_code <= static_cast<int>(ErrorKind::kMachine);

@@ -23,22 +23,11 @@ constexpr size_t kLeastSteps = 5;  // that do
 // Less than this is noise.
 constexpr double kClearly = 1.05;
 
-config::Job short_run(config::Job job) {
-  job = without_evaluation(std::move(job));
-  job.steps = kSteps;
-  job.passes = 0;
-  job.time = kSeconds;
-  job.checkpoint.every = {};
-  job.track.tensorboard = false;
-  job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
-  return job;
-}
-
 config::Job trial_of(config::Job job, const Arrangement& arrangement, int cores) {
   job.lanes = arrangement.lanes;
   job.threads_per_lane = arrangement.threads_per_lane;
   job.threads = std::max<int64_t>(cores, arrangement.threads_per_lane);
-  return short_run(std::move(job));
+  return short_run(std::move(job), kSteps, kSeconds);
 }
 
 Result<double> time_one(const config::Job& job, const std::string& worker,
@@ -49,22 +38,28 @@ Result<double> time_one(const config::Job& job, const std::string& worker,
   MUSTER_TRY(const auto end,
              capture_worker(worker, {"train", "--run", folder, "--display", "quiet"}));
   if (end.signal != 0 || end.exit_code != 0) {
-    const auto last = split(std::string(trim(end.errors)), '\n').back();
-    return Error(ErrorKind::kJob, "the job cannot be tried with lanes: {}: {}", job.lanes, last);
+    return Error(ErrorKind::kJob, "the job cannot be tried with lanes: {}: {}", job.lanes,
+                 end.last_line());
   }
   std::ifstream file(folder + "/metrics.jsonl");
   const std::string metrics{std::istreambuf_iterator<char>(file), {}};
-  const auto median = median_step(metrics);
-  if (!median) {
+  const auto step = median_step(metrics);
+  if (!step) {
     return Error(ErrorKind::kJob, "{} s are not enough for {} steps of this job", kSeconds,
                  kWarmUp + kLeastSteps);
   }
-  return *median;
+  return *step;
 }
 
 }  // namespace
 
-config::Job without_evaluation(config::Job job) {
+config::Job short_run(config::Job job, int64_t steps, double seconds) {
+  job.steps = steps;
+  job.passes = 0;
+  job.time = seconds;
+  job.checkpoint.every = {};
+  job.track.tensorboard = false;
+  job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   job.data.test = {};
   job.eval = {};
   job.early_stop = {};
@@ -96,8 +91,12 @@ std::optional<double> median_step(const std::string& metrics) {
   if (times.size() < 1 + kWarmUp + kLeastSteps) return std::nullopt;
   std::vector<double> steps;
   for (size_t i = 1 + kWarmUp; i < times.size(); ++i) steps.push_back(times[i] - times[i - 1]);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::ranges::nth_element(steps, middle);
+  return median(std::move(steps));
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
   return *middle;
 }
 
@@ -129,7 +128,7 @@ Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string
 
 Result<double> time_alone(const config::Job& job, const std::string& worker) {
   MUSTER_TRY(const auto folder, ScratchDirectory::make("muster-plan"));
-  return time_one(short_run(job), worker, folder.path() + "/run");
+  return time_one(short_run(job, kSteps, kSeconds), worker, folder.path() + "/run");
 }
 
 }  // namespace muster::cli

@@ -41,8 +41,11 @@ std::optional<double> median_step(const std::string& metrics);
 Result<std::vector<Timing>> time_steps(const config::Job& job, const std::string& worker, int cores,
                                        const std::function<void(const Arrangement&)>& begin);
 
-// The job for a trial, in which nothing but steps counts. Pure.
-config::Job without_evaluation(config::Job job);
+// The job for a trial of at most so many steps and seconds, in which nothing else is done: no
+// evaluation, no checkpoint on the way, a line of metrics for each step. Pure.
+config::Job short_run(config::Job job, int64_t steps, double seconds);
+// The middle one of these, of which there is at least one.
+double median(std::vector<double> values);
 
 // The median step of this job, trained alone for some seconds.
 Result<double> time_alone(const config::Job& job, const std::string& worker);

@@ -28,26 +28,15 @@ constexpr size_t kLeastSteps = 2;  // that do
 
 // Few bits, so that it does not take long on slow links either.
 config::Job trial_of(config::Job job, int workers) {
-  job = without_evaluation(std::move(job));
+  job = short_run(std::move(job), kSteps, kSeconds);
   job.sync = {};
   job.sync.bits = 2;
   job.sync.rotation = "hadamard";
   job.not_finite = "skip";
-  job.steps = kSteps;
-  job.passes = 0;
-  job.time = kSeconds;
-  job.checkpoint.every = {};
   job.workers.min = workers;
   job.workers.max = workers;
-  job.track.tensorboard = false;
   job.track.links = true;
-  job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   return job;
-}
-
-std::string last_line(const std::string& text) {
-  const auto lines = split(std::string(trim(text)), '\n');
-  return lines.empty() ? "" : lines.back();
 }
 
 int64_t workers_of(const std::vector<launch::Host>& hosts) {
@@ -96,9 +85,7 @@ Result<Machines> read_measurement(const std::string& metrics, int workers) {
                  kSeconds, kWarmUp + kLeastSteps);
   }
   steps.erase(steps.begin(), steps.begin() + kWarmUp);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::ranges::nth_element(steps, middle);
-  machines.compute = *middle;
+  machines.compute = median(std::move(steps));
   return machines;
 }
 
@@ -121,9 +108,8 @@ Result<Machines> measure_hosts(const config::Job& job, const Trial& trial, Conte
   if (!trial.listen.empty()) words.insert(words.end(), {"--listen", trial.listen});
   MUSTER_TRY(const auto end, capture_worker(program, words));
   if (end.signal != 0 || end.exit_code != 0) {
-    auto why = last_line(end.errors);
+    auto why = end.last_message();
     why = why.substr(0, why.find("; the log"));  // it is gone with the folder
-    if (why.starts_with("muster: ")) why = why.substr(8);
     return Error(ErrorKind::kJob,
                  "a trial of the job on the machines of {} failed: {}. Its folder was in {}, which "
                  "all of them must share",

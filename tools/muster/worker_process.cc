@@ -148,6 +148,14 @@ Result<launch::Ending> run_worker(const std::string& program,
   return keep_door(pid, held);
 }
 
+std::string WorkerEnd::last_line() const { return split(std::string(trim(errors)), '\n').back(); }
+
+std::string WorkerEnd::last_message() const {
+  constexpr std::string_view kName = "muster: ";
+  const auto line = last_line();
+  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+}
+
 Result<WorkerEnd> capture_worker(const std::string& program,
                                  const std::vector<std::string>& arguments) {
   Pipe out;

@@ -42,6 +42,11 @@ Result<std::string> find_worker(const WorkerPlaces& places);
 struct WorkerEnd : launch::Ending {
   std::string output;  // to standard output
   std::string errors;  // to standard error
+
+  // Of what it wrote to standard error.
+  std::string last_line() const;
+  // The same without our name in front, in which it speaks.
+  std::string last_message() const;
 };
 
 // Runs the program to its end with our standard streams.
