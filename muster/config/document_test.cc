@@ -20,7 +20,7 @@ TEST(Explain, AnOption) {
             "optimizer.momentum: number, at least 0 and below 1\n\n"
             "  How much of the last update goes into this one.\n\n"
             "  default      0\n"
-            "  only with    optimizer.kind sgd, rmsprop or lars\n"
+            "  only with    optimizer.kind sgd, rmsprop, lars or muon\n"
             "  command line -s optimizer.momentum=0.9\n"
             "  environment  MUSTER_OPTIMIZER_MOMENTUM=0.9\n");
   EXPECT_THAT(*explain("checkpoint.every"), HasSubstr("-s checkpoint.every='500 steps'"));

@@ -92,9 +92,9 @@ struct ClipOptions {
 };
 
 struct OptimizerOptions {
-  std::string kind = "sgd";  // sgd, adam, adamw, adagrad, rmsprop, lars, lamb
+  std::string kind = "sgd";  // sgd, adam, adamw, adagrad, rmsprop, lars, lamb, muon
   double lr = 0.01;
-  double momentum = 0;  // sgd, rmsprop, lars
+  double momentum = 0;  // sgd, rmsprop, lars, muon
   bool nesterov = false;
   double dampening = 0;
   double beta1 = 0.9;
@@ -102,8 +102,9 @@ struct OptimizerOptions {
   double alpha = 0.99;  // rmsprop
   double eps = 1e-8;
   double weight_decay = 0;
-  std::string decay_on = "all";  // all, or matrices: only tensors of two or more dimensions
-  double trust = 0.001;          // lars
+  std::string decay_on = "all";       // all, or matrices: only tensors of two or more dimensions
+  double trust = 0.001;               // lars
+  std::vector<std::string> adamw_on;  // muon: names of matrices that are updated by adamw
   ScheduleOptions schedule;
   ClipOptions clip;
   bool operator==(const OptimizerOptions&) const = default;
@@ -117,8 +118,8 @@ struct OuterOptions {
 };
 
 struct SyncOptions {
-  // auto, lockstep, average, bmuf, diloco, streaming, easgd, gossip, sparseloco, desloc, sparta,
-  // local-then-lockstep, topk, threshold, onebit, powersgd
+  // auto, lockstep, average, bmuf, diloco, muloco, streaming, easgd, gossip, sparseloco, desloc,
+  // sparta, local-then-lockstep, topk, threshold, onebit, powersgd
   std::string strategy = "lockstep";
   std::string reduction = "exact";   // exact, native
   std::string rounding = "nearest";  // nearest, stochastic

@@ -186,8 +186,8 @@ TEST(Mistakes, OutOfRange) {
 TEST(Mistakes, WrongChoice) {
   EXPECT_EQ(
       said_with_set("optimizer.kind=sdg"),
-      "-s optimizer.kind: optimizer.kind must be one of sgd, adam, adamw, adagrad, rmsprop, lars "
-      "or lamb, not 'sdg' (did you mean 'sgd'?)");
+      "-s optimizer.kind: optimizer.kind must be one of sgd, adam, adamw, adagrad, rmsprop, lars, "
+      "lamb or muon, not 'sdg' (did you mean 'sgd'?)");
   EXPECT_EQ(said_with("device: gpu"),
             "job.yaml:13:9: device must be cpu, not 'gpu' (did you mean 'cpu'?)");
 }

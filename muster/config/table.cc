@@ -187,16 +187,16 @@ void add_schedule(Section<ScheduleOptions> s) {
 void add_optimizer(Section<OptimizerOptions> s) {
   const std::string kind = s.key("kind");
   s.add("kind", &OptimizerOptions::kind, "How gradients become updates.")
-      .one_of({"sgd", "adam", "adamw", "adagrad", "rmsprop", "lars", "lamb"});
+      .one_of({"sgd", "adam", "adamw", "adagrad", "rmsprop", "lars", "lamb", "muon"});
   s.add("lr", &OptimizerOptions::lr, "The learning rate.").at_least(0);
   s.add("momentum", &OptimizerOptions::momentum, "How much of the last update goes into this one.")
       .at_least(0)
       .less_than(1)
-      .only_with(kind, {"sgd", "rmsprop", "lars"})
+      .only_with(kind, {"sgd", "rmsprop", "lars", "muon"})
       .like("0.9");
   s.add("nesterov", &OptimizerOptions::nesterov,
         "Take the gradient where the momentum leads (Nesterov).")
-      .only_with(kind, {"sgd"});
+      .only_with(kind, {"sgd", "muon"});
   s.add("dampening", &OptimizerOptions::dampening,
         "How much less of the gradient goes into the momentum.")
       .at_least(0)
@@ -205,21 +205,21 @@ void add_optimizer(Section<OptimizerOptions> s) {
   s.add("beta1", &OptimizerOptions::beta1, "Decay of the mean of gradients.")
       .at_least(0)
       .less_than(1)
-      .only_with(kind, {"adam", "adamw", "lamb"});
+      .only_with(kind, {"adam", "adamw", "lamb", "muon"});
   s.add("beta2", &OptimizerOptions::beta2, "Decay of the mean of squared gradients.")
       .at_least(0)
       .less_than(1)
-      .only_with(kind, {"adam", "adamw", "lamb"});
+      .only_with(kind, {"adam", "adamw", "lamb", "muon"});
   s.add("alpha", &OptimizerOptions::alpha, "Decay of the mean of squared gradients.")
       .at_least(0)
       .less_than(1)
       .only_with(kind, {"rmsprop"});
   s.add("eps", &OptimizerOptions::eps, "Added to a divisor so that it is never 0.")
       .at_least(0)
-      .only_with(kind, {"adam", "adamw", "adagrad", "rmsprop", "lamb"});
+      .only_with(kind, {"adam", "adamw", "adagrad", "rmsprop", "lamb", "muon"});
   s.add("weight_decay", &OptimizerOptions::weight_decay,
-        "How strongly weights are pulled towards 0: as part of the gradient, with adamw and lamb "
-        "apart from it.")
+        "How strongly weights are pulled towards 0: as part of the gradient, with adamw, lamb and "
+        "muon apart from it.")
       .at_least(0)
       .like("0.0005");
   s.add("decay_on", &OptimizerOptions::decay_on,
@@ -229,6 +229,12 @@ void add_optimizer(Section<OptimizerOptions> s) {
   s.add("trust", &OptimizerOptions::trust, "The trust coefficient.")
       .more_than(0)
       .only_with(kind, {"lars"});
+  s.add("adamw_on", &OptimizerOptions::adamw_on,
+        "Matrices that adamw updates, by name; * stands for any part of a name. Muon is for the "
+        "hidden layers: vectors and embeddings are always updated by adamw, and the last layer "
+        "often is.")
+      .only_with(kind, {"muon"})
+      .like("[head.*]");
   add_schedule(s.section("schedule", &OptimizerOptions::schedule, "The learning rate over time."));
   auto clip = s.section("clip", &OptimizerOptions::clip, "Limits on the gradient.");
   clip.add("value", &ClipOptions::value, "The most that each element may be. 0: no limit.")
@@ -244,8 +250,9 @@ void add_sync(Section<SyncOptions> s) {
         "How lanes train together. lockstep: their gradients are added in every step. With the "
         "others, replicas of the model train by themselves for sync.period steps, then they are "
         "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
-        "Nesterov momentum, streaming does that for one part of the weights after the other while "
-        "they go on; with easgd they keep weights of their own and are drawn to a common "
+        "Nesterov momentum, muloco less of it, for optimizer.kind muon; streaming does what diloco "
+        "does for one part of the weights after the other while they go on; with easgd they keep "
+        "weights of their own and are drawn to a common "
         "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
         "of its changes to all; with sparta a random part of their weights is averaged. desloc "
         "averages "
@@ -255,9 +262,9 @@ void add_sync(Section<SyncOptions> s) {
         "weights and send a small part of their gradients in every step; what is not sent is added "
         "to the next gradient. auto: `muster train` measures the job and the links between its "
         "hosts, and takes what `muster plan` recommends.")
-      .one_of({"auto", "lockstep", "average", "bmuf", "diloco", "streaming", "easgd", "gossip",
-               "sparseloco", "desloc", "sparta", "local-then-lockstep", "topk", "threshold",
-               "onebit", "powersgd"});
+      .one_of({"auto", "lockstep", "average", "bmuf", "diloco", "muloco", "streaming", "easgd",
+               "gossip", "sparseloco", "desloc", "sparta", "local-then-lockstep", "topk",
+               "threshold", "onebit", "powersgd"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -291,8 +298,8 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(4096)
       .at_most(0x1p40);
   // Those with sync.outer and a choice of sync.inner_state.
-  const std::vector<std::string> merging = {"average", "bmuf",   "diloco",    "streaming",
-                                            "easgd",   "gossip", "sparseloco"};
+  const std::vector<std::string> merging = {"average",   "bmuf",  "diloco", "muloco",
+                                            "streaming", "easgd", "gossip", "sparseloco"};
   const std::vector<std::string> gradients = {"topk", "threshold", "onebit", "powersgd"};
   const auto with = [](std::vector<std::string> some, const std::vector<std::string>& more) {
     some.insert(some.end(), more.begin(), more.end());
@@ -334,7 +341,7 @@ void add_sync(Section<SyncOptions> s) {
         "direction, with the mean length, so that many replicas that disagree do not make the step "
         "shorter.")
       .one_of({"mean", "radial"})
-      .only_with("sync.strategy", {"average", "bmuf", "diloco"});
+      .only_with("sync.strategy", {"average", "bmuf", "diloco", "muloco"});
   s.add("local", &SyncOptions::local,
         "Which part of the job's steps is trained in rounds. The rest is lockstep.")
       .at_least(0)
@@ -346,7 +353,8 @@ void add_sync(Section<SyncOptions> s) {
   outer
       .add("lr", &OuterOptions::lr,
            "Its learning rate. -1: that of the strategy, which is 1 for average, bmuf and "
-           "sparseloco, 0.7 for diloco, streaming and gossip, 0.9 for easgd, whose moving rate is "
+           "sparseloco, 0.7 for diloco, muloco, streaming and gossip, 0.9 for easgd, whose moving "
+           "rate is "
            "this divided "
            "by sync.replicas.")
       .at_least(-1)
@@ -354,10 +362,10 @@ void add_sync(Section<SyncOptions> s) {
   outer
       .add("momentum", &OuterOptions::momentum,
            "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
-           "bmuf, 0.9 for diloco and streaming, 0.5 for gossip.")
+           "bmuf, 0.9 for diloco and streaming, 0.6 for muloco, 0.5 for gossip.")
       .at_least(-1)
       .less_than(1)
-      .only_with("sync.strategy", {"average", "bmuf", "diloco", "streaming", "gossip"});
+      .only_with("sync.strategy", {"average", "bmuf", "diloco", "muloco", "streaming", "gossip"});
   s.add("fragments", &SyncOptions::fragments,
         "Into how many parts the weights are cut, each of which is sent while the replicas go on. "
         "Divides sync.period; the quotient is how many steps there are to send a part.")

@@ -149,6 +149,10 @@ class Rules {
 
   Status optimizer() const {
     const auto& o = job_.optimizer;
+    if (o.kind == "muon" && o.momentum == 0) {
+      return at("optimizer.momentum",
+                "optimizer.kind muon needs momentum; set optimizer.momentum, for example to 0.95");
+    }
     if (o.nesterov && o.momentum == 0) {
       return at("optimizer.nesterov",
                 "optimizer.nesterov needs momentum; set optimizer.momentum, for example to 0.9");
@@ -253,6 +257,11 @@ class Rules {
       return at("sync.strategy",
                 "sync.strategy local-then-lockstep has to know how many steps the job has; set "
                 "passes or steps");
+    }
+    if (s.strategy == "muloco" && job_.optimizer.kind != "muon") {
+      return at("optimizer.kind",
+                "sync.strategy muloco needs optimizer.kind muon, not {}; with others take diloco",
+                job_.optimizer.kind);
     }
     if (s.strategy == "streaming" && s.period % s.fragments != 0) {
       return at("sync.fragments",

@@ -61,7 +61,7 @@ TEST(Validate, OptionWithoutEffect) {
   job.optimizer.momentum = 0.9;
   EXPECT_EQ(said(job),
             "optimizer.momentum has no effect with optimizer.kind adam; it is for sgd, "
-            "rmsprop and lars; remove it");
+            "rmsprop, lars and muon; remove it");
   job = good();
   job.data.train.args = Node::map({});
   EXPECT_EQ(said(job),
@@ -231,8 +231,8 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.period = 3;
   EXPECT_EQ(said(job),
             "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
-            "diloco, streaming, easgd, gossip, sparseloco, desloc, sparta and local-then-lockstep; "
-            "remove it");
+            "diloco, muloco, streaming, easgd, gossip, sparseloco, desloc, sparta and "
+            "local-then-lockstep; remove it");
   job.sync = {};
   job.sync.rounds = 3;
   EXPECT_EQ(said(job),
@@ -252,6 +252,16 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.rounds = 100000;
   EXPECT_NE(said(job).find("1600000 steps in a commit with 8 lanes"), std::string::npos);
   job.sync = {};
+  job.sync.strategy = "muloco";
+  EXPECT_EQ(said(job),
+            "sync.strategy muloco needs optimizer.kind muon, not sgd; with others take diloco");
+  job.optimizer.kind = "muon";
+  EXPECT_EQ(said(job),
+            "optimizer.kind muon needs momentum; set optimizer.momentum, for example to 0.95");
+  job.optimizer.momentum = 0.95;
+  EXPECT_TRUE(validate(job).ok());
+  job.optimizer = {};
+  job.sync = {};
   job.sync.strategy = "streaming";
   EXPECT_TRUE(validate(job).ok());
   job.sync.fragments = 3;
@@ -268,7 +278,7 @@ TEST(Validate, GroupsAndReplicas) {
   EXPECT_EQ(said(job), "sync.bits must be 32 with sync.strategy local-then-lockstep, not 8");
   job.sync.bits = 32;
   job.sync.merge = "radial";
-  EXPECT_NE(said(job).find("it is for average, bmuf and diloco"), std::string::npos);
+  EXPECT_NE(said(job).find("it is for average, bmuf, diloco and muloco"), std::string::npos);
   job.sync.merge = "mean";
   auto endless = job;
   endless.passes = 0;

@@ -11,6 +11,8 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include "muster/model/layers.h"
+
 namespace muster::model {
 namespace {
 
@@ -127,6 +129,21 @@ std::vector<Statistic> collect_statistics(Net& net) {
     }
   }
   return all;
+}
+
+std::unordered_set<std::string> names_of_embeddings(const Net& net) {
+  std::unordered_set<std::string> names;
+  for (const auto& entry : net.named_modules()) {
+    const torch::nn::Module& module = *entry.value();
+    if (!is_any<Embedding, PositionalEmbedding, torch::nn::EmbeddingImpl,
+                torch::nn::EmbeddingBagImpl>(module)) {
+      continue;
+    }
+    for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+      names.insert(entry.key().empty() ? parameter.key() : entry.key() + "." + parameter.key());
+    }
+  }
+  return names;
 }
 
 Status check_net(Net& net) {

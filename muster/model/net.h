@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -64,6 +65,10 @@ class KeepsStatistics {
 // Those of all modules, with full names, in the order of named_modules(). The tensors stay the same
 // for the life of the net: collect once.
 std::vector<Statistic> collect_statistics(Net& net);
+
+// Full names of the parameters of modules that are embeddings, Muster's or torch's: tables whose
+// rows are looked up.
+std::unordered_set<std::string> names_of_embeddings(const Net& net);
 
 // Whether this net can keep the promise of the same bits. Refuses modules of torch that draw from
 // the global generator, update statistics by themselves or change weights in forward, buffers that

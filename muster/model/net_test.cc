@@ -33,6 +33,14 @@ torch::Tensor all_weights(const Net& net) {
   return torch::cat(all);
 }
 
+TEST(Net, EmbeddingsAreKnown) {
+  const auto gpt = make(zoo("gpt", "{ layers: 1, heads: 2, width: 8 }"), testing::text(), lane(3));
+  EXPECT_EQ(names_of_embeddings(*gpt),
+            (std::unordered_set<std::string>{"transformer.wte.weight", "transformer.wpe.weight"}));
+  const auto lenet = make(zoo("lenet"), images(), lane(3));
+  EXPECT_TRUE(names_of_embeddings(*lenet).empty());
+}
+
 TEST(Initialise, DependsOnTheSeedAloneInEveryThread) {
   for (const char* name : {"lenet", "resnet"}) {
     const torch::Tensor here = all_weights(*make(zoo(name), images(), lane(3)));

@@ -13,6 +13,7 @@
 
 #include "muster/base/random.h"
 #include "muster/exact/block_layout.h"
+#include "muster/optim/newton_schulz.h"
 #include "muster/optim/norm.h"
 #include "muster/optim/optimizer.h"
 
@@ -75,8 +76,35 @@ struct FlatModel {
       });
       for (size_t b = 0; b < blocks.size(); ++b) tensor_norms[blocks[b].tensor] += norms[b];
     }
+    const auto is_matrix = [&](size_t b) {
+      return optimizer.takes_matrix(infos[blocks[b].tensor]);
+    };
+    std::vector<float> direction(weights.size());
+    for_each_block([&](size_t b) {
+      if (!is_matrix(b)) return;
+      optimizer.accumulate(view(blocks[b]), scalars, exact::part(std::span(direction), blocks[b]),
+                           isa);
+    });
+    const auto for_rows = [&](size_t rows, const auto& body) {
+      std::vector<std::thread> pool;
+      for (size_t t = 0; t < threads; ++t) {
+        pool.emplace_back([&, t] { body(rows * t / threads, rows * (t + 1) / threads); });
+      }
+      for (std::thread& thread : pool) thread.join();
+    };
+    NewtonSchulz newton_schulz;
+    for (size_t t = 0; t < infos.size(); ++t) {
+      if (!optimizer.takes_matrix(infos[t])) continue;
+      newton_schulz.run(std::span(direction).subspan(layout.tensor_begin(t), layout.tensor_size(t)),
+                        infos[t].rows, infos[t].columns, for_rows, isa);
+    }
     for_each_block([&](size_t b) {
       const size_t tensor = blocks[b].tensor;
+      if (is_matrix(b)) {
+        auto block = view(blocks[b]);
+        block.gradient = exact::part(std::span<const float>(direction), blocks[b]);
+        return optimizer.follow(block, infos[tensor], scalars, isa);
+      }
       optimizer.update(view(blocks[b]), infos[tensor], scalars, tensor_norms[tensor], isa);
     });
   }

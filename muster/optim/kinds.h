@@ -12,6 +12,7 @@ std::unique_ptr<Optimizer> make_adam(const config::OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_adamw(const config::OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_lamb(const config::OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_lars(const config::OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_muon(const config::OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_rmsprop(const config::OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_sgd(const config::OptimizerOptions& options);
 

@@ -16,10 +16,9 @@ struct Kind {
   const char* name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerOptions&);
 };
-constexpr Kind kKinds[] = {{"adagrad", make_adagrad}, {"adam", make_adam},
-                           {"adamw", make_adamw},     {"lamb", make_lamb},
-                           {"lars", make_lars},       {"rmsprop", make_rmsprop},
-                           {"sgd", make_sgd}};
+constexpr Kind kKinds[] = {{"adagrad", make_adagrad}, {"adam", make_adam}, {"adamw", make_adamw},
+                           {"lamb", make_lamb},       {"lars", make_lars}, {"muon", make_muon},
+                           {"rmsprop", make_rmsprop}, {"sgd", make_sgd}};
 
 struct RunningMean {
   static constexpr int kStates = 0;
@@ -54,9 +53,15 @@ Status check_options(const OptimizerOptions& o) {
     return Error(ErrorKind::kJob, "optimizer.decay_on is '{}'; it must be all or matrices",
                  o.decay_on);
   }
-  if (o.nesterov && (o.kind != "sgd" || o.momentum == 0 || o.dampening != 0)) {
+  if (o.kind == "muon" && o.momentum == 0) {
     return Error(ErrorKind::kJob,
-                 "optimizer.nesterov needs kind sgd, a momentum above 0 and a dampening of 0");
+                 "optimizer.kind muon needs an optimizer.momentum above 0; 0.95 is usual");
+  }
+  const bool can_look_ahead = o.kind == "sgd" || o.kind == "muon";
+  if (o.nesterov && (!can_look_ahead || o.momentum == 0 || o.dampening != 0)) {
+    return Error(
+        ErrorKind::kJob,
+        "optimizer.nesterov needs kind sgd or muon, a momentum above 0 and a dampening of 0");
   }
   return {};
 }
@@ -72,6 +77,16 @@ Norms Optimizer::measure(const BlockView& block, const TensorInfo& info, const S
   MUSTER_CHECK(block.weights.size() == block.gradient.size(), "a block is of one size");
   if (info.role != Role::kWeight) return {};
   return measure_weights(block, info, step, isa);
+}
+
+bool Optimizer::takes_matrix(const TensorInfo&) const { return false; }
+
+void Optimizer::accumulate(const BlockView&, const StepScalars&, std::span<float>, Isa) const {
+  MUSTER_CHECK(false, "this optimizer takes no matrices");
+}
+
+void Optimizer::follow(const BlockView&, const TensorInfo&, const StepScalars&, Isa) const {
+  MUSTER_CHECK(false, "this optimizer takes no matrices");
 }
 
 Norms Optimizer::measure_weights(const BlockView&, const TensorInfo&, const StepScalars&,

@@ -3,7 +3,7 @@
 // An Optimizer is a formula and its options, nothing more: weights, gradients and state (momentum
 // and the like) live in flat buffers of the caller (muster/exact/block_layout.h), which makes them
 // easy to checkpoint, to send to a worker that joins, and later to split over workers. It is given
-// one block at a time and updates it in one fused pass, element by element:
+// one block at a time and updates it in one fused pass, element by element (muon in two):
 //
 //   any order of blocks, any number of threads and any instruction set give the same bits.
 //
@@ -11,7 +11,9 @@
 //   1. If clip.norm is on: norm.h's sum_of_squares over the blocks of all weights, added in block
 //      order; clip_factor of its square root goes into StepScalars.
 //   2. If needs_norms(): measure() every block, add up Norms over each tensor, in block order.
-//   3. update() every block. State must be zero before step 0.
+//   3. For each tensor that takes_matrix(): accumulate() every block, then orthogonalize the
+//      direction (newton_schulz.h), then follow() it, block by block.
+//   4. update() every other block. State must be zero before step 0.
 //
 // Formulas and names are those of torch.optim; lars and lamb follow their papers, as said in their
 // files. Where torch works in double, so do we; what changes an element is float.
@@ -45,6 +47,10 @@ struct TensorInfo {
   int dims = 0;
   Role role = Role::kWeight;
   double momentum = 0.1;  // statistics: w = (1 - momentum) * w + momentum * g, as torch's BatchNorm
+  // Of two or more dimensions, as a matrix: the first one, and all others together.
+  size_t rows = 0;
+  size_t columns = 0;
+  bool lookup = false;  // an embedding's: its rows are looked up, not multiplied
 };
 
 // One block of every flat buffer.
@@ -78,10 +84,21 @@ class Optimizer {
   explicit Optimizer(config::OptimizerOptions options) : options_(std::move(options)) {}
   virtual ~Optimizer() = default;
 
-  // As torch.optim calls them: "momentum_buffer", "exp_avg", ... At most four.
+  // As torch.optim calls them: "momentum_buffer", "exp_avg", ... At most four. (Muon's serve AdamW
+  // too, see muon.cc.)
   virtual std::vector<std::string> state_names() const = 0;
   // Whether update() needs what measure() returns.
   virtual bool needs_norms() const { return false; }
+
+  // Whether an update of this tensor depends on the whole of it as a matrix: step 3 above.
+  virtual bool takes_matrix(const TensorInfo& info) const;
+  // Takes the gradient, clipped as by update(), into the state, and writes where that leads to
+  // `direction`.
+  virtual void accumulate(const BlockView& block, const StepScalars& step,
+                          std::span<float> direction, Isa isa = best_isa()) const;
+  // Moves the weights in the direction that block.gradient has.
+  virtual void follow(const BlockView& block, const TensorInfo& info, const StepScalars& step,
+                      Isa isa = best_isa()) const;
 
   // Changes nothing. Zeros for tensors that are not weights.
   Norms measure(const BlockView& block, const TensorInfo& info, const StepScalars& step,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/optim/flat_model_testing.h"
+#include "muster/optim/muon_testing.h"
 #include "muster/optim/norm.h"
 
 namespace muster::optim {
@@ -51,18 +53,28 @@ std::vector<Case> all_cases() {
   add("lars", "lars", [](auto& o) { o.momentum = 0.9, o.weight_decay = 0.01, o.clip.value = 1; });
   add("lars_matrices", "lars", [](auto& o) { o.weight_decay = 0.01, o.decay_on = "matrices"; });
   add("lamb", "lamb", [](auto& o) { o.weight_decay = 0.01; });
+  add("muon", "muon", [](auto& o) { o.momentum = 0.95, o.weight_decay = 0.1; });
+  add("muon_nesterov", "muon", [](auto& o) {
+    o.momentum = 0.9, o.nesterov = true, o.clip.value = 0.3, o.adamw_on = {"lin*"};
+  });
   add("lamb_matrices", "lamb", [](auto& o) { o.weight_decay = 0.01, o.decay_on = "matrices"; });
   return cases;
 }
 
 FlatModel make_model(const Optimizer& optimizer) {
-  const std::vector<size_t> sizes = {2 * exact::kBlockSize + 77, 13, 1, 5000, 64, 64};
-  return FlatModel({{"conv", 4},
+  const std::vector<size_t> sizes = {2 * exact::kBlockSize + 78, 13, 1, 5000, 64, 64, 4900};
+  const auto matrix = [](const char* name, int dims, size_t rows, size_t columns) {
+    return TensorInfo{.name = name, .dims = dims, .rows = rows, .columns = columns};
+  };
+  auto embedding = matrix("embedding", 2, 70, 70);
+  embedding.lookup = true;
+  return FlatModel({matrix("conv", 4, 10, 827),
                     {"bias", 1},
                     {"scale", 0},
-                    {"linear", 2},
+                    matrix("linear", 2, 100, 50),
                     {"frozen", 2, Role::kFrozen},
-                    {"running_mean", 1, Role::kStatistic, 0.25}},
+                    {"running_mean", 1, Role::kStatistic, 0.25},
+                    embedding},
                    sizes, optimizer.state_names().size(), 11);
 }
 
@@ -77,8 +89,26 @@ struct PlainTensor {
   std::vector<double> w, a, b;
 };
 
-void plain_step(const OptimizerOptions& o, bool decays, int64_t t, const std::vector<double>& g0,
-                PlainTensor& p) {
+void plain_muon_step(const OptimizerOptions& o, bool decays, const TensorInfo& info,
+                     const std::vector<double>& g, PlainTensor& p) {
+  std::vector<double> d(g.size());
+  for (size_t i = 0; i < g.size(); ++i) {
+    p.a[i] = o.momentum * p.a[i] + (1 - o.momentum) * g[i];
+    d[i] = o.nesterov ? (1 - o.momentum) * g[i] + o.momentum * p.a[i] : p.a[i];
+  }
+  d = orthogonalized(d, info.columns);
+  const double rate = o.lr * 0.2 * std::sqrt(std::max(info.rows, info.columns));
+  for (size_t i = 0; i < g.size(); ++i) {
+    p.w[i] = (1 - o.lr * (decays ? o.weight_decay : 0)) * p.w[i] - rate * d[i];
+  }
+}
+
+void plain_step(const OptimizerOptions& o, bool decays, const TensorInfo& info, int64_t t,
+                const std::vector<double>& g0, PlainTensor& p) {
+  const bool named = !o.adamw_on.empty() && info.name == "linear";
+  if (o.kind == "muon" && info.dims >= 2 && info.name != "embedding" && !named) {
+    return plain_muon_step(o, decays, info, g0, p);
+  }
   const size_t n = p.w.size();
   const double decay = decays ? o.weight_decay : 0;
   const auto norm = [](const std::vector<double>& x) {
@@ -104,13 +134,13 @@ void plain_step(const OptimizerOptions& o, bool decays, int64_t t, const std::ve
       a = o.alpha * a + (1 - o.alpha) * g[i] * g[i];
       b = o.momentum * b + g[i] / (std::sqrt(a) + o.eps);
       u[i] = o.lr * b;
-    } else if (o.kind != "lars") {  // adam, adamw, lamb
+    } else if (o.kind != "lars") {  // adam, adamw, lamb, and muon for what is no matrix
       a = o.beta1 * a + (1 - o.beta1) * g[i];
       b = o.beta2 * b + (1 - o.beta2) * g[i] * g[i];
       u[i] = a / c1 / (std::sqrt(b / c2) + o.eps);
       if (o.kind == "lamb") u[i] += decay * p.w[i];
       if (o.kind == "adam") u[i] *= o.lr;
-      if (o.kind == "adamw") u[i] = o.lr * u[i] + o.lr * decay * p.w[i];
+      if (o.kind == "adamw" || o.kind == "muon") u[i] = o.lr * u[i] + o.lr * decay * p.w[i];
     }
   }
   if (o.kind == "lamb") {
@@ -158,12 +188,14 @@ TEST_P(EveryKind, FollowsTheFormula) {
         g[i] *= factor;
       }
       if (info.role == Role::kWeight) {
-        plain_step(o, o.decay_on == "all" || info.dims >= 2, step, g, plain[t]);
+        plain_step(o, o.decay_on == "all" || info.dims >= 2, info, step, g, plain[t]);
       }
       for (size_t i = 0; i < g.size(); ++i) {
         const double ours = static_cast<double>(model.weights[model.layout.tensor_begin(t) + i]);
         // Rounding of a weight at each step, and of an update that may be large against it.
-        ASSERT_NEAR(ours, w[i], 1e-6 * (1 + std::abs(w[i])))
+        // Muon's iteration makes small singular values, and their rounding, 500 times larger.
+        const double unit = o.kind == "muon" ? 5e-5 : 2e-6;
+        ASSERT_NEAR(ours, w[i], unit * (1 + std::abs(w[i])))
             << info.name << "[" << i << "] after step " << step;
       }
     }
@@ -231,6 +263,60 @@ TEST_P(EveryKind, MeasureChangesNothing) {
   EXPECT_EQ(model.states, states);
 }
 
+TEST(NewtonSchulz, SingularValuesBecomeAboutOne) {
+  // With the identity times some scales, singular values are the diagonal.
+  constexpr size_t kRows = 37, kColumns = 53;
+  std::vector<float> matrix(kRows * kColumns);
+  for (size_t i = 0; i < kRows; ++i) {
+    matrix[i * kColumns + i] = 1.0f / static_cast<float>(1 + i);
+  }
+  const auto whole = [](size_t rows, const auto& body) { body(0, rows); };
+  NewtonSchulz newton_schulz;
+  newton_schulz.run(matrix, kRows, kColumns, whole);
+  for (size_t i = 0; i < kRows; ++i) {
+    for (size_t j = 0; j < kColumns; ++j) {
+      const float v = matrix[i * kColumns + j];
+      if (i == j) {
+        EXPECT_GT(v, 0.6f) << i;
+        EXPECT_LT(v, 1.3f) << i;
+      } else {
+        EXPECT_EQ(v, 0) << i << ", " << j;
+      }
+    }
+  }
+  // What an infinity leaves behind does not reach the next matrix.
+  std::vector<float> bad(100, std::numeric_limits<float>::infinity());
+  newton_schulz.run(bad, 10, 10, whole);
+  std::vector<float> zeros(100);
+  newton_schulz.run(zeros, 10, 10, whole);
+  EXPECT_EQ(zeros, std::vector<float>(100));
+}
+
+// What torch.optim.Muon of PyTorch 2.15 gives, whose Newton-Schulz steps have 8 bits.
+TEST(Optimizer, MuonIsNearTorchs) {
+  OptimizerOptions options;
+  options.kind = "muon";
+  options.momentum = 0.9;
+  options.nesterov = true;
+  options.weight_decay = 0.1;
+  const auto optimizer = make(options);
+  const std::vector<size_t> sizes = {6};
+  FlatModel model({{.name = "w", .dims = 2, .rows = 2, .columns = 3}}, sizes, 2, 1);
+  const auto set = [](std::vector<float>& flat, const std::vector<float>& values) {
+    std::ranges::copy(values, flat.begin());
+  };
+  set(model.weights, {0.5f, -1.0f, 0.25f, 2.0f, 0.75f, -0.5f});
+  const std::vector<std::vector<float>> gradients = {{0.3f, -0.2f, 0.1f, 0.05f, 0.4f, -0.6f},
+                                                     {-0.1f, 0.7f, 0.2f, 0.3f, -0.2f, 0.1f},
+                                                     {0.6f, 0.1f, -0.4f, -0.5f, 0.2f, 0.3f}};
+  for (size_t step = 0; step < gradients.size(); ++step) {
+    set(model.gradient, gradients[step]);
+    model.step(*optimizer, {static_cast<int64_t>(step), 0.1, 1});
+  }
+  const std::vector<float> torch = {0.4309f, -0.9991f, 0.2456f, 1.9153f, 0.6810f, -0.4539f};
+  for (size_t i = 0; i < torch.size(); ++i) EXPECT_NEAR(model.weights[i], torch[i], 2e-3f) << i;
+}
+
 // A tensor of zeros has no direction to scale by; it must still be able to leave zero.
 TEST(Optimizer, LayerwiseRatesStartFromZeroWeights) {
   for (const std::string kind : {"lars", "lamb"}) {
@@ -267,6 +353,7 @@ TEST(Optimizer, StateIsNamedAsTorchNamesIt) {
   EXPECT_EQ(names("rmsprop", 0.9), (Names{"square_avg", "momentum_buffer"}));
   EXPECT_EQ(names("lars", 0.9), Names{"momentum_buffer"});
   EXPECT_EQ(names("lamb", 0), (Names{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(names("muon", 0.95), (Names{"momentum_buffer", "exp_avg_sq"}));
 }
 
 TEST(Optimizer, RefusesWhatHasNoMeaning) {
@@ -286,15 +373,18 @@ TEST(Optimizer, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(refusal([](auto& o) { o.beta1 = 1; }), HasSubstr("optimizer.beta1"));
   EXPECT_THAT(refusal([](auto& o) { o.clip.norm = -1; }), HasSubstr("optimizer.clip.norm"));
   EXPECT_THAT(refusal([](auto& o) { o.decay_on = "some"; }), HasSubstr("all or matrices"));
-  EXPECT_THAT(refusal([](auto& o) { o.nesterov = true; }), HasSubstr("optimizer.nesterov"));
+  EXPECT_THAT(refusal([](auto& o) { o.nesterov = true, o.momentum = 0; }),
+              HasSubstr("optimizer.nesterov"));
+  EXPECT_THAT(refusal([](auto& o) { o.kind = "muon"; }), HasSubstr("0.95 is usual"));
 }
 
 TEST(Optimizer, KindsAreAllThere) {
-  EXPECT_THAT(optimizer_kinds(),
-              ::testing::ElementsAre("adagrad", "adam", "adamw", "lamb", "lars", "rmsprop", "sgd"));
+  EXPECT_THAT(optimizer_kinds(), ::testing::ElementsAre("adagrad", "adam", "adamw", "lamb", "lars",
+                                                        "muon", "rmsprop", "sgd"));
   for (const std::string& kind : optimizer_kinds()) {
     OptimizerOptions options;
     options.kind = kind;
+    options.momentum = 0.9;
     const auto states = make(options)->state_names();
     EXPECT_LE(states.size(), 4u);
     // Each kind with squares has one such state.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "muster/base/isa.h"
 #include "muster/exact/block_layout.h"
 #include "muster/sync/bit_stream.h"
 #include "muster/sync/largest.h"
@@ -176,25 +177,85 @@ class Threshold final : public BlockCode {
   const double threshold_;
 };
 
+// Sums of the negative values and of the others, and how many are negative: eight of each side by
+// side, added up in one order.
+struct SignSums {
+  static constexpr size_t kSide = 8;
+  using Floats = float __attribute__((vector_size(kSide * sizeof(float))));
+  using Doubles = double __attribute__((vector_size(kSide * sizeof(double))));
+  using Ints = int64_t __attribute__((vector_size(kSide * sizeof(int64_t))));
+  double below = 0;
+  double above = 0;
+  double count = 0;  // of those below
+  struct Kernel {
+    MUSTER_ALWAYS_INLINE void operator()(const float* values, size_t size, SignSums* out) const {
+      // Vectors by name: of a loop over an array compilers make branches, which random signs make
+      // slow.
+      Doubles belows = {};
+      Doubles aboves = {};
+      Ints counts = {};
+      size_t i = 0;
+      for (; i + kSide <= size; i += kSide) {
+        Floats eight;  // NOLINT(*-init-variables): written at once
+        std::memcpy(&eight, values + i, sizeof(eight));
+        const Doubles v = __builtin_convertvector(eight, Doubles);
+        const Doubles zero = {};
+        const Doubles low = v < zero ? v : zero;
+        belows += low;
+        aboves += v - low;   // 0, or v
+        counts -= v < zero;  // a comparison that holds is -1
+      }
+      for (size_t k = 0; i < size; ++i, ++k) {
+        const double v = values[i];
+        const double low = v < 0 ? v : 0;
+        belows[k] += low;
+        aboves[k] += v - low;
+        counts[k] += v < 0;
+      }
+      for (size_t k = 0; k < kSide; ++k) {
+        out->below += belows[k];
+        out->above += aboves[k];
+        out->count += static_cast<double>(counts[k]);
+      }
+    }
+  };
+};
+
+// Writes the signs of whole bytes, and subtracts the mean of those with the same sign.
+struct TakeSigns {
+  MUSTER_ALWAYS_INLINE void operator()(float* __restrict values, size_t bytes, float above,
+                                       float below, std::byte* __restrict out) const {
+    for (size_t b = 0; b < bytes; ++b) {
+      unsigned byte = 0;
+      for (size_t k = 0; k < 8; ++k) byte |= static_cast<unsigned>(values[b * 8 + k] < 0) << k;
+      out[b] = static_cast<std::byte>(byte);
+    }
+    for (size_t i = 0; i < bytes * 8; ++i) values[i] -= values[i] < 0 ? below : above;
+  }
+};
+
 class OneBit final : public BlockCode {
  public:
+  explicit OneBit(Isa isa) : isa_(isa) {}
+
   void encode(std::span<float> values, std::vector<std::byte>& out) const override {
-    const double below = sum_of(values, [](double v) { return v < 0 ? v : 0; });
-    const double above = sum_of(values, [](double v) { return v < 0 ? 0 : v; });
-    const double count = sum_of(values, [](double v) { return v < 0 ? 1 : 0; });
-    const std::array<float, 2> means = {mean_of(above, static_cast<double>(values.size()) - count),
-                                        mean_of(below, count)};
-    for (const float m : means) append(m, out);
-    for (size_t i = 0; i < values.size(); i += 8) {
-      unsigned byte = 0;
-      const auto eight = values.subspan(i, std::min<size_t>(8, values.size() - i));
-      for (size_t k = 0; k < eight.size(); ++k) {
-        const bool negative = eight[k] < 0;
-        byte |= (negative ? 1u : 0u) << k;
-        eight[k] -= negative ? means[1] : means[0];
-      }
-      out.push_back(static_cast<std::byte>(byte));
+    SignSums sums;
+    run_for(isa_, SignSums::Kernel{}, values.data(), values.size(), &sums);
+    const float above = mean_of(sums.above, static_cast<double>(values.size()) - sums.count);
+    const float below = mean_of(sums.below, sums.count);
+    append(above, out);
+    append(below, out);
+    const size_t whole = values.size() / 8;
+    out.resize(out.size() + whole);
+    run_for(isa_, TakeSigns{}, values.data(), whole, above, below, out.data() + out.size() - whole);
+    const auto rest = values.subspan(whole * 8);
+    if (rest.empty()) return;
+    unsigned byte = 0;
+    for (size_t k = 0; k < rest.size(); ++k) {
+      byte |= (rest[k] < 0 ? 1u : 0u) << k;
+      rest[k] -= rest[k] < 0 ? below : above;
     }
+    out.push_back(static_cast<std::byte>(byte));
   }
 
   bool add(std::span<const std::byte> from, std::span<float> sum) const override {
@@ -213,14 +274,17 @@ class OneBit final : public BlockCode {
   }
 
   size_t largest_size(size_t values) const override { return 2 * sizeof(float) + (values + 7) / 8; }
+
+ private:
+  const Isa isa_;
 };
 
 }  // namespace
 
-std::unique_ptr<BlockCode> make_block_code(const config::SyncOptions& sync) {
+std::unique_ptr<BlockCode> make_block_code(const config::SyncOptions& sync, Isa isa) {
   if (sync.strategy == "topk") return std::make_unique<TopK>(sync.keep);
   if (sync.strategy == "threshold") return std::make_unique<Threshold>(sync.threshold);
-  if (sync.strategy == "onebit") return std::make_unique<OneBit>();
+  if (sync.strategy == "onebit") return std::make_unique<OneBit>(isa);
   return nullptr;
 }
 

@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "muster/base/isa.h"
 #include "muster/config/job.h"
 
 namespace muster::sync {
@@ -44,6 +45,6 @@ class BlockCode {
 };
 
 // That of sync.strategy; nullptr if it has none.
-std::unique_ptr<BlockCode> make_block_code(const config::SyncOptions& sync);
+std::unique_ptr<BlockCode> make_block_code(const config::SyncOptions& sync, Isa isa = best_isa());
 
 }  // namespace muster::sync

@@ -150,5 +150,24 @@ TEST_P(BlockCodeTest, EverythingIsSentInTheEnd) {
 INSTANTIATE_TEST_SUITE_P(All, BlockCodeTest, ::testing::Values("topk", "threshold", "onebit"),
                          [](const auto& info) { return info.param; });
 
+TEST(BlockCode, OneBitIsTheSameOnEveryInstructionSet) {
+  config::SyncOptions onebit;
+  onebit.strategy = "onebit";
+  for (const size_t size : {1, 7, 8, 9, 100, 4095, 4096}) {
+    auto left = some_values(size, size);
+    left[0] = -0.0f;
+    std::vector<std::byte> sent;
+    make_block_code(onebit, Isa::kBaseline)->encode(left, sent);
+    for (const Isa isa : usable_isas()) {
+      auto values = some_values(size, size);
+      values[0] = -0.0f;
+      std::vector<std::byte> bytes;
+      make_block_code(onebit, isa)->encode(values, bytes);
+      EXPECT_EQ(bytes, sent) << size << " with " << isa_name(isa);
+      EXPECT_EQ(values, left) << size << " with " << isa_name(isa);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace muster::sync

@@ -135,9 +135,11 @@ Exchange commit_of(const config::Job& job, const ModelSize& model, const Hosts& 
 double memory_of(const config::Job& job, const ModelSize& model, const Hosts& hosts) {
   const auto units = static_cast<double>(units_of(job));
   const double own = std::ceil(units / hosts.count);
+  // Of an update: muon's directions; not what it needs for the largest matrix.
+  const double update = job.optimizer.kind == "muon" ? 1 : 0;
   if (!is_periodic(job.sync.strategy)) {
     const double sums = job.sync.bits < 32 ? 1 + own : 1;
-    return 4 * model.parameters * (1 + model.states + sums);
+    return 4 * model.parameters * (1 + model.states + sums + update);
   }
   const auto recipe = recipe_of(job.sync);
   const auto kept = static_cast<double>(kept_by_replicas(job.sync.strategy).size());
@@ -145,11 +147,12 @@ double memory_of(const config::Job& job, const ModelSize& model, const Hosts& ho
     const double common = static_cast<double>(kept_by_all(job.sync.strategy).size());
     // Both arenas; the gradient in fixed point, as floats, and of all replicas; sums and errors.
     return 4 * model.parameters *
-           (2 * (1 + model.states + common) + 3 + 2 * kept * units + kept * own);
+           (2 * (1 + model.states + common) + 3 + 2 * kept * units + kept * own + update);
   }
   const bool averages = averages_inner_state(job);
   double buffers = 2 * (1 + model.states) - (averages ? 0 : model.states);  // both arenas
-  buffers += (recipe.elastic ? 1 : kept) * units;                           // in the state
+  buffers += update;
+  buffers += (recipe.elastic ? 1 : kept) * units;  // in the state
   if (kept == 0 && recipe.momentum != 0) buffers += 1;
   buffers += 2 * static_cast<double>(kept_by_all(job.sync.strategy).size());
   buffers += 1 + (kept > 0 ? kept * units : recipe.elastic ? units : 1);  // sums

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -22,10 +23,10 @@ MUSTER_ALWAYS_INLINE int32_t magnitude(const float* value) {
   return bits & kMagnitude;
 }
 
-// The smallest of the maxima of `columns` (a multiple of kColumns) columns in whole rows.
-struct Bound {
-  MUSTER_ALWAYS_INLINE int32_t operator()(const float* values, size_t columns, size_t rows) const {
-    int32_t smallest = kMagnitude;
+// The maxima of `columns` (a multiple of kColumns) columns in whole rows.
+struct Maxima {
+  MUSTER_ALWAYS_INLINE void operator()(const float* values, size_t columns, size_t rows,
+                                       int32_t* out) const {
     for (size_t c = 0; c < columns; c += kColumns) {
       Ints largest = {};
       for (size_t r = 0; r < rows; ++r) {
@@ -34,22 +35,45 @@ struct Bound {
         v &= kMagnitude;
         largest = v > largest ? v : largest;
       }
-      for (size_t i = 0; i < kColumns; ++i) smallest = std::min(smallest, largest[i]);
+      std::memcpy(out + c, &largest, sizeof(largest));
     }
-    return smallest;
   }
 };
 
-// The places of all that reach the bound.
-struct Candidates {
-  MUSTER_ALWAYS_INLINE size_t operator()(const float* values, size_t size, int32_t bound,
-                                         uint16_t* out) const {
-    size_t count = 0;
-    for (size_t i = 0; i < size; ++i) {
-      out[count] = static_cast<uint16_t>(i);
-      count += magnitude(values + i) >= bound ? 1 : 0;
+// A bound that at least `keep` of the maxima reach, and few more: found bit by bit, from the
+// exponent down to five bits of the mantissa.
+struct Bound {
+  MUSTER_ALWAYS_INLINE int32_t operator()(const int32_t* maxima, size_t columns,
+                                          size_t keep) const {
+    int32_t bound = 0;
+    for (int32_t bit = 1 << 30; bit >= 1 << 18; bit >>= 1) {
+      const int32_t higher = bound | bit;
+      Ints reach = {};
+      for (size_t c = 0; c < columns; c += kColumns) {
+        Ints v;  // NOLINT(*-init-variables): written at once
+        std::memcpy(&v, maxima + c, sizeof(v));
+        reach -= v >= higher;  // a comparison that holds is -1
+      }
+      size_t count = 0;
+      for (size_t i = 0; i < kColumns; ++i) count += static_cast<size_t>(reach[i]);
+      if (count >= keep) bound = higher;
     }
-    return count;
+    return bound;
+  }
+};
+
+// Collects places, each with its magnitude, as numbers in the order that is asked for: from the
+// largest magnitude on, then by place.
+struct Candidates {
+  const float* values;
+  int32_t bound;
+  uint64_t* out;
+  size_t count = 0;
+  // Writes in any case, as a branch that is taken at random costs more.
+  MUSTER_ALWAYS_INLINE void look_at(size_t place) {
+    const int32_t m = magnitude(values + place);
+    out[count] = static_cast<uint64_t>(kMagnitude - m) << 16 | place;
+    count += m >= bound ? 1 : 0;
   }
 };
 
@@ -64,27 +88,36 @@ void find_largest(std::span<const float> values, std::span<uint16_t> places, Isa
     std::iota(places.begin(), places.end(), uint16_t{0});
     return;
   }
-  const size_t columns = (keep + kColumns - 1) / kColumns * kColumns;
+  const auto round_up = [](size_t n) { return (n + kColumns - 1) / kColumns * kColumns; };
+  size_t columns = round_up(8 * keep);
+  if (values.size() / columns < 4) columns = round_up(keep);
   const size_t rows = values.size() / columns;
-  const int32_t bound = rows < 2 ? 0 : run_for(isa, Bound{}, values.data(), columns, rows);
-  std::array<uint16_t, exact::kBlockSize>
-      reached;  // NOLINT(*-member-init): written before it is read
-  const size_t count =
-      run_for(isa, Candidates{}, values.data(), values.size(), bound, reached.data());
-  // In the order that is asked for: from the largest on, then by place.
   std::array<uint64_t, exact::kBlockSize>
       order;  // NOLINT(*-member-init): written before it is read
-  for (size_t i = 0; i < count; ++i) {
-    const auto down = static_cast<uint64_t>(kMagnitude - magnitude(&values[reached[i]]));
-    order[i] = down << 16 | reached[i];
+  Candidates candidates = {.values = values.data(), .bound = 0, .out = order.data()};
+  size_t seen = 0;
+  if (rows >= 2) {
+    std::array<int32_t, exact::kBlockSize> maxima;  // NOLINT(*-member-init): as above
+    run_for(isa, Maxima{}, values.data(), columns, rows, maxima.data());
+    candidates.bound = run_for(isa, Bound{}, maxima.data(), columns, keep);
+    for (size_t c = 0; c < columns; ++c) {
+      if (maxima[c] < candidates.bound) continue;
+      for (size_t r = 0; r < rows; ++r) candidates.look_at(r * columns + c);
+    }
+    seen = rows * columns;
   }
+  for (size_t i = seen; i < values.size(); ++i) candidates.look_at(i);
   const auto last = order.begin() + static_cast<ptrdiff_t>(keep) - 1;
-  std::nth_element(order.begin(), last, order.begin() + static_cast<ptrdiff_t>(count));
-  const uint64_t worst = *last;
+  std::nth_element(order.begin(), last, order.begin() + static_cast<ptrdiff_t>(candidates.count));
+  // In their order, by a bit for each place: faster than sorting them.
+  std::array<uint64_t, exact::kBlockSize / 64> chosen = {};
+  for (size_t i = 0; i < keep; ++i) chosen[(order[i] & 0xFFFF) / 64] |= 1ull << (order[i] & 63);
   size_t found = 0;
-  for (size_t i = 0; i < count && found < keep; ++i) {
-    const auto down = static_cast<uint64_t>(kMagnitude - magnitude(&values[reached[i]]));
-    if ((down << 16 | reached[i]) <= worst) places[found++] = reached[i];
+  for (size_t word = 0; word < chosen.size(); ++word) {
+    for (uint64_t left = chosen[word]; left != 0; left &= left - 1) {
+      places[found++] =
+          static_cast<uint16_t>(word * 64 + static_cast<size_t>(std::countr_zero(left)));
+    }
   }
 }
 

@@ -3,8 +3,10 @@
 // Which ones is defined to the bit: those of larger magnitude first, of equal ones that at the
 // lower place. So every worker and every instruction set chooses the same.
 //
-// How: the block is read as rows of at least `keep` columns. The smallest of the columns' maxima is
-// a bound that at least `keep` elements reach; only those few that do are looked at one by one.
+// How: the block is read as rows of about eight times `keep` columns, or one time if that leaves
+// fewer than four rows. A bound that `keep` of the
+// columns' maxima reach is a bound that at least `keep` elements reach; only columns that reach it
+// are looked at one by one.
 //
 // Pure: safe for concurrent use.
 #pragma once

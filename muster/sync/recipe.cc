@@ -18,6 +18,8 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe.momentum = 1 - 1 / static_cast<double>(sync.replicas);
   } else if (sync.strategy == "diloco" || sync.strategy == "streaming") {
     recipe = {.lr = 0.7, .momentum = 0.9, .nesterov = true};
+  } else if (sync.strategy == "muloco") {
+    recipe = {.lr = 0.7, .momentum = 0.6, .nesterov = true};
   } else if (sync.strategy == "easgd") {
     recipe = {.lr = 0.9, .elastic = true};
   } else if (sync.strategy == "gossip") {

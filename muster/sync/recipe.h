@@ -20,6 +20,8 @@
 //             Stich, arXiv 1805.09767
 //   bmuf      lr 1, momentum 1 - 1/R: blockwise model update filtering. Chen, Huo, ICASSP 2016
 //   diloco    lr 0.7, momentum 0.9, nesterov. Douillard et al., arXiv 2311.08105
+//   muloco    lr 0.7, momentum 0.6, nesterov, with muon as inner optimizer. Therien et al., arXiv
+//             2505.23725
 //   easgd     elastic averaging: each replica keeps weights of its own, and is drawn to the common
 //             ones and these to it. With a = lr / R, lr 0.9:
 //                 d_r = a * (w_r - w);  w_r = w_r - d_r;  w = w + sum of d_r
@@ -43,9 +45,8 @@
 //             arXiv 2501.18512
 //
 //   desloc    average for the weights. The inner optimizer's state is averaged less often: the
-//   first
-//             moments twice in a commit (sync.rounds, 6), the second ones once. Iacob et al., arXiv
-//             2505.22549
+//             first moments twice in a commit (sync.rounds, 6), the second ones once. Iacob et al.,
+//             arXiv 2505.22549
 //   sparta    each replica has weights of its own. After a round a random part of them
 //             (sync.keep of each 4,096, another one each time) becomes the mean of all replicas'.
 //             The weights of the job are the mean of all w_r. As in Exo's gym; there after each
@@ -61,8 +62,8 @@
 //             next gradient (block_code.h, low_rank.h). The job's optimizer takes the mean of what
 //             all have sent. Gradients are clipped after that
 //
-// With sync.merge: radial, average, bmuf and diloco use another mean: D of a tensor has the mean
-// direction of what the replicas changed, and their mean length (train/step/radial_mean.h).
+// With sync.merge: radial, average, bmuf, diloco and muloco use another mean: D of a tensor has the
+// mean direction of what the replicas changed, and their mean length (train/step/radial_mean.h).
 // Decoupled DiLoCo, arXiv 2604.21428.
 //
 // So that a lost worker takes nothing with it, what replicas keep from one round to the next is

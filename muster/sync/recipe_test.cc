@@ -23,6 +23,7 @@ TEST(Recipe, RowsOfTheTable) {
   EXPECT_EQ(recipe_of(job_with("average").sync), (Recipe{1, 0, false}));
   EXPECT_EQ(recipe_of(job_with("bmuf").sync), (Recipe{1, 0.75, false}));
   EXPECT_EQ(recipe_of(job_with("diloco").sync), (Recipe{0.7, 0.9, true}));
+  EXPECT_EQ(recipe_of(job_with("muloco").sync), (Recipe{0.7, 0.6, true}));
   EXPECT_EQ(recipe_of(job_with("easgd").sync), (Recipe{0.9, 0, false, true}));
   EXPECT_EQ(recipe_of(job_with("desloc").sync), (Recipe{1, 0, false}));
   EXPECT_EQ(steps_per_commit(job_with("desloc").sync), 96);

@@ -75,6 +75,13 @@ TEST(Determinism, LenetWithSgd) { expect_same_bits(kLenet); }
 TEST(Determinism, ResnetWithBatchNormAndAugmentation) { expect_same_bits(kResnet); }
 TEST(Determinism, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
 TEST(Determinism, GptInBf16) { expect_same_bits(kGpt, {"precision=bf16"}); }
+TEST(Determinism, Muon) {
+  const std::vector<std::string> sets = {"optimizer.kind=muon", "optimizer.momentum=0.95",
+                                         "optimizer.nesterov=true"};
+  expect_same_bits(kGpt, sets);
+  expect_same_bits(kResnet, sets);
+}
+
 TEST(Determinism, GptWithLamb) { expect_same_bits(kGpt, {"optimizer.kind=lamb"}); }
 
 TEST(Determinism, StochasticRounding) {

@@ -102,6 +102,14 @@ Status Session::check_own_loop() const {
 Status Session::build_nets() {
   MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
   MUSTER_TRY(auto first, build_first_net(plan_));
+  std::vector<std::string> matrices;
+  for (const TensorSpec& tensor : first.tensors) {
+    const auto& info = tensor.info;
+    if (info.role == optim::Role::kWeight && info.dims >= 2 && !info.lookup) {
+      matrices.push_back(info.name);
+    }
+  }
+  MUSTER_RETURN_IF_ERROR(check_patterns("optimizer.adamw_on", job_.optimizer.adamw_on, matrices));
 
   arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
   const bool periodic = sync::is_periodic(job_.sync.strategy);

@@ -206,10 +206,16 @@ TEST(Trainer, StartsFromTheWeightsOfAnotherRunAndFreezesLayers) {
   EXPECT_FALSE(std::equal(free.begin(), free.end(), arena.tensor(2).begin()));
 }
 
-TEST(Trainer, AFreezePatternThatMatchesNothingIsAMistake) {
+TEST(Trainer, APatternThatMatchesNothingIsAMistake) {
   auto session = Session::open(make_job(kJob, {"model.freeze=['conv*']"}), testing_registries());
   ASSERT_FALSE(session.ok());
   EXPECT_THAT(session.error().message(), HasSubstr("no parameter's name matches 'conv*'"));
+  session = Session::open(make_job(kJob, {"optimizer.kind=muon", "optimizer.momentum=0.9",
+                                          "optimizer.adamw_on=['head*']"}),
+                          testing_registries());
+  ASSERT_FALSE(session.ok());
+  EXPECT_THAT(session.error().message(),
+              HasSubstr("optimizer.adamw_on: no parameter's name matches 'head*'"));
 }
 
 Error failure_of(const std::vector<std::string>& sets) {

@@ -172,6 +172,8 @@ TEST(Workers, PeriodicStrategies) {
     expect_same_bits(job, with({"sync.strategy=sparta", "sync.rounds=2", "sync.period=1"}));
     expect_same_bits(job, with({"sync.strategy=local-then-lockstep", "sync.local=0.5"}));
   }
+  expect_same_bits(
+      kGpt, with({"sync.strategy=muloco", "optimizer.kind=muon", "optimizer.momentum=0.95"}));
   EXPECT_NE(train_as(kLenet, with({}), 1, nullptr),
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));
 }

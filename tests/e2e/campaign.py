@@ -3,6 +3,7 @@
 undisturbed one. Takes half an hour; CI runs verify.py, with sixty.
 
     tests/e2e/campaign.py [--bin build/release/bin] [--models lenet,resnet,gpt] [--seed N] [--calm]
+    tests/e2e/campaign.py --strategies [all, or diloco,topk,...]   twelve faults for each way to send less, on LeNet
 
 With --calm each fault waits until all workers are members again, so that its stall is its own. Prints how long the
 others stalled, by kind of fault. `cut` needs root; ResNet and GPT use the samples in examples/data.
@@ -35,6 +36,22 @@ ROUNDS = (
     ("restart:6,kill:3,hang:1,join:1,leave:1", 200),
     ("flip:2,lie:2,kill:1", None),
 )
+# Ways to send less: options, without those that say how long a commit is.
+ONE_ROUND = ["sync.period=4"]
+SEVERAL_ROUNDS = ["sync.period=2", "sync.rounds=3"]
+MUON = ["optimizer.kind=muon", "optimizer.momentum=0.95", "optimizer.lr=0.002"]
+STRATEGIES = {
+    "bits16": ["sync.bits=16"], "bits8": ["sync.bits=8"], "bits4": ["sync.bits=4", "sync.rotation=hadamard"],
+    "bits2": ["sync.bits=2", "sync.rotation=hadamard", "sync.lane_groups=4"],
+    **{name: [f"sync.strategy={name}", *ONE_ROUND] for name in ("average", "bmuf", "diloco", "easgd")},
+    "radial": ["sync.strategy=diloco", "sync.merge=radial", "sync.bits=4", *ONE_ROUND],
+    "muloco": ["sync.strategy=muloco", *MUON, *ONE_ROUND],
+    "local-then-lockstep": ["sync.strategy=local-then-lockstep", "sync.local=0.5", *ONE_ROUND],
+    **{name: [f"sync.strategy={name}", *SEVERAL_ROUNDS] for name in ("gossip", "sparseloco", "desloc", "sparta")},
+    "streaming": ["sync.strategy=streaming", "sync.fragments=2", *SEVERAL_ROUNDS],
+    **{name: [f"sync.strategy={name}", "sync.rounds=6"] for name in ("topk", "threshold", "onebit", "powersgd")},
+}
+FAULTS = "kill:5,leave:2,join:2,hang:1,cut:1,suspend:1"
 
 
 def main():
@@ -43,10 +60,17 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seed", default="1")
     parser.add_argument("--calm", action="store_true")
+    parser.add_argument("--strategies", nargs="?", const="all", help="instead of models")
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
     happened = []
-    for model in args.models.split(","):
+    strategies = [] if args.strategies is None else list(STRATEGIES) if args.strategies == "all" else \
+        args.strategies.split(",")
+    for name in strategies:
+        print(f"--- {name}", flush=True)
+        sets = [word for option in [*STRATEGIES[name], "steps=600", "passes=0"] for word in ("-s", option)]
+        happened += disturb(muster, "--faults", FAULTS, "--seed", args.seed, *sets)
+    for model in [] if strategies else args.models.split(","):
         job, options, long = MODELS[model]
         for faults, steps in ROUNDS:
             print(f"--- {model}, {faults}", flush=True)

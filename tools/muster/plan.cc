@@ -83,8 +83,9 @@ std::vector<Setting> settings_for(const config::Job& job, int hosts) {
     other.period = period;
     add(all, job, other);
   };
-  rounds("diloco", 16, 4, 0);
-  rounds("diloco", 48, 4, 0);
+  const std::string nesterov = job.optimizer.kind == "muon" ? "muloco" : "diloco";
+  rounds(nesterov, 16, 4, 0);
+  rounds(nesterov, 48, 4, 0);
   rounds("sparseloco", 15, 32, 100);
   rounds("sparseloco", 30, 32, 50);
   rounds("streaming", 48, 4, 16);

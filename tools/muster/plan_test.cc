@@ -56,6 +56,21 @@ TEST(Plan, ASettingIsWhatAJobFileSays) {
                                      "rounds: 100 }"));
 }
 
+TEST(Plan, MuonHasAStrategyOfItsOwn) {
+  auto job = mlp();
+  const auto count = [&](const std::string& strategy) {
+    return std::ranges::count_if(settings_for(job, 4), [&](const Setting& setting) {
+      return setting.job.sync.strategy == strategy;
+    });
+  };
+  EXPECT_EQ(count("muloco"), 0);
+  const auto diloco = count("diloco");
+  job.optimizer.kind = "muon";
+  job.optimizer.momentum = 0.95;
+  EXPECT_EQ(count("muloco"), diloco);
+  EXPECT_EQ(count("diloco"), 0);
+}
+
 TEST(Plan, ReplicasAreDealtOutToAllHosts) {
   const auto replicas = [](int64_t lanes, int hosts) {
     auto job = mlp();

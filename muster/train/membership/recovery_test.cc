@@ -245,6 +245,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         std::tuple("diloco", std::vector<std::string>{"sync.strategy=diloco", "sync.period=2",
                                                       "sync.merge=radial"}),
+        std::tuple("muloco",
+                   std::vector<std::string>{"sync.strategy=muloco", "sync.period=2",
+                                            "optimizer.kind=muon", "optimizer.momentum=0.9"}),
         std::tuple("desloc", std::vector<std::string>{"sync.strategy=desloc", "sync.period=1",
                                                       "sync.rounds=3"}),
         std::tuple("sparta", std::vector<std::string>{"sync.strategy=sparta", "sync.period=1",

@@ -114,7 +114,7 @@ Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
   const uint64_t common = common_hash(round, peers.last);
   MUSTER_TRY(const bool finite, compressor_->exchange(round, own_, common, peers, sum_));
   if (!finite) return false;
-  update(round);
+  update(round, peers.vitals);
   step_ = round + 1;
   // In other steps the next loss tells.
   if (!peers.last) return true;
@@ -122,14 +122,14 @@ Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
   return std::ranges::all_of(weights, [](float w) { return std::isfinite(w); });
 }
 
-void GradientRounds::update(int64_t step) {
+void GradientRounds::update(int64_t step, const Vitals& vitals) {
   for (size_t i = 0; i < statistics_.size(); ++i) {
     statistics_[i] -= share_ * sum_[statistics_begin_ + i];
   }
   optim::StepScalars scalars;
   scalars.step = step;
   scalars.lr = optim::learning_rate(job_.optimizer, step, parts_.lanes->total_steps());
-  updater_.run(scalars);
+  updater_.run(scalars, vitals);
   // It takes what is there for statistics of a batch, which these are not.
   std::ranges::copy(statistics_, statistics().begin());
 }

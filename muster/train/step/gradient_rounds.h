@@ -46,7 +46,7 @@ class GradientRounds final : public RoundExchange {
   // Of a replica in the step under way: its part of the samples, times the number of replicas.
   float weight_of(int replica) const;
   uint64_t common_hash(int64_t round, bool all);
-  void update(int64_t step);
+  void update(int64_t step, const Vitals& vitals);
 
   const config::Job& job_;
   StrategyParts parts_;

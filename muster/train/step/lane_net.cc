@@ -76,27 +76,46 @@ torch::Tensor target_of(const data::Batch& batch, const data::Schema& schema) {
 
 }  // namespace
 
+Status check_patterns(const char* key, const std::vector<std::string>& patterns,
+                      const std::vector<std::string>& names) {
+  for (const std::string& pattern : patterns) {
+    const bool used = std::ranges::any_of(names, [&](const std::string& name) {
+      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    });
+    if (used) continue;
+    std::vector<std::string> some;
+    for (size_t i = 0; i < std::min<size_t>(4, names.size()); ++i) {
+      some.push_back("'" + names[i] + "'");
+    }
+    return Error(ErrorKind::kJob, "{}: no parameter's name matches '{}'; the names begin {}, ...",
+                 key, pattern, fmt::join(some, ", "));
+  }
+  return {};
+}
+
 Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std::string>& freeze) {
   std::vector<TensorSpec> tensors;
-  std::vector<bool> used(freeze.size(), false);
   const auto frozen = [&](const std::string& name) {
-    bool any = false;
-    for (size_t i = 0; i < freeze.size(); ++i) {
-      if (fnmatch(freeze[i].c_str(), name.c_str(), 0) != 0) continue;
-      used[i] = true;
-      any = true;
-    }
-    return any;
+    return std::ranges::any_of(freeze, [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    });
   };
+  const auto embeddings = model::names_of_embeddings(net);
   for (const auto& item : net.named_parameters()) {
     const auto& parameter = item.value();
     if (parameter.scalar_type() != torch::kFloat32) {
       return Error(ErrorKind::kJob, "the model's parameter '{}' is not float32", item.key());
     }
     const bool keep = frozen(item.key()) || !parameter.requires_grad();
-    tensors.push_back({{item.key(), static_cast<int>(parameter.dim()),
-                        keep ? optim::Role::kFrozen : optim::Role::kWeight},
-                       parameter.sizes().vec()});
+    optim::TensorInfo info = {.name = item.key(),
+                              .dims = static_cast<int>(parameter.dim()),
+                              .role = keep ? optim::Role::kFrozen : optim::Role::kWeight,
+                              .lookup = embeddings.contains(item.key())};
+    if (parameter.dim() >= 2 && parameter.numel() > 0) {
+      info.rows = static_cast<size_t>(parameter.size(0));
+      info.columns = static_cast<size_t>(parameter.numel()) / info.rows;
+    }
+    tensors.push_back({std::move(info), parameter.sizes().vec()});
   }
   for (const auto& statistic : model::collect_statistics(net)) {
     const auto role = frozen(statistic.name) ? optim::Role::kFrozen : optim::Role::kStatistic;
@@ -104,16 +123,9 @@ Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std:
         {{statistic.name, static_cast<int>(statistic.running.dim()), role, statistic.momentum},
          statistic.running.sizes().vec()});
   }
-  for (size_t i = 0; i < freeze.size(); ++i) {
-    if (used[i]) continue;
-    std::vector<std::string> names;
-    for (size_t t = 0; t < std::min<size_t>(4, tensors.size()); ++t) {
-      names.push_back("'" + tensors[t].info.name + "'");
-    }
-    return Error(ErrorKind::kJob,
-                 "model.freeze: no parameter's name matches '{}'; the names begin {}, ...",
-                 freeze[i], fmt::join(names, ", "));
-  }
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.push_back(tensor.info.name);
+  MUSTER_RETURN_IF_ERROR(check_patterns("model.freeze", freeze, names));
   return tensors;
 }
 

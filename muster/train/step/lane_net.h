@@ -39,6 +39,9 @@ struct NetPlan {
 // Names that match one of `freeze` (with * for any letters) are kept as they are by training; a
 // pattern that matches nothing is an error.
 Result<std::vector<TensorSpec>> describe(model::Net& net, const std::vector<std::string>& freeze);
+// Fails if one of the patterns, which are the job's `key`, matches none of the names.
+Status check_patterns(const char* key, const std::vector<std::string>& patterns,
+                      const std::vector<std::string>& names);
 
 // Builds the model once, with its initial weights, and returns it with its description.
 struct FirstNet {

@@ -258,7 +258,7 @@ void Lockstep::finish_step(StepReport& report) {
   report.lr = scalars.lr;
   if (report.skipped) return;
   const auto begin = std::chrono::steady_clock::now();
-  report.gradient_norm = updater_.run(scalars);
+  report.gradient_norm = updater_.run(scalars, *vitals_);
   note_speed(seconds(std::chrono::steady_clock::now() - begin));
   report.gradient_bits = fewest_gradient_bits();
   const auto exponents = arena.exponents();

@@ -113,7 +113,7 @@ std::vector<int> Periodic::lanes() const { return sync::lanes_of(job_, replicas_
 
 void Periodic::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;
-  parts_.lanes->set_vitals(vitals);
+  runner_.set_vitals(vitals);
 }
 
 void Periodic::show_weights() {

@@ -41,6 +41,11 @@ std::vector<std::string> with_optimizer(std::vector<std::string> sets,
       sets.emplace_back(set);
     }
   }
+  if (optimizer == "muon") {
+    for (const char* set : {"optimizer.kind=muon", "optimizer.lr=0.05", "optimizer.momentum=0.9"}) {
+      sets.emplace_back(set);
+    }
+  }
   return sets;
 }
 
@@ -66,6 +71,15 @@ INSTANTIATE_TEST_SUITE_P(Rows, PeriodicTest,
                          [](const auto& info) {
                            return fmt::format("{}_{}_{}", std::get<0>(info.param),
                                               std::get<1>(info.param), std::get<2>(info.param));
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Muon, PeriodicTest,
+                         ::testing::Combine(::testing::Values("muloco", "average"),
+                                            ::testing::Values("muon"),
+                                            ::testing::Values("reset", "average")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              std::get<2>(info.param));
                          });
 
 class RadialTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};

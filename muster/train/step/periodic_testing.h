@@ -15,6 +15,7 @@
 
 #include "muster/base/random.h"
 #include "muster/data/order.h"
+#include "muster/optim/muon_testing.h"
 #include "muster/sync/block_code.h"
 #include "muster/sync/recipe.h"
 #include "muster/sync/subset.h"
@@ -63,7 +64,20 @@ struct Inner {
 
 // One step of the job's optimizer, as torch.optim has it. `t`: steps before this one.
 inline void step(Inner& r, const Vector& g, const config::OptimizerOptions& o, int64_t t) {
-  for (size_t i = 0; i < kWeights; ++i) {
+  size_t first = 0;
+  if (o.kind == "muon") {  // the matrix; the bias is left to adamw
+    std::vector<double> direction(kMatrix);
+    for (size_t i = 0; i < kMatrix; ++i) {
+      r.m[i] = o.momentum * r.m[i] + (1 - o.momentum) * g[i];
+      direction[i] = r.m[i];
+    }
+    direction = optim::orthogonalized(direction, kInputs);
+    for (size_t i = 0; i < kMatrix; ++i) {
+      r.w[i] -= o.lr * 0.2 * std::sqrt(static_cast<double>(kInputs)) * direction[i];
+    }
+    first = kMatrix;
+  }
+  for (size_t i = first; i < kWeights; ++i) {
     if (o.kind == "sgd") {
       r.m[i] = o.momentum * r.m[i] + g[i];
       r.w[i] -= o.lr * r.m[i];
@@ -172,9 +186,10 @@ inline Vector reference(Session& session, const Vector& initial) {
           centre += drawn;
         }
         shared.w[i] = centre;
-      } else {  // Douillard et al.: Nesterov momentum
-        outer[i] = 0.9 * outer[i] - change;
-        shared.w[i] -= 0.7 * (0.9 * outer[i] - change);
+      } else {  // Douillard et al.: Nesterov momentum; Therien et al. have less of it
+        const double momentum = sync.strategy == "muloco" ? 0.6 : 0.9;
+        outer[i] = momentum * outer[i] - change;
+        shared.w[i] -= 0.7 * (momentum * outer[i] - change);
       }
     }
     shared.m = sum.m;

@@ -22,6 +22,9 @@ class ReplicaRunner {
  public:
   ReplicaRunner(const config::Job& job, const StrategyParts& parts);
 
+  // What is told of its progress.
+  void set_vitals(const Vitals* vitals) { lockstep_.set_vitals(vitals); }
+
   // The working arena now has replica `number`, as of `step`. The optimizer's state has been zero
   // since `optimizer_begin`.
   void begin(int number, int64_t step, int64_t optimizer_begin);

@@ -1,5 +1,6 @@
 #include "muster/train/step/updater.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -11,6 +12,11 @@
 namespace muster::train {
 
 using optim::Role;
+
+namespace {
+// From how many rows and columns on a matrix is shared by all threads.
+constexpr size_t kLargeSide = 128;
+}  // namespace
 
 Updater::Updater(const config::OptimizerOptions& options, const optim::Optimizer& optimizer,
                  Arena& arena, Gradient gradient, Team& team)
@@ -25,16 +31,29 @@ Updater::Updater(const config::OptimizerOptions& options, const optim::Optimizer
       scratch_(static_cast<size_t>(team.threads()), std::vector<float>(exact::kBlockSize)) {
   MUSTER_CHECK(arena.optimizer_states() <= std::size(optim::BlockView{}.states),
                "more states than an optimizer may have");
+  for (size_t t = 0; t < arena.tensors().size(); ++t) {
+    const auto& info = arena.tensors()[t].info;
+    matrix_.push_back(optimizer.takes_matrix(info));
+    if (!matrix_.back()) continue;
+    (std::min(info.rows, info.columns) >= kLargeSide ? large_ : small_).push_back(t);
+  }
+  if (large_.empty() && small_.empty()) return;
+  directions_.resize(arena.layout().block_elements());
+  newton_schulz_.resize(scratch_.size());
 }
 
-double Updater::run(optim::StepScalars scalars) {
+double Updater::run(optim::StepScalars scalars, const Vitals& vitals) {
   double norm = -1;
   if (options_.clip.norm > 0) {
     norm = gradient_norm();
     scalars.clip_factor = optim::clip_factor(norm, options_.clip.norm);
   }
   if (optimizer_.needs_norms()) measure_norms(scalars);
+  if (!directions_.empty()) find_directions(scalars, vitals);
   for_each_block([&](size_t b, std::span<float> scratch) {
+    if (matrix_[arena_.layout().blocks()[b].tensor]) {
+      return optimizer_.follow(view_direction(b), info_of(b), scalars);
+    }
     const auto view = view_block(b, scratch);
     optimizer_.update(view, info_of(b), scalars, tensor_norms_[view.tensor]);
   });
@@ -83,6 +102,46 @@ void Updater::measure_norms(const optim::StepScalars& scalars) {
   for (auto& n : tensor_norms_) n = {};
   for (size_t b = 0; b < blocks.size(); ++b) {
     tensor_norms_[blocks[b].tensor] += block_norms_[b];
+  }
+}
+
+optim::BlockView Updater::view_direction(size_t block) {
+  const auto& where = arena_.layout().blocks()[block];
+  optim::BlockView view;
+  view.tensor = where.tensor;
+  view.weights = exact::part(arena_.weights(), where);
+  view.gradient = exact::part(std::span<const float>(directions_), where);
+  return view;
+}
+
+std::span<float> Updater::direction_of(size_t tensor) {
+  return std::span(directions_)
+      .subspan(arena_.layout().tensor_begin(tensor), arena_.layout().tensor_size(tensor));
+}
+
+void Updater::find_directions(const optim::StepScalars& scalars, const Vitals& vitals) {
+  for_each_block([&](size_t b, std::span<float> scratch) {
+    const auto& where = arena_.layout().blocks()[b];
+    if (!matrix_[where.tensor]) return;
+    optimizer_.accumulate(view_block(b, scratch), scalars,
+                          exact::part(std::span(directions_), where));
+  });
+  const auto info = [&](size_t t) -> const optim::TensorInfo& { return arena_.tensors()[t].info; };
+  team_.for_each(small_.size(), 1, [&](int thread, size_t i) {
+    const size_t t = small_[i];
+    newton_schulz_[static_cast<size_t>(thread)].run(
+        direction_of(t), info(t).rows, info(t).columns,
+        [](size_t rows, const auto& body) { body(0, rows); });
+  });
+  const auto together = [&](size_t rows, const auto& body) {
+    constexpr size_t kPart = 32;
+    team_.for_each((rows + kPart - 1) / kPart, 1, [&](int, size_t part) {
+      body(part * kPart, std::min(rows, (part + 1) * kPart));
+      vitals.note_progress();  // a product of large matrices takes its time
+    });
+  };
+  for (const size_t t : large_) {
+    newton_schulz_[0].run(direction_of(t), info(t).rows, info(t).columns, together);
   }
 }
 
