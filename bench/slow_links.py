@@ -7,7 +7,8 @@ computation alone.
 
 Needs root: one process of one thread on each host of a laboratory (tests/lab/lab.py), on the mlp of
 examples/mlp-fashion.yaml. The computation alone is `average` with a long period and links of 10 Gbit/s. Prints the median
-over the rounds of the time of a step, and how it compares with the computation alone.
+over the rounds of the time of a step, and how it compares with the computation alone. On a virtual machine whose processors
+were taken away for more than --steal of the time of a run, that run is made again, up to five times.
 """
 import argparse
 import json
@@ -49,6 +50,29 @@ def measure_ours(args, setting, folder):
     return strategies.per_step(moments), sent / steps
 
 
+def cpu_times():
+    """(all, stolen) so far, of all processors."""
+    with open("/proc/stat") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+    return sum(times), times[7]
+
+
+def undisturbed(args, name, measure):
+    """What measure() returns, of a run in which little was stolen; else of the one with the least."""
+    best = None
+    for _ in range(5):
+        before = cpu_times()
+        result = measure()
+        after = cpu_times()
+        stolen = (after[1] - before[1]) / (after[0] - before[0])
+        if best is None or stolen < best[0]:
+            best = (stolen, result)
+        if stolen <= args.steal:
+            break
+        print(f"         {name:22} once more: {stolen:.0%} of the processors' time was stolen", file=sys.stderr, flush=True)
+    return best[1]
+
+
 def measure_torch(args, setting):
     result = torch_strategies.run_in_lab(
         argparse.Namespace(hosts=args.hosts, rate=args.rate, delay=args.delay, bin=args.bin, python=args.python,
@@ -65,6 +89,7 @@ def main():
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--delay", default="0ms")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steal", type=float, default=0.02)
     parser.add_argument("--ours", default="lockstep,bits4-hadamard,diloco4-hadamard,streaming4-hadamard,sparseloco")
     parser.add_argument("--torch", default=",".join(TORCH))
     parser.add_argument("--table", help="where all measurements are written, as JSON")
@@ -74,18 +99,19 @@ def main():
     times = {name: [] for name in [*ours, *("torch " + name for name in torch)]}
     sent = {}
     for turn in range(args.rounds):
-        with tempfile.TemporaryDirectory(prefix="muster-") as folder:
-            for name in times:
+        for name in times:
+            def measure(name=name):
                 if name.startswith("torch "):
-                    seconds, sent[name] = measure_torch(args, name.removeprefix("torch "))
-                else:
-                    seconds, sent[name] = measure_ours(args, name, folder)
-                times[name].append(seconds)
-                print(f"round {turn + 1}  {name:22} {seconds * 1e3:9.1f} ms", file=sys.stderr, flush=True)
-                if args.table:
-                    with open(args.table, "w") as file:
-                        json.dump({"hosts": args.hosts, "rate": args.rate, "delay": args.delay, "seconds": times,
-                                   "bytes": sent}, file, indent=1)
+                    return measure_torch(args, name.removeprefix("torch "))
+                with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+                    return measure_ours(args, name, folder)
+            seconds, sent[name] = undisturbed(args, name, measure)
+            times[name].append(seconds)
+            print(f"round {turn + 1}  {name:22} {seconds * 1e3:9.1f} ms", file=sys.stderr, flush=True)
+            if args.table:
+                with open(args.table, "w") as file:
+                    json.dump({"hosts": args.hosts, "rate": args.rate, "delay": args.delay, "seconds": times,
+                               "bytes": sent}, file, indent=1)
     alone = statistics.median(times["compute"])
     for name, seconds in times.items():
         step = statistics.median(seconds)

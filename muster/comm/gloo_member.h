@@ -17,6 +17,7 @@
 #include "muster/comm/gloo_group.h"
 #include "muster/comm/gloo_wire.h"
 #include "muster/comm/group.h"
+#include "muster/comm/packing_choice.h"
 #include "muster/comm/peer_watch.h"
 #include "muster/comm/shared_plane.h"
 #include "muster/comm/topology.h"
@@ -55,6 +56,7 @@ class GlooMember final : public Group {
     std::vector<std::byte> scratch;            // parts of others, until they are added
     std::unique_ptr<std::byte[]> packed;       // packed data on its way; see gloo_packed.cc
     size_t packed_bytes = 0;
+    PackingChoice packing;
   };
 
   // Members that run an algorithm together by TCP: all of the group, or the leaders of its hosts.

@@ -1,10 +1,12 @@
 // Sums of small integers by TCP: like gloo_parts.cc, but what travels is packed
 // (exact/packed_ints.h), so that a link is used for the bits that the integers have. The sums are
-// the same.
+// the same. Each member packs fast or small, whichever has turned out to be faster on these links
+// (packing_choice.h).
 //
 // How long a message is depends on the values, so receives have room for the longest; Gloo accepts
 // a shorter one, and pages that nothing is written to cost no memory.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -41,7 +43,15 @@ struct GlooMember::PackedReduction {
     c.packed = std::make_unique_for_overwrite<std::byte[]>(c.packed_bytes);
   }
 
-  bool run() { return post_receives() && send_parts() && add_up() && take_results() && finish(); }
+  bool run() {
+    const auto begin = std::chrono::steady_clock::now();
+    packing = c.packing.next(values.size());
+    if (!post_receives() || !send_parts() || !add_up() || !take_results() || !finish())
+      return false;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    c.packing.note(values.size(), took.count());
+    return true;
+  }
 
   Link& link(int k) { return m.link(c, peer(k)); }
   // The peers in turn, k = 1 .. peers(), and their parts.
@@ -86,7 +96,7 @@ struct GlooMember::PackedReduction {
     for (size_t s = 0; s < most; ++s) {
       for (int k = 1; k <= peers(); ++k) {
         if (s >= segments(part(k))) continue;
-        const size_t bytes = exact::pack(segment(part(k), s), outgoing(k, s));
+        const size_t bytes = exact::pack(segment(part(k), s), outgoing(k, s), packing);
         if (!m.post_send(link(k).parts, peer(k), part_id, outgoing(k, s), bytes, op)) return false;
       }
     }
@@ -107,7 +117,7 @@ struct GlooMember::PackedReduction {
         if (!m.await_recv(link(k).parts, peer(k), op)) return false;
         if (!exact::unpack_add({incoming(k, s), room}, sums)) return malformed(k);
       }
-      const size_t bytes = exact::pack(sums, own_result(s));
+      const size_t bytes = exact::pack(sums, own_result(s), packing);
       for (int k = 1; k <= peers(); ++k) {
         if (!m.post_send(link(k).results, peer(k), result_id, own_result(s), bytes, op)) {
           return false;
@@ -151,6 +161,7 @@ struct GlooMember::PackedReduction {
   const Part mine;
   const size_t most;  // segments of the largest part
   const size_t room;  // bytes of a slot
+  exact::Packing packing = exact::Packing::kFast;
 };
 
 bool GlooMember::exchange_packed(const Team& team, const Operation& op, std::byte* data) {

@@ -154,6 +154,40 @@ std::vector<int32_t> sums_of(size_t n, int64_t bits) {
   return sums;
 }
 
+// Like gradients that were rounded to so many bits, after a rotation.
+std::vector<int32_t> bell_of(size_t n, int64_t bits) {
+  RandomStream random(2, Purpose::kUser);
+  std::vector<int32_t> values(n);
+  const float deviation = std::ldexp(0.25f, static_cast<int>(bits) - 1);
+  for (int32_t& v : values) v = static_cast<int32_t>(std::lround(deviation * random.normal()));
+  return values;
+}
+
+void BM_PackSmall(benchmark::State& state) {
+  const auto values = bell_of(1 << 20, state.range(0));
+  std::vector<std::byte> packed(largest_packed_size(values.size()));
+  const size_t fast = pack(values, packed.data());
+  size_t bytes = 0;
+  while (state.KeepRunning()) bytes = pack(values, packed.data(), Packing::kSmall);
+  state.counters["ns/element"] = benchmark::Counter(
+      static_cast<double>(values.size()) * 1e-9,
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["of_fast_size"] = static_cast<double>(bytes) / static_cast<double>(fast);
+}
+
+void BM_UnpackAddSmall(benchmark::State& state) {
+  const auto values = bell_of(1 << 20, state.range(0));
+  std::vector<std::byte> packed(largest_packed_size(values.size()));
+  packed.resize(pack(values, packed.data(), Packing::kSmall));
+  std::vector<int32_t> sums(values.size());
+  while (state.KeepRunning()) {
+    if (!unpack_add(packed, sums)) return state.SkipWithError("not read");
+  }
+  state.counters["ns/element"] = benchmark::Counter(
+      static_cast<double>(values.size()) * 1e-9,
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
 void BM_Pack(benchmark::State& state) {
   Buffers b(static_cast<size_t>(state.range(0)) / sizeof(float));
   b.sum = sums_of(b.sum.size(), state.range(1));
@@ -211,6 +245,8 @@ BENCHMARK(BM_AddBlockStochastic)
     ->Arg(kInMemory)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_PackSmall)->Arg(2)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_UnpackAddSmall)->Arg(2)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Pack)
     ->ArgsProduct({{kInCache, kInMemory}, {3, 5, 7, 10}})
     ->UseManualTime()

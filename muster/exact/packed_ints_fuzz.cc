@@ -15,8 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<int32_t> values(data[0] * size_t{21});
   if (!unpack(packed, values)) return 0;
   std::vector<std::byte> again(largest_packed_size(values.size()));
-  again.resize(pack(values, again.data()));
-  std::vector<int32_t> back(values.size());
-  if (!unpack_add(again, back) || back != values) std::abort();
+  for (const Packing packing : {Packing::kFast, Packing::kSmall}) {
+    again.resize(largest_packed_size(values.size()));
+    again.resize(pack(values, again.data(), packing));
+    std::vector<int32_t> back(values.size());
+    if (!unpack_add(again, back) || back != values) std::abort();
+  }
   return 0;
 }

@@ -34,9 +34,12 @@ class Plan(CommandTest):
 
     @needs_worker
     def test_more_workers_than_lanes(self):
-        outcome = self.assert_ok(self.muster("plan", JOB, "--workers", "9", "--step-time", "0.1", "-o", "json"))
+        outcome = self.assert_ok(self.muster("plan", JOB, "--workers", "9", "--step-time", "100ms", "-o", "json"))
         self.assertIn("only 8 of 9 workers", outcome.err)
         self.assertEqual(outcome.json["workers"], 8)
+        self.assertEqual(outcome.json["compute_seconds"], 0.1)
+        wrong = self.muster("plan", JOB, "--step-time", "soon")
+        self.assertIn("--step-time must be like 90ms or 0.5s, not 'soon'", wrong.err)
 
     @needs_worker
     def test_a_job_without_test_data(self):

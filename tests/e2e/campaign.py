@@ -39,7 +39,7 @@ ROUNDS = (
 # Ways to send less: options, without those that say how long a commit is.
 ONE_ROUND = ["sync.period=4"]
 SEVERAL_ROUNDS = ["sync.period=2", "sync.rounds=3"]
-MUON = ["optimizer.kind=muon", "optimizer.momentum=0.95", "optimizer.lr=0.002"]
+MUON = ["optimizer.kind=muon", "optimizer.momentum=0.95", "optimizer.lr=0.002", "optimizer.adamw_on=['fc*']"]
 STRATEGIES = {
     "bits16": ["sync.bits=16"], "bits8": ["sync.bits=8"], "bits4": ["sync.bits=4", "sync.rotation=hadamard"],
     "bits2": ["sync.bits=2", "sync.rotation=hadamard", "sync.lane_groups=4"],

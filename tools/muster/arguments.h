@@ -162,7 +162,7 @@ struct PlanArguments {
   int64_t workers = 4;
   std::string rate = "1gbit";
   std::string delay = "0.1ms";  // one way
-  double step_time = 0;         // of a worker alone, in seconds; 0: measured
+  std::string step_time;        // of a worker alone; empty: measured
   std::string hosts;            // a file of machines on which all of that is measured; or empty
   std::string listen;           // with hosts: where they reach this machine
   Format format = Format::kTable;

@@ -324,12 +324,10 @@ void add_others(CLI::App* root, Request& request) {
       ->type_name("TIME")
       ->excludes(hosts)
       ->capture_default_str();
-  app->add_option(
-         "--step-time", plan->step_time,
-         "seconds that a step takes one of these workers; without it this is measured here")
-      ->type_name("SECONDS")
-      ->excludes(hosts)
-      ->check(positive_number());
+  app->add_option("--step-time", plan->step_time,
+                  "that one of these workers needs for a step; without it this is measured here")
+      ->type_name("TIME")
+      ->excludes(hosts);
   add_format(app, plan->format);
   add_worker(app, plan->worker);
 

@@ -91,9 +91,15 @@ Result<Machines> machines_of(const PlanArguments& arguments, const config::Job& 
   }
   Machines machines = {.hosts = static_cast<int>(arguments.workers),
                        .network = {.rate = *rate / 8, .delay = *delay},
-                       .rate = *rate,
-                       .compute = arguments.step_time};
-  if (machines.compute == 0) {
+                       .rate = *rate};
+  if (!arguments.step_time.empty()) {
+    const auto step = config::parse_duration(arguments.step_time);
+    if (!step || *step <= 0) {
+      return Error(ErrorKind::kUsage, "--step-time must be like 90ms or 0.5s, not '{}'",
+                   arguments.step_time);
+    }
+    machines.compute = *step;
+  } else {
     if (context.console.width() > 0) context.console.aside("measuring a step for some seconds ...");
     const auto hosts = static_cast<int>(std::min(arguments.workers, job.lanes));
     MUSTER_TRY(machines.compute, time_alone(share_of(job, hosts), worker));
