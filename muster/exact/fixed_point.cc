@@ -189,8 +189,10 @@ int most_excess(const SumFormat& format) {
 
 uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format) {
   if (seen == kNothing || seen == kNotFinite) return used;
-  const int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
-  return static_cast<uint8_t>(std::clamp(fallen, int{seen}, seen + most_excess(format)));
+  int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
+  const int most = seen + most_excess(format);
+  if (used > most) fallen = std::max(most, used - kFallAtMost);
+  return static_cast<uint8_t>(std::max(fallen, int{seen}));
 }
 
 // The gradient is in [2^(seen-127), 2^(seen-126)), the unit is 2^-s.

@@ -55,9 +55,10 @@
 // happens to blocks whose largest |g| is under 2^-100 or so: for these (1) still holds, and says
 // that the error is at most lanes * 2^-127, half the smallest normal float per lane.
 //
-// These functions assume that the thread rounds to nearest and does not flush subnormals (both are
-// the default of C++; do not set FTZ or DAZ in a lane's thread: it would be a different number
-// format). All of them are pure or touch only the memory passed in: safe for concurrent use.
+// These functions assume that the thread rounds to nearest (the default of C++). Whether it flushes
+// subnormals (base/float_mode.h) matters only to gradients below 2^-126, of blocks that have no
+// larger ones: they are then zero. All of them are pure or touch only the memory passed in: safe
+// for concurrent use.
 #pragma once
 
 #include <array>
@@ -140,7 +141,7 @@ void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_is
 // first gradient would surely overflow and cost a step.
 std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen);
 // After a step that fitted: what was seen, if it is larger; else `used`, less one bit every
-// kFallEvery steps, and at most most_excess(lanes) above what was seen.
+// kFallEvery steps, or kFallAtMost bits if it is more than most_excess(lanes) above what was seen.
 //
 // Scales follow growth at once and decline slowly, because gradients come in bursts: late in
 // training most batches are easy, and an ordinary hard one is a hundred times larger. Following
@@ -148,13 +149,16 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 // LeNet on MNIST with a bit per step, none like this), while a few bits too much cost nothing that
 // matters: what is rounded off is small against the gradients that move the weights. But after a
 // spike (a bad sample, a step before the gradients are clipped) the scale would be too coarse for
-// hundreds of steps, so what exceeds most_excess falls at once: one step after a spike of any size
-// is lost, and the next has kLeastBits again.
+// hundreds of steps, so what exceeds most_excess falls faster. Not at once, and by less than the
+// spare bits in a step: a unit that is active for nothing but samples of which the model is certain
+// has gradients of 2^-60 in one batch and ordinary ones in the next. (Falling at once, DiLoCo had 6
+// of 10 steps of the mlp redone.)
 //
 // A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
 // an embedding would overflow whenever they are hit), and so does one that was not finite, if the
 // job skips such steps.
 inline constexpr int kFallEvery = 32;
+inline constexpr int kFallAtMost = kSpareBits - 1;
 uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format);
 // By how many bits the scale of a block may stay too coarse for what was seen: so many that the
 // largest gradient still has kLeastBits (below), but never less than kLeastExcess.

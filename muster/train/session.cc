@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "muster/base/check.h"
+#include "muster/base/float_mode.h"
 #include "muster/base/thread.h"
 #include "muster/optim/schedule.h"
 #include "muster/sync/recipe.h"
@@ -100,6 +101,8 @@ Status Session::check_own_loop() const {
 }
 
 Status Session::build_nets() {
+  flush_subnormals();  // initial weights are numbers of the job, too
+
   MUSTER_TRY(optimizer_, optim::make_optimizer(job_.optimizer));
   MUSTER_TRY(auto first, build_first_net(plan_));
   std::vector<std::string> matrices;

@@ -7,6 +7,7 @@
 #include <gloo/allreduce.h>
 #include <torch/torch.h>
 
+#include "muster/base/float_mode.h"
 #include "muster/base/isa.h"
 #include "muster/base/random.h"
 #include "muster/base/symbol_origin.h"
@@ -88,6 +89,12 @@ Fingerprint take_fingerprint() {
     const auto b = numbers({131, 93}, 2).to(torch::kBFloat16);
     print.kernels.emplace_back("matmul_bf16", hash_of({torch::mm(a, b)}));
   }
+  {
+    // Half of the products are subnormal.
+    const auto a = numbers({16, 32}, 10) * 0x1p-63F;
+    const auto b = numbers({32, 16}, 11) * 0x1p-63F;
+    print.kernels.emplace_back("subnormals", hash_of({torch::mm(a, b), a * 0x1p-62F}));
+  }
   at::set_num_threads(threads);
   return print;
 }
@@ -107,6 +114,7 @@ void prepare_process() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
   // NOLINTEND(concurrency-mt-unsafe)
+  flush_subnormals();
 }
 
 Result<std::string> check_gloo() {

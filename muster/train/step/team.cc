@@ -6,16 +6,27 @@
 
 #include <ATen/Parallel.h>
 
+#include "muster/base/float_mode.h"
 #include "muster/model/share_work.h"
 
 namespace muster::train {
+namespace {
+
+// Its helpers may have been there before it.
+void prepare_thread(int threads) {
+  at::set_num_threads(threads);
+  flush_subnormals();
+  model::share_work(threads, [](int64_t, int64_t) { flush_subnormals(); });
+}
+
+}  // namespace
 
 Team::Team(int members, int threads_per_member) : threads_per_member_(threads_per_member) {
   threads_.reserve(static_cast<size_t>(members) - 1);
   for (int member = 1; member < members; ++member) {
     threads_.emplace_back("lane-" + std::to_string(member), [this, member] { serve(member); });
   }
-  at::set_num_threads(threads_per_member_);
+  prepare_thread(threads_per_member_);
 }
 
 Team::~Team() {
@@ -55,7 +66,7 @@ void Team::for_each(size_t count, size_t grain, const std::function<void(int, si
 }
 
 void Team::serve(int member) {
-  at::set_num_threads(threads_per_member_);
+  prepare_thread(threads_per_member_);
   uint32_t seen = 0;
   while (true) {
     generation_.wait(seen, std::memory_order_acquire);

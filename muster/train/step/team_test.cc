@@ -1,10 +1,15 @@
 #include "muster/train/step/team.h"
 
 #include <atomic>
+#include <cfenv>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+
+#include "muster/base/float_mode.h"
+#include "muster/base/thread.h"
+#include "muster/model/share_work.h"
 
 namespace muster::train {
 namespace {
@@ -26,6 +31,26 @@ TEST(Team, EveryMemberHasItsNumberOfThreadsInsideOperations) {
   Team team(3, 2);
   EXPECT_EQ(team.threads(), 6);
   team.run([&](int) { EXPECT_EQ(at::get_num_threads(), 2); });
+  at::set_num_threads(before);
+}
+
+TEST(Team, AllItsThreadsTakeSubnormalsToBeZero) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  Thread("owner", [] {
+    std::atomic<int> threads{0};
+    std::fesetenv(FE_DFL_ENV);  // whatever the thread had that started this one
+    // Helpers that are older than the team.
+    model::share_work(2, [&](int64_t, int64_t) { EXPECT_FALSE(flushes_subnormals()); });
+    Team team(3, 2);
+    team.run([&](int) {
+      model::share_work(2, [&](int64_t first, int64_t last) {
+        EXPECT_TRUE(flushes_subnormals());
+        threads += static_cast<int>(last - first);
+      });
+    });
+    EXPECT_EQ(threads, 6);
+  }).join();
   at::set_num_threads(before);
 }
 
