@@ -187,12 +187,17 @@ int most_excess(const SumFormat& format) {
   return std::max(kLeastExcess, lane_bits(format) - kSpareBits - kLeastBits);
 }
 
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format) {
-  if (seen == kNothing || seen == kNotFinite) return used;
-  int fallen = step % kFallEvery == 0 && used > 0 ? used - 1 : used;
-  const int most = seen + most_excess(format);
-  if (used > most) fallen = std::max(most, used - kFallAtMost);
-  return static_cast<uint8_t>(std::max(fallen, int{seen}));
+bool is_coarse(uint8_t used, uint8_t seen, const SumFormat& format) {
+  return shows_gradient(seen) && used > seen + most_excess(format);
+}
+
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format,
+                      bool spike) {
+  if (!shows_gradient(seen)) return used;
+  const bool coarse = is_coarse(used, seen, format);
+  if (coarse && spike) return static_cast<uint8_t>(seen + most_excess(format));
+  const bool falls = step % (coarse ? kFallCoarse : kFallEvery) == 0 && used > 0;
+  return std::max(static_cast<uint8_t>(falls ? used - 1 : used), seen);
 }
 
 // The gradient is in [2^(seen-127), 2^(seen-126)), the unit is 2^-s.

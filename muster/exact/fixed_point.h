@@ -141,25 +141,33 @@ void to_float(std::span<const int32_t> sum, int s, float* out, Isa isa = best_is
 // first gradient would surely overflow and cost a step.
 std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const uint8_t> seen);
 // After a step that fitted: what was seen, if it is larger; else `used`, less one bit every
-// kFallEvery steps, or kFallAtMost bits if it is more than most_excess(lanes) above what was seen.
+// kFallEvery steps.
 //
 // Scales follow growth at once and decline slowly, because gradients come in bursts: late in
 // training most batches are easy, and an ordinary hard one is a hundred times larger. Following
 // every dip would have it overflow the spare bits and cost a redone step (168 of 1,407 steps of
 // LeNet on MNIST with a bit per step, none like this), while a few bits too much cost nothing that
-// matters: what is rounded off is small against the gradients that move the weights. But after a
-// spike (a bad sample, a step before the gradients are clipped) the scale would be too coarse for
-// hundreds of steps, so what exceeds most_excess falls faster. Not at once, and by less than the
-// spare bits in a step: a unit that is active for nothing but samples of which the model is certain
-// has gradients of 2^-60 in one batch and ordinary ones in the next. (Falling at once, DiLoCo had 6
-// of 10 steps of the mlp redone.)
+// matters: what is rounded off is small against the gradients that move the weights.
+//
+// A scale that is more than most_excess above what was seen (is_coarse) is another matter. After a
+// spike (a bad sample, a step before the gradients are clipped) it would take hundreds of steps
+// to come back. As nearly all blocks are too coarse then (`spike`: more than half of those that
+// have a gradient), they fall at once: one step after a spike of any size is lost, and the next has
+// kLeastBits again. If it is only some blocks, they fall a bit every kFallCoarse steps: a unit that
+// is active for nothing but samples of which the model is certain has gradients of 2^-60 in some
+// batches and ordinary ones in the next. (Falling at once, DiLoCo had 6 of 10 steps of the mlp
+// redone; by 2 bits a step, 1 of 20.)
 //
 // A block of zeros says nothing about the next gradient and keeps its exponent (else rare rows of
 // an embedding would overflow whenever they are hit), and so does one that was not finite, if the
 // job skips such steps.
 inline constexpr int kFallEvery = 32;
-inline constexpr int kFallAtMost = kSpareBits - 1;
-uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format);
+inline constexpr int kFallCoarse = 4;
+uint8_t next_exponent(uint8_t used, uint8_t seen, int64_t step, const SumFormat& format,
+                      bool spike = false);
+bool is_coarse(uint8_t used, uint8_t seen, const SumFormat& format);
+// Whether it says something about the gradient.
+inline bool shows_gradient(uint8_t seen) { return seen != kNothing && seen != kNotFinite; }
 // By how many bits the scale of a block may stay too coarse for what was seen: so many that the
 // largest gradient still has kLeastBits (below), but never less than kLeastExcess.
 inline constexpr int kLeastBits = 12;

@@ -476,7 +476,7 @@ TEST(FewBits, ALaneAddsAtMostWhatItsBitsHold) {
 }
 
 // One spike, and the scale is back in the next step but one, whatever the number of lanes.
-TEST(Exponents, ASpikeIsForgottenInAFewSteps) {
+TEST(Exponents, ASpikeIsForgottenInOneStep) {
   for (const int lanes : kLaneCounts) {
     const int full = lane_bits(lanes) - kSpareBits;
     uint8_t used = 110;
@@ -485,10 +485,10 @@ TEST(Exponents, ASpikeIsForgottenInAFewSteps) {
     EXPECT_EQ(bits_above_unit(used, 140, lanes), full);
     used = next_exponent(used, 140, 1, lanes);
     EXPECT_EQ(bits_above_unit(used, 110, lanes), std::max(0, full - 30));
-    int step = 2;
-    for (; step < 2 + 30 / kFallAtMost; ++step) used = next_exponent(used, 110, step, lanes);
+    EXPECT_TRUE(is_coarse(used, 110, lanes));
+    used = next_exponent(used, 110, 2, lanes, true);
     EXPECT_EQ(bits_above_unit(used, 110, lanes), std::min(full - kLeastExcess, kLeastBits));
-    for (; step < 20 * kFallEvery; ++step) {
+    for (int step = 3; step < 20 * kFallEvery; ++step) {
       used = next_exponent(used, 110, step, lanes);
     }
     EXPECT_EQ(bits_above_unit(used, 110, lanes), full);
@@ -499,10 +499,12 @@ TEST(Exponents, ASpikeIsForgottenInAFewSteps) {
 TEST(Exponents, ATinyGradientDoesNotTakeTheScaleAlong) {
   for (const int lanes : kLaneCounts) {
     uint8_t used = 110;
-    for (int step = 1; step < kFallEvery; ++step) {
-      used = next_exponent(used, step % 2 == 0 ? 110 : 40, step, lanes);
+    for (int step = 1; step <= kSpareBits * kFallCoarse; ++step) {
+      used = next_exponent(used, 40, step, lanes);
       EXPECT_TRUE(fits(used, 110, lanes)) << step;
     }
+    for (int step = 0; step < 80 * kFallCoarse; ++step) used = next_exponent(used, 40, step, lanes);
+    EXPECT_EQ(used, 40 + most_excess(lanes)) << "but one that stays small does";
   }
 }
 

@@ -38,12 +38,14 @@ Result<Host> read_host(const Node& node, const std::string& folder) {
     MUSTER_TRY(host.port, args.get_int("port", 0));
     MUSTER_TRY(host.identity, args.get_string("identity", ""));
     MUSTER_TRY(host.address, args.get_string("address", ""));
+    MUSTER_TRY(host.site, args.get_string("site", ""));
     MUSTER_TRY(host.options, texts(args.get("options"), "options"));
     MUSTER_RETURN_IF_ERROR(args.finish());
   }
   if (host.host.empty()) return node.error("host is empty; name a machine");
   MUSTER_RETURN_IF_ERROR(check_word(node, "host", host.host));
   MUSTER_RETURN_IF_ERROR(check_word(node, "user", host.user));
+  MUSTER_RETURN_IF_ERROR(check_word(node, "site", host.site));
   if (host.workers < 1 || host.workers > 1024) {
     return node.error("workers must be from 1 to 1024, not {}", host.workers);
   }

@@ -6,8 +6,9 @@
 //     user: train
 //     port: 2222
 //     identity: keys/cluster                  # relative to this file
-//     address: 192.168.7.1                    # where other workers reach it, if not as `host`
-//     options: [StrictHostKeyChecking=no]     # for ssh -o
+//     site: berlin                            # its workers compute replicas together
+//     (strategies.md) address: 192.168.7.1                    # where other workers reach it, if
+//     not as `host` options: [StrictHostKeyChecking=no]     # for ssh -o
 //   - 10.0.0.2                                # the same as { host: 10.0.0.2 }
 #pragma once
 
@@ -29,6 +30,7 @@ struct Host {
   int64_t port = 0;
   std::string identity;
   std::string address;
+  std::string site;  // empty: none
   std::vector<std::string> options;
 
   // Where other workers reach it.

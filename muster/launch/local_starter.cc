@@ -30,6 +30,9 @@ Result<std::unique_ptr<Process>> LocalStarter::start(const std::string& id) {
   begins_[id] = errors.begin();
   auto words = options_.arguments;
   words.insert(words.end(), {"--id", id});
+  if (const auto site = options_.sites.find(id); site != options_.sites.end()) {
+    words.insert(words.end(), {"--site", site->second});
+  }
   Streams streams;
   streams.err = errors.fd();
   streams.read_nothing = true;

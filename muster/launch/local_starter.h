@@ -1,4 +1,4 @@
-// Workers on this machine: the same program with the same words, but for its --id.
+// Workers on this machine: the same program with the same words, but for its --id and --site.
 #pragma once
 
 #include <map>
@@ -15,6 +15,7 @@ struct LocalOptions {
   std::string program;
   std::vector<std::string> arguments;  // "--id", ID goes behind them
   std::string folder;                  // is there; gets the workers' standard error, as ID.err
+  std::map<std::string, std::string> sites = {};  // by id; those that are not here have none
 };
 
 class LocalStarter final : public Starter {

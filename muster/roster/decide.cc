@@ -255,17 +255,22 @@ class Deciding {
     std::ranges::sort(candidates, {}, [](const WorkerState* worker) {
       return std::pair(worker->joined, worker->key().id);
     });
-    int32_t trainers = options_.trainers(stay_);
+    Room room(options_, stay_);
     for (const WorkerState* candidate : candidates) {
       const RoleOptions* role = options_.role(candidate->join.role);
-      if (!role || (role->computes_lanes && trainers >= options_.most_workers())) continue;
-      trainers += role->computes_lanes ? 1 : 0;
-      add_.push_back({.key = candidate->key(),
-                      .host = candidate->join.host,
-                      .lane_threads = candidate->join.lane_threads,
-                      .lanes = {},
-                      .role = role->name,
-                      .groups = role->groups});
+      if (!role) continue;
+      Member member{.key = candidate->key(),
+                    .host = candidate->join.host,
+                    .lane_threads = candidate->join.lane_threads,
+                    .lanes = {},
+                    .role = role->name,
+                    .groups = options_.groups_of(*role, candidate->join.site)};
+      if (role->computes_lanes && !room.has_place(member)) {
+        ++spare_;
+        continue;
+      }
+      if (role->computes_lanes) room.take(member);
+      add_.push_back(std::move(member));
     }
   }
 
@@ -274,9 +279,13 @@ class Deciding {
 
   bool gathering() {
     if (state_.current.number != 0 || !state_.first_join) return false;
-    // More than can be members need not be waited for.
-    const int32_t expected = std::min(options_.expected, options_.most_workers());
-    return options_.trainers(add_) < expected && !reached(*state_.first_join + options_.gather);
+    // More than can be members need not be waited for. With sites, that depends on where those who
+    // are missing are.
+    const int32_t expected = options_.site_workers == 1
+                                 ? std::min(options_.expected, options_.most_workers())
+                                 : options_.expected;
+    return options_.trainers(add_) + spare_ < expected &&
+           !reached(*state_.first_join + options_.gather);
   }
 
   Decision issue() {
@@ -350,12 +359,22 @@ class Deciding {
     result_.roster = std::move(next);
   }
 
-  // Shares the lanes among those that compute them, by their speed.
+  // Shares the lanes among those that compute them, by their speed. Of a site the first one gets
+  // those of all.
   LanePlan give_lanes(std::vector<Member>& members) const {
     std::vector<LaneWorker> workers;
     std::vector<Member*> trainers;
+    std::map<std::string_view, size_t> sites;  // place in `workers`
     for (Member& member : members) {
       if (!options_.computes_lanes(member.role)) continue;
+      const auto site = member.site();
+      if (const auto found = sites.find(site); !site.empty() && found != sites.end()) {
+        auto& lanes = workers[found->second].lanes;
+        lanes.insert(lanes.end(), member.lanes.begin(), member.lanes.end());
+        member.lanes.clear();
+        continue;
+      }
+      sites.emplace(site, workers.size());
       const WorkerState* found = state_.find(member.key);
       trainers.push_back(&member);
       workers.push_back({.lanes = member.lanes,
@@ -391,6 +410,7 @@ class Deciding {
   std::vector<Member> stay_;
   std::vector<const WorkerState*> staying_;  // the same
   std::vector<Member> add_;
+  int32_t spare_ = 0;  // candidates for whom there is no room
   std::vector<WorkerKey> leaving_;
 };
 

@@ -23,6 +23,7 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   Options options;
   options.job = std::move(name);
   options.lanes = static_cast<int32_t>(sync::units_of(job));
+  if (sync::is_periodic(job.sync.strategy)) options.site_workers = sync::lanes_per_unit(job);
   options.min_workers = static_cast<int32_t>(job.workers.min);
   options.max_workers = static_cast<int32_t>(job.workers.max);
   options.expected = expected;

@@ -46,8 +46,8 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
                    false};
   }
   const JobFingerprint& own = request.fingerprint;
-  for (const std::string* text : {&request.key.id, &request.host, &own.kernels, &own.model,
-                                  &own.train_data, &own.test_data}) {
+  for (const std::string* text : {&request.key.id, &request.host, &request.site, &own.kernels,
+                                  &own.model, &own.train_data, &own.test_data}) {
     if (text->size() > kLongestName) return Refused{"a name has more than 256 bytes", false};
   }
   const JobFingerprint& job = options_.fingerprint.empty() ? own : options_.fingerprint;

@@ -23,6 +23,11 @@ void Registrar::heard_of(RosterNumber number) {
   options_.term = term_of(number) + 1 + options_.nonce % (uint64_t{1} << 16);
 }
 
+// Without what makes it the name of a group.
+static std::string_view site_name(const Member& member) {
+  return member.site().empty() ? member.site() : member.site().substr(kSite.size());
+}
+
 // What a worker brings along may become the present roster, so it must be one that a coordinator of
 // this job can have issued.
 Status Registrar::check_held(const JoinRequest& request) const {
@@ -39,8 +44,12 @@ Status Registrar::check_held(const JoinRequest& request) const {
     return wrong("the worker is not in it");
   for (const Member& member : held.members) {
     const RoleOptions* role = options_.role(member.role);
-    if (!role || role->groups != member.groups) {
+    if (!role || options_.groups_of(*role, std::string(site_name(member))) != member.groups) {
       return wrong("its groups are not those of this job");
+    }
+    if (!member.site().empty() && !member.lanes.empty() &&
+        held.group(member.site()).front() != &member) {
+      return wrong("in a site another one than the first has lanes");
     }
     if (!role->computes_lanes && !member.lanes.empty()) {
       return wrong("a member whose role computes no lanes has some");

@@ -47,6 +47,8 @@ class RolesTest : public testing::Test {
     request.key = {id, 1};
     request.job = "job";
     request.role = role;
+    request.site = site_;
+
     request.held = held;
     request.highest = held.number;
     sessions_[id] = sessions_.size() + 1;
@@ -83,7 +85,83 @@ class RolesTest : public testing::Test {
   std::map<std::string, SessionId> sessions_;
   std::vector<Outgoing> all_;
   uint64_t beats_ = 0;
+  std::string site_;  // of those that join
 };
+
+class SitesTest : public RolesTest {
+ protected:
+  SitesTest() {
+    options_.roles = std::vector<RoleOptions>(1);
+    options_.site_workers = 3;
+    start();
+  }
+  void join_from(const std::string& id, const std::string& site, const Roster& held = {}) {
+    site_ = site;
+    join(id, std::string(kTrainer), held);
+    settle();
+  }
+  size_t lanes_of(const std::string& id) const {
+    const Member* member = current().find({id, 1});
+    return member != nullptr ? member->lanes.size() : 99;
+  }
+};
+
+TEST_F(SitesTest, TheFirstOfASiteHasTheLanesOfAll) {
+  join_from("a0", "a");
+  EXPECT_EQ(lanes_of("a0"), 4);
+  join_from("a1", "a");
+  join_from("b0", "b");
+  join_from("c", "");
+  EXPECT_THAT(ids_of(current(), kTrainers), ElementsAre("a0", "a1", "b0", "c"));
+  EXPECT_THAT(ids_of(current(), "site a"), ElementsAre("a0", "a1"));
+  EXPECT_THAT(ids_of(current(), "site b"), ElementsAre("b0"));
+  EXPECT_EQ(current().find({"c", 1})->site(), "");
+  EXPECT_EQ(lanes_of("a0") + lanes_of("b0") + lanes_of("c"), 4);
+  EXPECT_EQ(lanes_of("a1"), 0);
+
+  EXPECT_TRUE(check_roster(current(), options_.lanes).ok());
+}
+
+TEST_F(SitesTest, AnotherOneLeadsWhenTheFirstIsLost) {
+  join_from("a0", "a");
+  join_from("a1", "a");
+  join_from("b0", "b");
+  registrar_->exited(now_, "a0", 0, "killed");
+  EXPECT_THAT(ids_of(current(), "site a"), ElementsAre("a1"));
+  EXPECT_EQ(lanes_of("a1"), 2);
+  EXPECT_EQ(lanes_of("b0"), 2);
+}
+
+TEST_F(SitesTest, ThereIsRoomForAsManySitesAsLanesAndSoManyAtEach) {
+  for (const char* id : {"a0", "a1", "a2", "a3"}) join_from(id, "a");
+  EXPECT_THAT(ids_of(current(), kTrainers), ElementsAre("a0", "a1", "a2"));
+  for (const char* id : {"b", "c", "d"}) join_from(id, "");
+  join_from("e", "e");
+  EXPECT_THAT(ids_of(current(), kTrainers), ElementsAre("a0", "a1", "a2", "b", "c", "d"));
+}
+
+TEST_F(SitesTest, WhereLanesAreNotSharedSitesDoNotMatter) {
+  options_.site_workers = 1;
+  start();
+  join_from("a0", "a");
+  join_from("a1", "a");
+  EXPECT_EQ(lanes_of("a0"), 2);
+  EXPECT_EQ(lanes_of("a1"), 2);
+  EXPECT_EQ(current().find({"a0", 1})->groups.size(), 1);
+}
+
+TEST_F(SitesTest, ANewCoordinatorTakesThemOver) {
+  join_from("a0", "a");
+  join_from("a1", "a");
+  const Roster held = current();
+  options_.fresh = false;
+  options_.term += 1;
+  start();
+  site_ = "a";
+  for (const char* id : {"a0", "a1"}) join(id, std::string(kTrainer), held);
+  EXPECT_THAT(told<Refused>("a0"), IsEmpty());
+  EXPECT_THAT(ids_of(current(), "site a"), ElementsAre("a0", "a1"));
+}
 
 TEST_F(RolesTest, OnlyTrainersComputeLanesAndAreCounted) {
   options_.max_workers = 2;

@@ -20,8 +20,11 @@ std::string standing_of(Moment now, const WorkerState& worker, const Registrar& 
   if (member) return "member";
   const auto quarantine = state.quarantines.find(worker.key().id);
   if (quarantine != state.quarantines.end() && now < quarantine->second.until) return "quarantined";
-  const bool full = options.trainers(state.current.members) >= options.most_workers();
-  return full && options.computes_lanes(worker.join.role) ? "spare" : "joining";
+  const RoleOptions* role = options.role(worker.join.role);
+  if (role == nullptr || !role->computes_lanes) return "joining";
+  Member candidate;
+  candidate.groups = options.groups_of(*role, worker.join.site);
+  return Room(options, state.current.members).has_place(candidate) ? "joining" : "spare";
 }
 
 }  // namespace

@@ -35,6 +35,39 @@ std::vector<const Member*> Roster::group(std::string_view name) const {
   return result;
 }
 
+std::string_view Member::site() const {
+  const auto found = std::ranges::find_if(
+      groups, [](const std::string& group) { return group.starts_with(kSite); });
+  return found == groups.end() ? std::string_view() : *found;
+}
+
+Room::Room(const Options& options, const std::vector<Member>& members) : options_(options) {
+  for (const Member& member : members) {
+    if (options.computes_lanes(member.role)) take(member);
+  }
+}
+
+bool Room::has_place(const Member& trainer) const {
+  if (options_.max_workers > 0 && trainers_ >= options_.max_workers) return false;
+  const auto site = sites_.find(trainer.site());
+  return site != sites_.end() ? site->second < options_.site_workers : parties_ < options_.lanes;
+}
+
+void Room::take(const Member& trainer) {
+  ++trainers_;
+  const auto site = trainer.site();
+  if (site.empty() || ++sites_[std::string(site)] == 1) ++parties_;
+}
+
+std::vector<std::string> Options::groups_of(const RoleOptions& role,
+                                            const std::string& site) const {
+  std::vector<std::string> groups = role.groups;
+  if (role.computes_lanes && site_workers > 1 && !site.empty()) {
+    groups.push_back(std::string(kSite) + site);
+  }
+  return groups;
+}
+
 Status check_roster(const Roster& roster, int32_t lanes) {
   const auto wrong = [&](std::string_view what) {
     return Error(ErrorKind::kInternal, "roster {}: {}", sequence_of(roster.number), what);

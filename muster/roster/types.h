@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,9 +46,15 @@ struct WorkerKey {
 
 // A role says what a worker does in a job; a group is a set of members that communicate among
 // themselves. Which of them a job has, and which roles form which group, follows from its strategy
-// (roles_of() in job_options.h). Lockstep, the only strategy so far, has one of each.
+// (roles_of() in job_options.h). So far every strategy has trainers alone.
+//
+// A site is a set of trainers with fast links between them, such as one office of several; its name
+// comes from the hosts file. Where the job deals out replicas, the members of a site compute
+// theirs together, and form a group of their own.
+
 inline constexpr std::string_view kTrainer = "trainer";    // role: computes lanes
 inline constexpr std::string_view kTrainers = "trainers";  // group: all trainers
+inline constexpr std::string_view kSite = "site ";         // group: `site ` and its name
 
 struct Member {
   WorkerKey key;
@@ -55,6 +63,8 @@ struct Member {
   std::vector<int32_t> lanes;  // ascending; may be empty: it holds the state, ready to take over
   std::string role{kTrainer};
   std::vector<std::string> groups{std::string(kTrainers)};  // in the order in which it forms them
+  // The group of its site; empty: it has none.
+  std::string_view site() const;
   bool operator==(const Member&) const = default;
 };
 
@@ -171,6 +181,7 @@ struct JoinRequest {
   std::string job;
   std::string host;
   std::string role{kTrainer};
+  std::string site;  // its name; empty: none
   int32_t lane_threads = 1;
   int64_t process = 0;  // its pid, so that its launcher and we speak of the same one; 0: unknown
   JobFingerprint fingerprint;
@@ -249,7 +260,12 @@ struct Options {
   std::vector<RoleOptions> roles = std::vector<RoleOptions>(1);
   int32_t lanes = 8;
   int32_t min_workers = 1;
-  int32_t max_workers = 0;  // 0: as many as there are lanes
+  int32_t max_workers = 0;  // 0: as many as there are lanes, and more in sites
+
+  // How many trainers can share what is dealt out as one lane, if they are of one site. 1: sites do
+  // not matter.
+  int32_t site_workers = 1;
+
   // How many were started. The first roster waits for that many, but not longer than `gather`.
   int32_t expected = 0;
   Duration gather = std::chrono::seconds(5);
@@ -291,8 +307,12 @@ struct Options {
   Duration longest_wait() const {
     return std::min<Duration>(lease / 8, std::chrono::milliseconds(250));
   }
-  // How many trainers can be members: one without a lane would only hold the state.
+  // How many trainers, or sites, can be members: one without a lane would only hold the state.
   int32_t most_workers() const { return max_workers > 0 ? std::min(max_workers, lanes) : lanes; }
+
+  // The groups of a worker with this role that joins from that site.
+  std::vector<std::string> groups_of(const RoleOptions& role, const std::string& site) const;
+
   // Null: the job has no such role.
   const RoleOptions* role(std::string_view name) const;
   bool computes_lanes(std::string_view role_name) const;
@@ -300,6 +320,20 @@ struct Options {
   int32_t trainers(const std::vector<Member>& members) const;
   // One sentence if some of this cannot work together.
   Status validate() const;
+};
+
+// Whether there is room for further trainers besides these members.
+class Room {
+ public:
+  Room(const Options& options, const std::vector<Member>& members);
+  bool has_place(const Member& trainer) const;
+  void take(const Member& trainer);
+
+ private:
+  const Options& options_;
+  int32_t trainers_ = 0;
+  int32_t parties_ = 0;                                // sites, and trainers that have none
+  std::map<std::string, int32_t, std::less<>> sites_;  // how many each has
 };
 
 // How a job ended.

@@ -205,9 +205,13 @@ Status Session::reset() {
 }
 
 void Session::assign(const std::vector<std::vector<int>>& units, comm::Group& group,
-                     Duration timeout, std::vector<int> newcomers) {
+                     Duration timeout, std::vector<int> newcomers, const SiteGroup& site) {
   MUSTER_CHECK(units.size() == static_cast<size_t>(group.size()), "units for each member");
   strategy_->assign(units[static_cast<size_t>(group.rank())], &group, timeout);
+  if (site.group != nullptr) {
+    strategy_->join_site(*site.group, units[static_cast<size_t>(site.leader)]);
+  }
+
   std::vector<std::vector<int>> lanes;
   lanes.reserve(units.size());
   for (const auto& theirs : units) lanes.push_back(sync::lanes_of(job_, theirs));

@@ -36,6 +36,12 @@ struct Registries {
   Memory* memory = &host_memory();  // for training state, sums and batches
 };
 
+// The site of a worker, if its members compute units together (Strategy::join_site).
+struct SiteGroup {
+  comm::Group* group = nullptr;  // null: none
+  int leader = 0;                // its rank in the group of all
+};
+
 class Session {
  public:
   // Builds everything that does not depend on where training starts. `registries` must outlive it.
@@ -56,9 +62,11 @@ class Session {
 
   // With whom, and which units of work (sync::units_of) are whose (by rank), from the arena's
   // present step on. Collective calls (step, evaluate) are then made by all members of the group,
-  // which must outlive them. Without it: all, alone. `newcomers`: Auditor::assign.
+  // which must outlive them. Without it: all, alone. `newcomers`: Auditor::assign. `site`: whose
+  // members compute the units of its leader together.
   void assign(const std::vector<std::vector<int>>& units, comm::Group& group, Duration timeout,
-              std::vector<int> newcomers = {});
+              std::vector<int> newcomers = {}, const SiteGroup& site = {});
+
   // Whom to tell that work makes progress; nullptr: nobody. It must outlive its use.
   void set_vitals(const Vitals* vitals);
   const Vitals& vitals() const { return *vitals_; }

@@ -36,6 +36,7 @@ struct Arguments {
   std::vector<std::string> coordinators;
   std::string id = "0";
   std::string host = "127.0.0.1";
+  std::string site;
   std::string name;
   bool resume = false;
   bool accept_other_data = false;
@@ -91,6 +92,7 @@ Result<int> train_in(const Arguments& args, const Registries& registries, track:
     options.job = args.name.empty() ? session->job().name : args.name;
     options.id = args.id;
     options.host = args.host;
+    options.site = args.site;
     options.process = getpid();
     MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
@@ -262,6 +264,7 @@ void add_commands(CLI::App& app, Arguments& args) {
       ->delimiter(',');
   train->add_option("--id", args.id, "of this worker's slot");
   train->add_option("--host", args.host, "where other workers reach this machine");
+  train->add_option("--site", args.site, "whose workers compute replicas together");
   train->add_option("--job-name", args.name, "as the coordinator knows the job");
   train->add_option("--written", args.written, "the job file that the run's was resolved from");
   train->add_option("--display", args.display)

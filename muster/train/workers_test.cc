@@ -66,13 +66,16 @@ std::vector<int> lanes_of(int worker, int workers, int lanes) {
 
 // What a worker has in the end.
 std::string train_as(const std::string& text, const std::vector<std::string>& sets, int workers,
-                     comm::Group* group) {
+                     comm::Group* group, const SiteGroup& site = {}, int parties = 0) {
   const auto session = open_session(text, sets);
   const auto units = static_cast<int>(sync::units_of(session->job()));
   if (group != nullptr) {
-    std::vector<std::vector<int>> whose;
-    for (int w = 0; w < workers; ++w) whose.push_back(lanes_of(w, workers, units));
-    session->assign(whose, *group, std::chrono::seconds(60));
+    // Of `parties` sites, the leaders have the lowest ranks. The last of four has no unit.
+    if (parties == 0) parties = workers;
+    if (parties == 4 && workers > 4) --parties;
+    std::vector<std::vector<int>> whose(static_cast<size_t>(workers));
+    for (int w = 0; w < parties; ++w) whose[static_cast<size_t>(w)] = lanes_of(w, parties, units);
+    session->assign(whose, *group, std::chrono::seconds(60), {}, site);
   }
   double loss = 0;
   while (session->arena().counters().step < session->total_steps()) {
@@ -112,6 +115,34 @@ std::vector<std::string> train_together(const std::string& text, std::vector<std
       }();
       ASSERT_TRUE(group.ok()) << group.error().message();
       results[static_cast<size_t>(w)] = train_as(text, sets, workers, group->get());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return results;
+}
+
+// Worker w is of site w % sites, or has none if it is alone there.
+std::vector<std::string> train_at_sites(const std::string& text, std::vector<std::string> sets,
+                                        int workers, int sites) {
+  sets.emplace_back("threads=1");
+  const auto hub = comm::LocalHub::create(std::vector<std::string>(workers, "w"));
+  std::vector<std::shared_ptr<comm::LocalHub>> hubs;
+  for (int s = 0; s < sites; ++s) {
+    const int size = (workers - s + sites - 1) / sites;
+    hubs.push_back(comm::LocalHub::create(std::vector<std::string>(size, "s")));
+  }
+  std::vector<std::string> results(static_cast<size_t>(workers));
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      const auto group = hub->join(w);
+      const int number = w % sites;
+      const auto site = hubs[static_cast<size_t>(number)]->join(w / sites);
+      ASSERT_TRUE(group.ok() && site.ok());
+      SiteGroup own;
+      own.leader = number;
+      if ((*site)->size() > 1) own.group = site->get();
+      results[static_cast<size_t>(w)] = train_as(text, sets, workers, group->get(), own, sites);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -176,6 +207,37 @@ TEST(Workers, PeriodicStrategies) {
       kGpt, with({"sync.strategy=muloco", "optimizer.kind=muon", "optimizer.momentum=0.95"}));
   EXPECT_NE(train_as(kLenet, with({}), 1, nullptr),
             train_as(kLenet, with({"sync.strategy=average"}), 1, nullptr));
+}
+
+// Several workers compute a replica together, in lockstep. A replica has two lanes, so that of
+// three workers one has none of it. Of four sites one has no replica.
+TEST(Workers, Sites) {
+  const auto expect_same = [](const char* text, std::vector<std::string> sets) {
+    sets.insert(sets.begin(), "sync.replicas=4");
+    const auto expected = train_as(text, sets, 1, nullptr);
+    for (const auto& [workers, sites] : {std::pair(3, 1), {8, 4}}) {
+      for (const auto& result : train_at_sites(text, sets, workers, sites)) {
+        EXPECT_EQ(result, expected) << workers << " workers at " << sites << " sites";
+      }
+    }
+  };
+  for (const char* job : {kLenet, kResnet, kGpt}) {
+    expect_same(job, {"sync.strategy=diloco", "sync.period=2", "sync.bits=4"});
+    expect_same(job, {"sync.strategy=sparseloco", "sync.rounds=2", "sync.period=1"});
+  }
+  for (const std::string strategy : {"average", "bmuf", "easgd", "local-then-lockstep"}) {
+    expect_same(kLenet, {"sync.strategy=" + strategy, "sync.period=2"});
+  }
+  for (const char* strategy : {"sync.strategy=topk", "sync.strategy=powersgd"}) {
+    for (const char* job : {kLenet, kResnet}) expect_same(job, {strategy, "sync.rounds=2"});
+  }
+  for (const std::string strategy : {"gossip", "desloc", "sparta"}) {
+    expect_same(kLenet, {"sync.strategy=" + strategy, "sync.rounds=2", "sync.period=1"});
+  }
+  expect_same(kGpt,
+              {"sync.strategy=streaming", "sync.period=2", "sync.fragments=2", "sync.rounds=2"});
+  expect_same(kGpt, {"sync.strategy=desloc", "sync.rounds=3", "sync.period=1"});
+  expect_same(kResnet, {"sync.strategy=diloco", "sync.period=2", "sync.merge=radial"});
 }
 
 TEST(Workers, Streaming) {

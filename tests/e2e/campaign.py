@@ -49,6 +49,9 @@ STRATEGIES = {
     "local-then-lockstep": ["sync.strategy=local-then-lockstep", "sync.local=0.5", *ONE_ROUND],
     **{name: [f"sync.strategy={name}", *SEVERAL_ROUNDS] for name in ("gossip", "sparseloco", "desloc", "sparta")},
     "streaming": ["sync.strategy=streaming", "sync.fragments=2", *SEVERAL_ROUNDS],
+        "diloco-sites": ["sync.strategy=diloco", "sync.replicas=2", *ONE_ROUND],
+    "sparseloco-sites": ["sync.strategy=sparseloco", "sync.replicas=2", *SEVERAL_ROUNDS],
+    "streaming-sites": ["sync.strategy=streaming", "sync.replicas=2", "sync.fragments=2", *SEVERAL_ROUNDS],
     **{name: [f"sync.strategy={name}", "sync.rounds=6"] for name in ("topk", "threshold", "onebit", "powersgd")},
 }
 FAULTS = "kill:5,leave:2,join:2,hang:1,cut:1,suspend:1"
@@ -69,7 +72,9 @@ def main():
     for name in strategies:
         print(f"--- {name}", flush=True)
         sets = [word for option in [*STRATEGIES[name], "steps=600", "passes=0"] for word in ("-s", option)]
-        happened += disturb(muster, "--faults", FAULTS, "--seed", args.seed, *sets)
+                sites = ["--sites", "2"] if name.endswith("-sites") else []
+        happened += disturb(muster, "--faults", FAULTS, "--seed", args.seed, *sites, *sets)
+
     for model in [] if strategies else args.models.split(","):
         job, options, long = MODELS[model]
         for faults, steps in ROUNDS:

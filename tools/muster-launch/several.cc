@@ -59,7 +59,8 @@ class WaitingNotice {
 
 std::string again(const ReadyRun& ready, const SeveralArguments& several) {
   return several.hosts.empty()
-             ? fmt::format("{} --workers {}", resume_command(ready.run), several.workers)
+             ? fmt::format("{} --workers {}{}", resume_command(ready.run), several.workers,
+                           several.sites > 0 ? fmt::format(" --sites {}", several.sites) : "")
              : fmt::format("{} --hosts {}", resume_command(ready.run), several.hosts);
 }
 

@@ -37,6 +37,7 @@ std::unique_ptr<launch::Starter> make_ssh_starter(const ReadyRun& ready, const S
     const auto there = with_absolute_paths(words);
     command.insert(command.end(), there.begin(), there.end());
     command.insert(command.end(), {"--id", slots.ids[i], "--host", host.reached_at()});
+    if (!host.site.empty()) command.insert(command.end(), {"--site", host.site});
     options.slots[slots.ids[i]] = {host, std::move(command)};
   }
   return std::make_unique<launch::SshStarter>(std::move(options), held);
@@ -77,11 +78,21 @@ Status check_listen(const std::string& address) {
   return {};
 }
 
+std::string site_of(int64_t number, int64_t workers, int64_t sites) {
+  return fmt::format("{}", number * sites / workers);
+}
+
 Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files) {
   Slots slots;
   const auto add = [&] { slots.ids.push_back(fmt::format("{}", slots.ids.size())); };
   if (several.hosts.empty()) {
-    for (int64_t i = 0; i < several.workers; ++i) add();
+    for (int64_t i = 0; i < several.workers; ++i) {
+      add();
+      if (several.sites > 0) {
+        slots.sites[slots.ids.back()] = site_of(i, several.workers, several.sites);
+      }
+    }
+
     MUSTER_TRY(slots.listen, listen_address(several, slots));
     return slots;
   }
@@ -105,7 +116,8 @@ std::unique_ptr<launch::Starter> make_starter(const ReadyRun& ready, const Slots
   // Those that join from elsewhere reach the workers here where they reach the coordinator.
   words.insert(words.end(), {"--host", host_of(coordinator)});
   return std::make_unique<launch::LocalStarter>(
-      launch::LocalOptions{ready.worker, std::move(words), ready.run.worker_logs()}, held);
+      launch::LocalOptions{ready.worker, std::move(words), ready.run.worker_logs(), slots.sites},
+      held);
 }
 
 }  // namespace muster::cli

@@ -1,6 +1,7 @@
 // Where the workers of a job are started: on this machine (--workers) or on others (--hosts).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,12 +16,17 @@ namespace muster::cli {
 
 struct Slots {
   std::vector<std::string> ids;
-  std::vector<launch::Host> hosts;  // of each; empty: all are here
+  std::vector<launch::Host> hosts;           // of each; empty: all are here
+  std::map<std::string, std::string> sites;  // by id, of those that are here
+
   // Where the coordinator shall listen: as asked, else here only, else towards the hosts.
   std::string listen;
 };
 
 Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files);
+
+// The site of worker `number` of `workers` on this machine, if there are so many sites.
+std::string site_of(int64_t number, int64_t workers, int64_t sites);
 
 // An error if that is no address others could be told.
 Status check_listen(const std::string& address);

@@ -46,6 +46,11 @@ std::string head(const roster::StatusReport& report, const std::string& address,
   return text;
 }
 
+// Where another one leads, it has no lanes of its own.
+std::string site_text(const roster::Member& member) {
+  return member.site().empty() ? "" : fmt::format(" ({})", member.site());
+}
+
 std::string workers_table(const roster::StatusReport& report, const Console& console) {
   TextTable table({{"worker", Align::kLeft, true},
                    {"host", Align::kLeft, true},
@@ -58,7 +63,7 @@ std::string workers_table(const roster::StatusReport& report, const Console& con
                    {"heard", Align::kRight, false}});
   for (const auto& worker : report.workers) {
     table.add({worker.member.key.id,
-               worker.member.host,
+               worker.member.host + site_text(worker.member),
                worker.process == 0 ? "-" : fmt::format("{}", worker.process),
                {worker.standing, paint_of(worker.standing)},
                worker.member.lanes.empty() ? "-" : lanes_text(worker.member.lanes),
@@ -88,6 +93,7 @@ ordered_json worker_json(const roster::WorkerStatus& worker) {
           {"state", worker.standing},
           {"lanes", worker.member.lanes},
           {"role", worker.member.role},
+          {"groups", worker.member.groups},
           {"lane_threads", worker.member.lane_threads},
           {"lane_seconds", worker.lane_seconds},
           {"step", worker.beat.step},

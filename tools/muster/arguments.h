@@ -20,8 +20,10 @@ struct RunChoice {
 // How a job of several workers is started. Nothing of it: one worker, and no coordinator.
 struct SeveralArguments {
   int64_t workers = 0;  // on this machine; 0: not said
-  std::string hosts;    // a file that says on which others; empty: none
-  std::string listen;   // where the coordinator listens; empty: for these workers only
+  int64_t sites = 0;    // into which these are divided; 0: none
+
+  std::string hosts;   // a file that says on which others; empty: none
+  std::string listen;  // where the coordinator listens; empty: for these workers only
 
   bool any() const { return workers > 0 || !hosts.empty() || !listen.empty(); }
 };
@@ -50,6 +52,7 @@ struct VerifyArguments {
   std::string job;
   std::vector<std::string> set;
   int64_t workers = 4;
+  int64_t sites = 0;  // into which these are divided; 0: none
   std::string faults = "kill:20,suspend:5,leave:5,join:5";
   uint64_t seed = 1;
   bool calm = false;   // one fault at a time
@@ -78,6 +81,7 @@ struct JoinArguments {
   std::string run_directory;  // with an address: where the run is, as seen from this machine
   std::string id;
   std::string host;
+  std::string site;
   bool quiet = false;
   std::string worker;
 };

@@ -46,6 +46,11 @@ void add_several(CLI::App* app, SeveralArguments& several) {
   app->add_option("--hosts", several.hosts, "train on the machines that this file lists, over ssh")
       ->type_name("FILE")
       ->excludes(workers);
+  app->add_option("--sites", several.sites,
+                  "divide the workers into so many sites, whose workers compute replicas together")
+      ->type_name("N")
+      ->check(whole_number(1))
+      ->needs(workers);
   app->add_option("--listen", several.listen,
                   "where other machines reach the coordinator; default: 127.0.0.1:0")
       ->type_name("HOST:PORT");
@@ -111,6 +116,10 @@ void add_verify(CLI::App* root, Request& request) {
   app->add_option("--workers", a->workers, "of the disturbed run; default: 4")
       ->type_name("N")
       ->check(whole_number(1));
+  app->add_option("--sites", a->sites,
+                  "divide these into so many sites, whose workers compute replicas together")
+      ->type_name("N")
+      ->check(whole_number(1));
   app->add_option("--faults", a->faults,
                   "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
                   "kill@POINT; default: kill:20,suspend:5,leave:5,join:5")
@@ -167,6 +176,9 @@ void add_job_of_several(CLI::App* root, Request& request) {
   app->add_option("--host", join->host,
                   "where the other workers reach this machine; default: as the coordinator does")
       ->type_name("HOST");
+  app->add_option("--site", join->site, "whose workers it computes replicas together with")
+      ->type_name("NAME");
+
   app->add_flag("-q,--quiet", join->quiet, "no progress");
   add_worker(app, join->worker);
 

@@ -102,7 +102,9 @@ Status check_files(const config::LoadedJob& loaded) {
 
 void note_spares(const config::Job& job, const SeveralArguments& several, Console& console) {
   const int64_t units = sync::units_of(job);
-  if (several.workers <= units) return;
+  // In a site they compute together.
+  if (several.workers <= units || (several.sites > 0 && sync::is_periodic(job.sync.strategy)))
+    return;
   console.note(fmt::format("{} workers for {} {}: {} will stand by, to take over if one is lost",
                            several.workers, units, sync::unit_name(job), several.workers - units));
 }

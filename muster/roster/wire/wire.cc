@@ -101,6 +101,7 @@ void to_wire(const JoinRequest& from, v1::Join& to) {
   to.set_job(from.job);
   to.set_host(from.host);
   to.set_role(from.role);
+  to.set_site(from.site);
   to.set_lane_threads(from.lane_threads);
   to.set_process(from.process);
   to_wire(from.fingerprint, *to.mutable_fingerprint());
@@ -114,6 +115,7 @@ JoinRequest from_wire(const v1::Join& from) {
   to.job = from.job();
   to.host = from.host();
   to.role = from.role();
+  to.site = from.site();
   to.lane_threads = from.lane_threads();
   to.process = from.process();
   to.fingerprint = from_wire(from.fingerprint());

@@ -17,22 +17,23 @@ using roster::Instruction;
 // How often a worker that waits looks whether it shall give up.
 constexpr auto kLook = std::chrono::milliseconds(100);
 
-// Where the trainers of one roster exchange their addresses: at the coordinator.
+// Where the members of a group of one roster exchange their addresses: at the coordinator.
 class Membership::CoordinatorRendezvous final : public comm::Rendezvous {
  public:
-  CoordinatorRendezvous(roster::Client& client, roster::RosterNumber roster)
-      : client_(client), roster_(roster) {}
+  CoordinatorRendezvous(roster::Client& client, roster::RosterNumber roster, std::string group)
+      : client_(client), roster_(roster), group_(std::move(group)) {}
   // The coordinator ends it if a member does not come, so the deadline is not needed.
   Result<std::vector<std::string>> exchange(int, int, const std::string& blob, Moment,
                                             std::stop_token stop) override {
-    MUSTER_TRY(auto all, client_.exchange(roster_, std::string(roster::kTrainers), blob, stop));
+    MUSTER_TRY(auto all, client_.exchange(roster_, group_, blob, stop));
     fault_point(FaultPoint::kForming);
     return all;
   }
 
  private:
   roster::Client& client_;
-  roster::RosterNumber roster_;
+  const roster::RosterNumber roster_;
+  const std::string group_;
 };
 
 namespace {
@@ -70,6 +71,7 @@ roster::ClientOptions Membership::client_options(const JobFingerprint& fingerpri
   follower.join.job = options_.job;
   follower.join.role = roster::kTrainer;
   follower.join.host = options_.host;
+  follower.join.site = options_.site;
   follower.join.lane_threads = session_.strategy().units_at_once();
   follower.join.process = options_.process;
   follower.join.fingerprint = fingerprint;
@@ -79,7 +81,7 @@ roster::ClientOptions Membership::client_options(const JobFingerprint& fingerpri
     const std::lock_guard lock(mutex_);
     if (forming_ != number) return;
     stop_forming_.request_stop();
-    if (group_) group_->abort(reason);
+    abort_groups(reason);
   };
   client.on_stuck = [this](const std::string& reason) {
     // Its own thread hangs, so nothing can be cleaned up: only this thread still runs.
@@ -110,7 +112,12 @@ Result<std::unique_ptr<Membership>> Membership::join(Session& session, Membershi
 void Membership::abort(const std::string& why) {
   const std::lock_guard lock(mutex_);
   stop_forming_.request_stop();
+  abort_groups(why);
+}
+
+void Membership::abort_groups(const std::string& why) {
   if (group_) group_->abort(why);
+  if (site_) site_->abort(why);
 }
 
 Status Membership::combine(std::span<uint8_t> bytes) {
@@ -169,9 +176,7 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
 
 Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::RosterPtr& roster,
                                                                  const Sources& sources) {
-  comm::GroupFailure failure;
-  if (auto formed = form(roster, failure); !formed.ok()) {
-    report_failure(failure, formed.error().message());
+  if (auto formed = form(roster); !formed.ok()) {
     drop_group();
     return std::optional<Entry>();
   }
@@ -180,7 +185,8 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
   if (!outcome.ok()) {
     // An error of this worker alone, such as a checkpoint of another model.
     if (!group_->failed()) return std::move(outcome).error();
-    report_failure(group_->failure().value_or(comm::GroupFailure{}), outcome.error().message());
+    report_failure(group_->failure().value_or(comm::GroupFailure{}), members_,
+                   outcome.error().message());
     drop_group();
     return std::optional<Entry>();
   }
@@ -200,7 +206,13 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
       newcomers.push_back(static_cast<int>(r));
     }
   }
-  session_.assign(lanes, *group_, options_.timeout, std::move(newcomers));
+  SiteGroup site;
+  if (site_ != nullptr) {
+    site.group = site_.get();
+    const auto leader = std::ranges::find(members_, site_members_.front());
+    site.leader = static_cast<int>(leader - members_.begin());
+  }
+  session_.assign(lanes, *group_, options_.timeout, std::move(newcomers), site);
   client_->set_activity(Activity::kComputing);
   log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number), rank(),
             size(), lanes[static_cast<size_t>(rank())].size(), outcome->agreement.reason);
@@ -212,55 +224,76 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
                              .rollback = recovery_.rollback()});
 }
 
-Status Membership::form(const roster::RosterPtr& roster, comm::GroupFailure& failure) {
+Status Membership::form(const roster::RosterPtr& roster) {
   roster_ = roster;
   key_ = client_->key();
   members_ = roster->group(roster::kTrainers);
-  rank_ = -1;
-  std::vector<std::string> names;
-  for (const auto* member : members_) {
-    if (member->key == key_) rank_ = static_cast<int>(names.size());
-    names.push_back(member->key.id + "@" + member->host);
-  }
-  MUSTER_CHECK(rank_ >= 0 && roster->find(key_)->groups.size() == 1,
-               "a trainer forms one group, that of the trainers");
-  std::stop_token stop;
+  const auto self = std::ranges::find(members_, key_, [](const auto* one) { return one->key; });
+  MUSTER_CHECK(self != members_.end(), "a trainer is in the group of the trainers");
+  rank_ = static_cast<int>(self - members_.begin());
   {
     const std::lock_guard lock(mutex_);
     forming_ = roster->number;
     stop_forming_ = std::stop_source();
-    stop = stop_forming_.get_token();
   }
-  CoordinatorRendezvous rendezvous(*client_, roster->number);
-  MUSTER_TRY(auto group, comm::make_gloo_group({.device = device_,
-                                                .rendezvous = &rendezvous,
-                                                .rank = rank(),
-                                                .names = std::move(names),
-                                                .timeout = options_.connecting,
-                                                .shared_memory = options_.shared_memory,
-                                                .stop = stop},
-                                               &failure));
+  MUSTER_TRY(auto group, form_group(std::string(roster::kTrainers), members_));
   {
     const std::lock_guard lock(mutex_);
     group_ = std::move(group);
+  }
+  // One that is alone at its site needs no group for that.
+  const auto site = (*self)->site();
+  site_members_ = site.empty() ? std::vector<const roster::Member*>() : roster->group(site);
+  if (site_members_.size() > 1) {
+    MUSTER_TRY(auto formed, form_group(std::string(site), site_members_));
+    const std::lock_guard lock(mutex_);
+    site_ = std::move(formed);
   }
   // If it was to be aborted meanwhile, this orders it again.
   client_->formed(roster->number);
   return {};
 }
 
+Result<std::shared_ptr<comm::Group>> Membership::form_group(
+    const std::string& name, const std::vector<const roster::Member*>& members) {
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    stop = stop_forming_.get_token();
+  }
+  comm::GlooGroupOptions options;
+  for (const auto* member : members) {
+    if (member->key == key_) options.rank = static_cast<int>(options.names.size());
+    options.names.push_back(member->key.id + "@" + member->host);
+  }
+  CoordinatorRendezvous rendezvous(*client_, roster_->number, name);
+  options.device = device_;
+  options.rendezvous = &rendezvous;
+  options.timeout = options_.connecting;
+  options.shared_memory = options_.shared_memory;
+  options.stop = stop;
+  comm::GroupFailure failure;
+  auto group = comm::make_gloo_group(std::move(options), &failure);
+  if (group.ok()) return std::shared_ptr<comm::Group>(*std::move(group));
+  report_failure(failure, members, group.error().message());
+  return std::move(group).error();
+}
+
 void Membership::drop_group() {
   std::shared_ptr<comm::Group> old;
+  std::shared_ptr<comm::Group> old_site;
   const std::lock_guard lock(mutex_);
-  old = std::move(group_);
-  group_ = nullptr;
+  old = std::exchange(group_, nullptr);
+  old_site = std::exchange(site_, nullptr);
   forming_ = 0;
 }
 
-void Membership::report_failure(const comm::GroupFailure& failure, const std::string& trouble) {
+void Membership::report_failure(const comm::GroupFailure& failure,
+                                const std::vector<const roster::Member*>& members,
+                                const std::string& trouble) {
   std::string suspect;
-  if (failure.suspect >= 0 && failure.suspect != rank()) {
-    suspect = members_[static_cast<size_t>(failure.suspect)]->key.id;
+  if (failure.suspect >= 0 && members[static_cast<size_t>(failure.suspect)]->key != key_) {
+    suspect = members[static_cast<size_t>(failure.suspect)]->key.id;
   }
   log_.warning("roster {}: {}", roster::sequence_of(roster_->number), trouble);
   client_->failed(roster_->number, suspect, trouble);
@@ -348,8 +381,14 @@ void Membership::report_own_damage() {
 }
 
 bool Membership::lost(const Error& error) {
-  if (group_ == nullptr || !group_->failed()) return false;
-  report_failure(group_->failure().value_or(comm::GroupFailure{}), error.message());
+  if (group_ == nullptr) return false;
+  const auto of_all = group_->failure();
+  const auto of_site = site_ != nullptr ? site_->failure() : std::nullopt;
+  if (!of_all && !of_site) return false;
+  // One of them failed first, the other because its members left; a suspect says which.
+  const bool site = of_site && (!of_all || (of_site->suspect >= 0 && of_all->suspect < 0));
+  report_failure(site ? *of_site : *of_all, site ? site_members_ : members_, error.message());
+  abort(error.message());
   return true;
 }
 

@@ -47,6 +47,8 @@ struct MembershipOptions {
   std::string job;
   std::string id;                  // of this worker; its replacement has the same
   std::string host = "127.0.0.1";  // where peers reach this machine
+  std::string site;                // empty: none
+
   int64_t process = 0;
   // Timeout of one collective. A backstop: the coordinator normally detects a hung worker first.
   Duration timeout = std::chrono::minutes(10);
@@ -149,10 +151,17 @@ class Membership {
   roster::ClientOptions client_options(const JobFingerprint& fingerprint);
   // Nothing: the group failed, which is reported.
   Result<std::optional<Entry>> enter_group(const roster::RosterPtr& roster, const Sources& sources);
-  Status form(const roster::RosterPtr& roster, comm::GroupFailure& failure);
+  // An error: some group failed, which is reported.
+  Status form(const roster::RosterPtr& roster);
+  Result<std::shared_ptr<comm::Group>> form_group(
+      const std::string& name, const std::vector<const roster::Member*>& members);
+  void abort_groups(const std::string& why);  // mutex_ is held
   void drop_group();
   std::string describe(const Verdict& verdict) const;
-  void report_failure(const comm::GroupFailure& failure, const std::string& trouble);
+  // `members`: of the group that failed.
+  void report_failure(const comm::GroupFailure& failure,
+                      const std::vector<const roster::Member*>& members,
+                      const std::string& trouble);
 
   Session& session_;
   const MembershipOptions options_;
@@ -168,11 +177,15 @@ class Membership {
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group
   std::vector<const roster::Member*> members_;                           // of the group, by rank
   int rank_ = -1;                                                        // in the group
+  std::vector<const roster::Member*> site_members_;                      // the leader first
+
   std::shared_ptr<comm::GlooDevice> device_;
 
   std::mutex mutex_;
   // Guarded by mutex_, because the client's thread aborts them.
   std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<comm::Group> site_;  // null: it computes with nobody of its site
+
   roster::RosterNumber forming_ = 0;  // the roster whose group is being made or used
   std::stop_source stop_forming_;
 

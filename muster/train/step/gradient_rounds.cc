@@ -111,6 +111,9 @@ uint64_t GradientRounds::common_hash(int64_t round, bool all) {
 }
 
 Result<bool> GradientRounds::exchange(int64_t round, const Peers& peers) {
+  // Where it helped to compute another worker's replica, that has changed them.
+  std::ranges::copy(statistics_, statistics().begin());
+
   const uint64_t common = common_hash(round, peers.last);
   MUSTER_TRY(const bool finite, compressor_->exchange(round, own_, common, peers, sum_));
   if (!finite) return false;

@@ -39,6 +39,11 @@ void LocalThenLockstep::assign(std::vector<int> units, comm::Group* group, Durat
   local_.assign(std::move(units), group, timeout);
 }
 
+void LocalThenLockstep::join_site(comm::Group& site, std::vector<int> units) {
+  local_.join_site(site, std::move(units));
+  lockstep_.set_lanes(local_.lanes());
+}
+
 void LocalThenLockstep::set_vitals(const Vitals* vitals) {
   local_.set_vitals(vitals);
   lockstep_.set_vitals(vitals);
@@ -77,7 +82,7 @@ double LocalThenLockstep::lane_seconds() const {
   const int lanes = sync::lanes_per_unit(job_);
   const auto own = static_cast<int>(this->lanes().size());
   const int at_once = std::max(1, std::min(own, lockstep_.units_at_once()));
-  return lockstep_.lane_seconds() * lanes / at_once;
+  return lockstep_.lane_seconds() * lanes / at_once / local_.workers_of_replica();
 }
 
 void LocalThenLockstep::was_replaced() {

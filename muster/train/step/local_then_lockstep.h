@@ -21,6 +21,7 @@ class LocalThenLockstep final : public Strategy {
   LocalThenLockstep(const config::Job& job, const StrategyParts& parts);
 
   void assign(std::vector<int> units, comm::Group* group, Duration timeout) override;
+  void join_site(comm::Group& site, std::vector<int> units) override;
   std::vector<int> lanes() const override { return local_.lanes(); }
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;

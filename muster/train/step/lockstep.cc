@@ -261,10 +261,21 @@ void Lockstep::finish_step(StepReport& report) {
   report.gradient_norm = updater_.run(scalars, *vitals_);
   note_speed(seconds(std::chrono::steady_clock::now() - begin));
   report.gradient_bits = fewest_gradient_bits();
-  const auto exponents = arena.exponents();
+  decline_scales();
+}
+
+void Lockstep::decline_scales() {
+  const auto exponents = parts_.arena->exponents();
+  const auto seen = committer_.message().seen();
+  size_t shown = 0;
+  size_t coarse = 0;
   for (size_t b = 0; b < exponents.size(); ++b) {
-    exponents[b] = exact::next_exponent(exponents[b], committer_.message().seen()[b], step,
-                                        parts_.sum->format(b));
+    shown += exact::shows_gradient(seen[b]) ? 1 : 0;
+    coarse += exact::is_coarse(exponents[b], seen[b], parts_.sum->format(b)) ? 1 : 0;
+  }
+  for (size_t b = 0; b < exponents.size(); ++b) {
+    exponents[b] = exact::next_exponent(exponents[b], seen[b], parts_.arena->counters().step,
+                                        parts_.sum->format(b), 2 * coarse > shown);
   }
 }
 

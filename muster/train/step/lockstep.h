@@ -58,8 +58,13 @@ class Lockstep final : public Strategy {
   Result<bool> apply_message(std::span<const uint8_t> message) override;
   void forget() override;
 
+  // Other lanes than those of its units.
+  void set_lanes(std::vector<int> lanes) { own_lanes_ = std::move(lanes); }
   // The optimizer's state has been zero since the job had that many updates.
   void begin_optimizer_at(int64_t updates) { first_update_ = updates; }
+
+  // Of the last commit.
+  LaneResult agreed_result(int lane) const { return committer_.message().lane(lane); }
 
   // The parts of run(). After a successful compute() the sums are full: holds_sums().
   Status compute();
@@ -75,6 +80,7 @@ class Lockstep final : public Strategy {
   Status compare_lanes();
   Error not_finite_error(int lane);
   bool mend_scales();
+  void decline_scales();
   void finish_step(StepReport& report);
   int64_t fewest_gradient_bits() const;
   void note_speed(double update_seconds);

@@ -61,12 +61,14 @@ Periodic::Periodic(const config::Job& job, const StrategyParts& parts)
                                          : nullptr),
       scratch_(static_cast<size_t>(parts.team->threads()), std::vector<float>(exact::kBlockSize)),
       replicas_(static_cast<size_t>(job.sync.replicas)),
+
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
       all_(static_cast<size_t>(job.sync.replicas)),
       committer_(parts.arena->layout().blocks().size(),
                  static_cast<int>(job.lanes * sync::steps_per_commit(job.sync))) {
   std::iota(replicas_.begin(), replicas_.end(), 0);
+  computed_ = replicas_;
   for (const auto& name : parts.optimizer->state_names()) square_.push_back(optim::is_square(name));
   add_sums();
 }
@@ -99,6 +101,8 @@ void Periodic::add_sums() {
 
 void Periodic::assign(std::vector<int> units, comm::Group* group, Duration timeout) {
   replicas_ = std::move(units);
+  computed_ = replicas_;
+  runner_.set_site(nullptr);
   group_ = group != nullptr ? group : alone_.get();
   timeout_ = timeout;
   if (exchange_ == nullptr) return;
@@ -109,7 +113,21 @@ void Periodic::assign(std::vector<int> units, comm::Group* group, Duration timeo
   timeout_ = std::max<Duration>(timeout, std::chrono::hours(24));
 }
 
-std::vector<int> Periodic::lanes() const { return sync::lanes_of(job_, replicas_); }
+void Periodic::join_site(comm::Group& site, std::vector<int> units) {
+  MUSTER_CHECK(site.rank() > 0 ? replicas_.empty() : replicas_ == units,
+               "the leader of a site has all its replicas");
+  runner_.set_site(&site);
+  computed_ = std::move(units);
+}
+
+std::vector<int> Periodic::lanes() const {
+  std::vector<int> lanes;
+  for (const int number : computed_) {
+    const auto own = runner_.own_lanes(number);
+    lanes.insert(lanes.end(), own.begin(), own.end());
+  }
+  return lanes;
+}
 
 void Periodic::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;
@@ -240,13 +258,20 @@ Status Periodic::begin_commit() {
 }
 
 Status Periodic::run_replicas() {
+  if (!runner_.leads()) MUSTER_RETURN_IF_ERROR(runner_.help(*group_, timeout_));
   for (const int number : replicas_) {
     if (replica(number).done) continue;
     if (runner_.under_way() != number) begin_replica(number);
-    MUSTER_RETURN_IF_ERROR(runner_.run_to(round_end(), parts_.arena->counters().step, *group_,
-                                          timeout_, replica(number).record));
+    MUSTER_RETURN_IF_ERROR(runner_.run_to({.end = round_end(),
+                                           .first = parts_.arena->counters().step,
+                                           .group = *group_,
+                                           .timeout = timeout_,
+                                           .tell_state = !in_place()},
+                                          replica(number).record));
     finish_replica(number);
   }
+  if (runner_.leads()) MUSTER_RETURN_IF_ERROR(runner_.dismiss(timeout_));
+
   fault_point(FaultPoint::kRound);
   return {};
 }

@@ -46,7 +46,9 @@ class Periodic final : public Strategy {
                                               const optim::Optimizer& inner);
 
   void assign(std::vector<int> units, comm::Group* group, Duration timeout) override;
+  void join_site(comm::Group& site, std::vector<int> units) override;
   std::vector<int> lanes() const override;
+  int workers_of_replica() const { return runner_.site_size(); }
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
   CommitFlags agreed_flags() const override { return committer_.message().flags(); }
@@ -134,7 +136,9 @@ class Periodic final : public Strategy {
   std::unique_ptr<RadialMean> radial_;       // may be null
   std::vector<std::vector<float>> scratch_;  // by thread, one block each
 
-  std::vector<int> replicas_;  // of this worker
+  std::vector<int> replicas_;  // of this worker; of a site its leader has them all
+  std::vector<int> computed_;  // by this worker: the same, or those of its site
+
   std::unique_ptr<comm::Group> alone_;
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);

@@ -1,11 +1,16 @@
 #include "muster/train/step/strategy.h"
 
+#include "muster/base/check.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/step/local_then_lockstep.h"
 #include "muster/train/step/lockstep.h"
 #include "muster/train/step/periodic.h"
 
 namespace muster::train {
+
+void Strategy::join_site(comm::Group& /*site*/, std::vector<int> /*units*/) {
+  MUSTER_CHECK(false, "this strategy has no replicas");
+}
 
 std::vector<std::string> state_names(const config::Job& job, const optim::Optimizer& inner) {
   return sync::is_periodic(job.sync.strategy) ? Periodic::state_names(job, inner)

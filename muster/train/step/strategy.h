@@ -54,7 +54,11 @@ class Strategy : public State {
   // Which units of work (sync::units_of) this worker computes from now on, and with whom. Not while
   // a step is under way; `group` must live until the next call. At first: all, alone.
   virtual void assign(std::vector<int> units, comm::Group* group, Duration timeout) = 0;
-  // The lanes that these units have.
+  // After assign(): this worker is one of a site, whose members compute these units together. Its
+  // rank 0 has them as its own, the others none. `site` must live as long as the group. Only where
+  // the units are replicas.
+  virtual void join_site(comm::Group& site, std::vector<int> units);
+  // The lanes that this worker computes.
   virtual std::vector<int> lanes() const = 0;
   // Whom to tell about progress. It must outlive the strategy.
   virtual void set_vitals(const Vitals* vitals) = 0;

@@ -40,7 +40,9 @@ void Team::run(const std::function<void(int)>& body) {
   working_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
+  flush_subnormals();  // whichever thread this is
   body(0);
+
   for (int left = working_.load(std::memory_order_acquire); left != 0;
        left = working_.load(std::memory_order_acquire)) {
     working_.wait(left, std::memory_order_acquire);

@@ -305,8 +305,9 @@ class Disturbance {
   Result<std::string> start_joiner() {
     const auto id = joiner_id(++joined_);
     last_joiner_ = now();
+    const std::string site = plan_.sites > 0 ? fmt::format("{}", joined_ % plan_.sites) : "";
     MUSTER_TRY(const pid_t pid,
-               children_.start(plan_.worker, worker_words(plan_, address_, id), streams()));
+               children_.start(plan_.worker, worker_words(plan_, address_, id, site), streams()));
     joiners_.push_back(pid);
     return id;
   }

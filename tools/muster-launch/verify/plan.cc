@@ -92,9 +92,11 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   disturb.job = {arguments.job};
   for (const auto& option : set) disturb.job.insert(disturb.job.end(), {"-s", option});
   disturb.workers = static_cast<int>(arguments.workers);
+  disturb.sites = static_cast<int>(arguments.sites);
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
-  disturb.lanes = static_cast<int>(sync::units_of(loaded.job));
+  disturb.lanes =
+      static_cast<int>(disturb.sites > 0 ? loaded.job.lanes : sync::units_of(loaded.job));
   disturb.calm = arguments.calm;
   if (!arguments.lab.empty()) {
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));

@@ -22,6 +22,8 @@ struct DisturbPlan {
   std::string run;                 // its directory
   std::string host = "127.0.0.1";  // where the coordinator listens, and workers are reached
   int workers = 4;
+  int sites = 0;  // 0: none
+
   double lease = 2;         // seconds
   double hang_timeout = 0;  // seconds
   int lanes = 8;            // never more workers than these

@@ -15,6 +15,8 @@
 #include "muster/launch/restarts.h"
 #include "muster/track/run_directory.h"
 
+#include "tools/muster-launch/slots.h"
+
 namespace muster::cli {
 namespace {
 
@@ -37,6 +39,7 @@ class LaunchedTraining final : public Training {
     words.insert(words.end(),
                  {"--run-dir", plan_.run, "--workers", fmt::format("{}", plan_.workers), "--quiet",
                   "--worker", plan_.worker, "--listen", plan_.host + ":0"});
+    if (plan_.sites > 0) words.insert(words.end(), {"--sites", fmt::format("{}", plan_.sites)});
     MUSTER_TRY(launcher_, children_.start(plan_.muster, words, streams));
     return {};
   }
@@ -60,7 +63,12 @@ class OwnTraining final : public Training {
   OwnTraining(const DisturbPlan& plan, Children& children, FileSystem& files, const Clock& clock)
       : plan_(plan), children_(children), files_(files), clock_(clock), slots_(plan.workers) {
     restarts_.most = kRestarts;
-    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].id = fmt::format("{}", i);
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      slots_[i].id = fmt::format("{}", i);
+      if (plan.sites > 0) {
+        slots_[i].site = site_of(static_cast<int64_t>(i), plan.workers, plan.sites);
+      }
+    }
   }
   ~OwnTraining() override {
     if (log_ >= 0) close(log_);
@@ -109,6 +117,7 @@ class OwnTraining final : public Training {
  private:
   struct Slot {
     std::string id;
+    std::string site;   // empty: none
     pid_t process = 0;  // 0: none runs
     launch::SlotHistory history;
     std::optional<launch::Verdict> due = launch::Verdict{};  // a start that waits for its time,
@@ -156,7 +165,7 @@ class OwnTraining final : public Training {
     if (!slot.due || now < slot.due_at || exit_code_) return;
     launch::note_restart(now, slot.history, *std::exchange(slot.due, {}), restarts_);
     const auto started =
-        children_.start(plan_.worker, worker_words(plan_, address_, slot.id), streams_);
+        children_.start(plan_.worker, worker_words(plan_, address_, slot.id, slot.site), streams_);
     if (started.ok()) {
       slot.process = *started;
     } else {
@@ -194,10 +203,12 @@ std::unique_ptr<Training> make_training(const DisturbPlan& plan, Children& child
 }
 
 std::vector<std::string> worker_words(const DisturbPlan& plan, const std::string& coordinator,
-                                      const std::string& id) {
-  return {
+                                      const std::string& id, const std::string& site) {
+  std::vector<std::string> words = {
       "train", "--run", plan.run,     "--display",        "none",   "--coordinator", coordinator,
       "--id",  id,      "--job-name", run_name(plan.run), "--host", plan.host};
+  if (!site.empty()) words.insert(words.end(), {"--site", site});
+  return words;
 }
 
 std::string coordinator_address(const std::string& run) {

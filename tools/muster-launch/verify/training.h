@@ -40,9 +40,9 @@ class Training {
 std::unique_ptr<Training> make_training(const DisturbPlan& plan, Children& children,
                                         FileSystem& files, const Clock& clock);
 
-// The words for a worker of a training that is under way.
+// The words for a worker of a training that is under way. `site`: empty: none.
 std::vector<std::string> worker_words(const DisturbPlan& plan, const std::string& coordinator,
-                                      const std::string& id);
+                                      const std::string& id, const std::string& site = "");
 // Where the coordinator of this run listens; empty: not known yet.
 std::string coordinator_address(const std::string& run);
 
