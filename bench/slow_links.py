@@ -31,7 +31,7 @@ OURS = {
     "streaming4-hadamard": (["sync.strategy=streaming", "sync.period=48", "sync.bits=4", "sync.rotation=hadamard",
                              "sync.rounds=4"], 3 * 192),
     "sparseloco": (["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=20"], 600),
-    "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=10"], 600),
+    "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=20"], 1200),
     "desloc4-hadamard": (strategies.SETTINGS["desloc4-hadamard"], 3 * 288),
     "sparta": (["sync.strategy=sparta", "sync.rounds=16"], 3 * 256),
     "powersgd": (["sync.strategy=powersgd", "sync.rounds=100"], 300),
@@ -105,7 +105,11 @@ def main():
                     return measure_torch(args, name.removeprefix("torch "))
                 with tempfile.TemporaryDirectory(prefix="muster-") as folder:
                     return measure_ours(args, name, folder)
-            seconds, sent[name] = undisturbed(args, name, measure)
+            try:
+                seconds, sent[name] = undisturbed(args, name, measure)
+            except RuntimeError as failure:
+                print(f"round {turn + 1}  {failure}", file=sys.stderr, flush=True)
+                continue
             times[name].append(seconds)
             print(f"round {turn + 1}  {name:22} {seconds * 1e3:9.1f} ms", file=sys.stderr, flush=True)
             if args.table:
@@ -114,6 +118,9 @@ def main():
                                "bytes": sent}, file, indent=1)
     alone = statistics.median(times["compute"])
     for name, seconds in times.items():
+        if not seconds:
+            print(f"{name:22} failed each time")
+            continue
         step = statistics.median(seconds)
         print(f"{name:22} {step * 1e3:9.1f} ms a step  {step / alone:7.2f} of the computation   {sent[name] / 1e3:11.1f} kB")
 

@@ -49,7 +49,7 @@ STRATEGIES = {
     "local-then-lockstep": ["sync.strategy=local-then-lockstep", "sync.local=0.5", *ONE_ROUND],
     **{name: [f"sync.strategy={name}", *SEVERAL_ROUNDS] for name in ("gossip", "sparseloco", "desloc", "sparta")},
     "streaming": ["sync.strategy=streaming", "sync.fragments=2", *SEVERAL_ROUNDS],
-        "diloco-sites": ["sync.strategy=diloco", "sync.replicas=2", *ONE_ROUND],
+    "diloco-sites": ["sync.strategy=diloco", "sync.replicas=2", *ONE_ROUND],
     "sparseloco-sites": ["sync.strategy=sparseloco", "sync.replicas=2", *SEVERAL_ROUNDS],
     "streaming-sites": ["sync.strategy=streaming", "sync.replicas=2", "sync.fragments=2", *SEVERAL_ROUNDS],
     **{name: [f"sync.strategy={name}", "sync.rounds=6"] for name in ("topk", "threshold", "onebit", "powersgd")},
@@ -72,7 +72,7 @@ def main():
     for name in strategies:
         print(f"--- {name}", flush=True)
         sets = [word for option in [*STRATEGIES[name], "steps=600", "passes=0"] for word in ("-s", option)]
-                sites = ["--sites", "2"] if name.endswith("-sites") else []
+        sites = ["--sites", "2"] if name.endswith("-sites") else []
         happened += disturb(muster, "--faults", FAULTS, "--seed", args.seed, *sites, *sets)
 
     for model in [] if strategies else args.models.split(","):

@@ -93,7 +93,7 @@ def main():
     for sets, faults in STRATEGIES:
         options = [word for option in sets for word in ("-s", option)]
         happened += disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=8", *options)
-        # Two workers compute a replica together.
+    # Two workers compute a replica together.
     for sets, faults in SITES:
         options = [word for option in [*sets, "sync.replicas=2", "passes=8"] for word in ("-s", option)]
         happened += disturb(muster, "--sites", "2", "--faults", faults, "--seed", args.seed, *options)
