@@ -10,59 +10,86 @@ namespace {
 
 // Ethernet, IP and TCP headers, and acknowledgements. Measured: docs/strategies.md.
 constexpr double kFraming = 1.06;
-// How much longer an exchange takes than its bytes: phases of an allreduce wait for each other.
-constexpr double kWaiting = 1.15;
+// What Rice codes (exact/packed_ints.h) save of each value of few bits, and seconds of a core for
+// each, as far as they do not pass while others are sent.
+constexpr double kRiceSaves = 1.0;
+constexpr double kRiceSeconds = 10e-9;
 // The part of a step in which gradients are exchanged while others are computed.
 constexpr double kOverlap = 0.5;
 // Of a value that sparseloco sends: two bits, and its place.
 constexpr double kSparseBits = 9.5;
+// Seconds of a core for a value of few bits: rounding, packing, adding; and rotating it twice.
+constexpr double kFewSeconds = 10e-9;
+constexpr double kRotationSeconds = 10e-9;
+// For each element: selecting, rounding, and reading what others have sent.
+constexpr double kSparseSeconds = 6e-9;
 constexpr double kBlock = 4096;
 // Bytes that topk, threshold and onebit need for a block besides what they need for each value.
 constexpr double kCodedBlock = 10;
 
+// How much longer an exchange takes than its bytes: phases of an allreduce wait for each other.
+// Measured with 2 and 4 hosts.
+double waiting(double hosts) { return std::min(1.3, 0.9 + 0.085 * hosts); }
+
 struct Exchange {
   double bytes = 0;  // that a host sends
   double phases = 0;
-  double seconds(const Network& network) const {
-    return bytes * kFraming * kWaiting / network.rate + phases * network.delay;
-  }
+  double computing = 0;  // seconds, of codes
   Exchange& operator+=(const Exchange& other) {
     bytes += other.bytes;
     phases += other.phases;
+    computing += other.computing;
     return *this;
   }
-  Exchange operator*(double times) const { return {bytes * times, phases * times}; }
+  Exchange operator*(double times) const {
+    return {bytes * times, phases * times, computing * times};
+  }
 };
 
 struct Hosts {
   double count;
+  bool rotated = false;  // values of few bits
+  bool rice = false;     // they are sent as Rice codes
+  // Seconds of a core for such a value.
+  double coding() const {
+    return kFewSeconds + (rotated ? kRotationSeconds : 0) + (rice ? kRiceSeconds : 0);
+  }
   // The part that goes to others.
   double others() const { return (count - 1) / count; }
+  double sending(const Exchange& exchange, const Network& network) const {
+    return exchange.bytes * kFraming * waiting(count) / network.rate +
+           exchange.phases * network.delay;
+  }
 };
 
 // Mean bits of an integer on the wire, which is packed with as many bits as the largest of 512
-// neighbours needs. `added`: how many values of `bits` bits are in it.
-double packed_bits(double bits, double added) {
+// neighbours needs, or as a Rice code. `added`: how many values of `bits` bits are in it.
+double packed_bits(double bits, double added, bool rice) {
   if (bits >= 32) return 32;
-  return bits + 0.5 * std::log2(std::max(added, 1.0)) - 0.2;
+  return bits + 0.5 * std::log2(std::max(added, 1.0)) - 0.2 - (rice ? kRiceSaves : 0);
 }
 
 // Of `elements` values of `bits` bits: all `units` are added up, of which a host has units / hosts.
 Exchange sum(double elements, double bits, double units, const Hosts& hosts, double bucket) {
-  const double up = packed_bits(bits, units / hosts.count);
-  const double down = packed_bits(bits, units);
+  const double up = packed_bits(bits, units / hosts.count, hosts.rice);
+  const double down = packed_bits(bits, units, hosts.rice);
   const double buckets = std::ceil(elements * bits / 8 / bucket);
   Exchange exchange = {.bytes = elements / 8 * hosts.others() * (up + down), .phases = 2 * buckets};
   if (bits < 32) {  // the exponents of the blocks come first
-    exchange += {.bytes = 2 * hosts.others() * elements / kBlock, .phases = 2 * buckets};
+    exchange += {.bytes = 2 * hosts.others() * elements / kBlock,
+                 .phases = 2 * buckets,
+                 .computing = hosts.coding() * elements};
   }
   return exchange;
 }
 
 // Each of `replicas` gets to all hosts.
 Exchange copies(double elements, double bits, double replicas, const Hosts& hosts, double bucket) {
-  return Exchange{.bytes = elements * bits / 8 * hosts.others() * (1 + 1 / hosts.count),
-                  .phases = 2 * std::ceil(elements * bits / 8 / bucket)} *
+  const bool rice = hosts.rice && bits < 32;
+  const double sent = bits - (rice ? kRiceSaves : 0);
+  return Exchange{.bytes = elements * sent / 8 * hosts.others() * (1 + 1 / hosts.count),
+                  .phases = 2 * std::ceil(elements * bits / 8 / bucket),
+                  .computing = bits < 32 ? hosts.coding() * elements : 0} *
          replicas;
 }
 
@@ -90,7 +117,9 @@ Exchange exchange_of(const config::Job& job, const ModelSize& model, const Hosts
   const auto bits = static_cast<double>(sync.bits);
   if (sync.strategy == "sparseloco") {
     const double sent = elements * static_cast<double>(sync.keep) / kBlock * kSparseBits / 8;
-    return {.bytes = sent * replicas * hosts.others(), .phases = 2};
+    return {.bytes = sent * replicas * hosts.others(),
+            .phases = 2,
+            .computing = kSparseSeconds * elements};
   }
   if (sends_gradients(sync.strategy)) {
     const double exchanges = sync.strategy == "powersgd" ? 2 : 1;
@@ -165,6 +194,34 @@ double memory_of(const config::Job& job, const ModelSize& model, const Hosts& ho
   return 4 * model.parameters * buffers;
 }
 
+// On average for a step.
+struct Traffic {
+  double bytes = 0;
+  double commit_bytes = 0;
+  double waits = 0;  // seconds
+};
+
+Traffic traffic_of(const config::Job& job, const ModelSize& model, const Hosts& hosts,
+                   const Network& network, double compute) {
+  const bool periodic = is_periodic(job.sync.strategy);
+  const auto steps = static_cast<double>(periodic ? steps_per_commit(job.sync) : 1);
+  const double rounds = periodic ? static_cast<double>(rounds_of(job.sync)) : 1;
+  const Exchange exchange = exchange_of(job, model, hosts) * rounds;
+  const Exchange commit = commit_of(job, model, hosts);
+  const double sending = hosts.sending(exchange, network);
+  // Streaming: the last one in a commit is waited for.
+  const bool streaming = job.sync.strategy == "streaming";
+  const double hidden = streaming  ? compute * steps * (rounds - 1) / rounds
+                        : periodic ? 0
+                                   : kOverlap * compute;
+  const double waits = std::max({0.0, sending - hidden, streaming ? sending / rounds : 0.0});
+  return {
+      .bytes = (exchange.bytes + commit.bytes) * kFraming / steps,
+      .commit_bytes = commit.bytes * kFraming / steps,
+      .waits =
+          (waits + exchange.computing + hosts.sending(commit, network) + commit.computing) / steps};
+}
+
 // Of rounds, then lockstep.
 Cost cost_of_both(const config::Job& job, const ModelSize& model, int hosts, const Network& network,
                   double compute) {
@@ -183,8 +240,8 @@ Cost cost_of_both(const config::Job& job, const ModelSize& model, int hosts, con
 
 }  // namespace
 
-Network network_of(double measured_rate, double delay) {
-  return {.rate = measured_rate * kFraming * kWaiting, .delay = delay};
+Network network_of(double measured_rate, double delay, int hosts) {
+  return {.rate = measured_rate * kFraming * waiting(hosts), .delay = delay};
 }
 
 Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Network& network,
@@ -192,29 +249,23 @@ Cost cost_of(const config::Job& job, const ModelSize& model, int hosts, const Ne
   if (job.sync.strategy == "local-then-lockstep") {
     return cost_of_both(job, model, hosts, network, compute);
   }
-  const Hosts all = {static_cast<double>(hosts)};
   const bool periodic = is_periodic(job.sync.strategy);
-  const auto steps = static_cast<double>(periodic ? steps_per_commit(job.sync) : 1);
-  const double rounds = periodic ? static_cast<double>(rounds_of(job.sync)) : 1;
-  const Exchange exchange = exchange_of(job, model, all) * rounds;
-  const Exchange commit = commit_of(job, model, all);
   Cost cost;
-  cost.at_stake = static_cast<int64_t>(steps);
-  cost.memory = memory_of(job, model, all);
+  cost.at_stake = periodic ? steps_per_commit(job.sync) : 1;
+  cost.memory = memory_of(job, model, {static_cast<double>(hosts)});
   cost.step_seconds = compute;
   if (hosts < 2) return cost;
-  cost.bytes = (exchange.bytes + commit.bytes) * kFraming / steps;
-  if (!kept_by_replicas(job.sync.strategy).empty()) {
-    cost.commit_bytes = commit.bytes * kFraming / steps;
-  }
-  // Streaming: the last one in a commit is waited for.
-  const bool streaming = job.sync.strategy == "streaming";
-  const double hidden = streaming  ? compute * steps * (rounds - 1) / rounds
-                        : periodic ? 0
-                                   : kOverlap * compute;
-  const double waits = std::max({0.0, exchange.seconds(network) - hidden,
-                                 streaming ? exchange.seconds(network) / rounds : 0.0});
-  cost.step_seconds += (waits + commit.seconds(network)) / steps;
+  // Workers choose by trying, too (comm/packing_choice.h).
+  const auto traffic = [&](bool rice) {
+    const Hosts all = {static_cast<double>(hosts), job.sync.rotation == "hadamard", rice};
+    return traffic_of(job, model, all, network, compute);
+  };
+  const Traffic plain = traffic(false);
+  const Traffic rice = traffic(true);
+  const Traffic& best = rice.waits < plain.waits ? rice : plain;
+  cost.bytes = best.bytes;
+  if (!kept_by_replicas(job.sync.strategy).empty()) cost.commit_bytes = best.commit_bytes;
+  cost.step_seconds += best.waits;
   return cost;
 }
 

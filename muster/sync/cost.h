@@ -5,7 +5,9 @@
 // The model. All hosts have the same link, which sends and receives at `rate` at the same time and
 // needs `delay` in one direction. What is sent takes kFraming times its own size on the wire. An
 // allreduce of n bytes among W hosts has each send 2 (W - 1) / W n bytes in two phases, with a
-// delay each. In lockstep the exchange runs while the lanes compute; in rounds it does not.
+// delay each, and takes longer than its bytes the more hosts there are, as phases wait for each
+// other. In lockstep the exchange runs while the lanes compute; in rounds it does not. Integers of
+// few bits are sent as Rice codes where that is faster.
 //
 // Pure.
 #pragma once
@@ -23,7 +25,7 @@ struct Network {
 
 // Of links on which an allreduce was seen to send so many bytes per second (comm/measure_links.h):
 // without headers, and with what its phases wait for each other.
-Network network_of(double measured_rate, double delay);
+Network network_of(double measured_rate, double delay, int hosts);
 
 struct ModelSize {
   double parameters = 0;

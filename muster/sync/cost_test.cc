@@ -29,19 +29,24 @@ Cost mlp(const Options& sync, double rate = 12.5e6) {
                  0.09);
 }
 
-void expect_bytes(const Options& sync, double measured, double off) {
-  EXPECT_NEAR(mlp(sync).bytes / measured, 1, off) << sync.strategy << ", " << sync.bits << " bits";
+constexpr double kFast = 125e6;  // too fast for Rice codes
+
+void expect_bytes(const Options& sync, double measured, double off, double rate = 12.5e6) {
+  EXPECT_NEAR(mlp(sync, rate).bytes / measured, 1, off)
+      << sync.strategy << ", " << sync.bits << " bits";
 }
 
 TEST(Cost, BytesAreNearWhatWasMeasured) {
   expect_bytes({}, 36'975e3, 0.02);
-  expect_bytes({.bits = 4, .rotation = "hadamard"}, 4'863e3, 0.05);
-  expect_bytes({.bits = 2, .rotation = "hadamard"}, 3'112e3, 0.15);
+  expect_bytes({.bits = 4, .rotation = "hadamard"}, 4'863e3, 0.05, kFast);
+  expect_bytes({.bits = 4, .rotation = "hadamard"}, 3'645e3, 0.06);
+  expect_bytes({.bits = 2, .rotation = "hadamard"}, 3'112e3, 0.15, kFast);
   expect_bytes({.strategy = "average", .period = 48}, 771e3, 0.02);
-  expect_bytes({.strategy = "diloco", .bits = 4, .rotation = "hadamard", .period = 48}, 103e3,
-               0.02);
-  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 100}, 37.7e3, 0.05);
-  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 8}, 218e3, 0.05);
+  const Options diloco = {.strategy = "diloco", .bits = 4, .rotation = "hadamard", .period = 48};
+  expect_bytes(diloco, 103e3, 0.02, kFast);
+  expect_bytes(diloco, 80.4e3, 0.05);
+  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 100}, 37.7e3, 0.1);
+  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 8}, 218e3, 0.05, kFast);
 }
 
 TEST(Cost, ACommitIsAtStake) {

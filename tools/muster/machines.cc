@@ -69,7 +69,8 @@ Result<Machines> read_measurement(const std::string& metrics, int workers) {
     if (record.contains("links")) {
       const auto& links = record["links"];
       machines.rate = 8 * links.value("rate", 0.0);
-      machines.network = sync::network_of(links.value("rate", 0.0), links.value("delay", 0.0));
+      machines.network =
+          sync::network_of(links.value("rate", 0.0), links.value("delay", 0.0), workers);
       measured = machines.network.rate > 0;
     } else if (record.contains("waited")) {
       steps.push_back(record.value("seconds", 0.0) - record.value("waited", 0.0));
