@@ -151,7 +151,7 @@ std::vector<uint8_t> first_exponents(const BlockLayout& layout, std::span<const 
 //
 // A scale that is more than most_excess above what was seen (is_coarse) is another matter. After a
 // spike (a bad sample, a step before the gradients are clipped) it would take hundreds of steps
-// to come back. As nearly all blocks are too coarse then (`spike`: more than half of those that
+// to come back. As most blocks are too coarse then (`spike`: at least a quarter of those that
 // have a gradient), they fall at once: one step after a spike of any size is lost, and the next has
 // kLeastBits again. If it is only some blocks, they fall a bit every kFallCoarse steps: a unit that
 // is active for nothing but samples of which the model is certain has gradients of 2^-60 in some

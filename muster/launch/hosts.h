@@ -6,9 +6,9 @@
 //     user: train
 //     port: 2222
 //     identity: keys/cluster                  # relative to this file
-//     site: berlin                            # its workers compute replicas together
-//     (strategies.md) address: 192.168.7.1                    # where other workers reach it, if
-//     not as `host` options: [StrictHostKeyChecking=no]     # for ssh -o
+//     site: berlin                            # whose machines compute replicas together
+//     address: 192.168.7.1                    # where other workers reach it, if not as `host`
+//     options: [StrictHostKeyChecking=no]     # for ssh -o
 //   - 10.0.0.2                                # the same as { host: 10.0.0.2 }
 #pragma once
 

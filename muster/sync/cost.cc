@@ -141,7 +141,8 @@ Exchange exchange_of(const config::Job& job, const ModelSize& model, const Hosts
 }
 
 // What is sent with a commit besides.
-Exchange commit_of(const config::Job& job, const ModelSize& model, const Hosts& hosts) {
+Exchange commit_of(const config::Job& job, const ModelSize& model, Hosts hosts) {
+  hosts.rotated = false;  // states, and what replicas keep
   const auto& sync = job.sync;
   const auto bucket = static_cast<double>(sync.bucket);
   // Losses and samples of each lane and step, and an exponent for each block.

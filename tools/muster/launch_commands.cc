@@ -102,11 +102,15 @@ Status check_files(const config::LoadedJob& loaded) {
 
 void note_spares(const config::Job& job, const SeveralArguments& several, Console& console) {
   const int64_t units = sync::units_of(job);
-  // In a site they compute together.
-  if (several.workers <= units || (several.sites > 0 && sync::is_periodic(job.sync.strategy)))
-    return;
+  int64_t most = units;
+  if (several.sites > 0 && sync::is_periodic(job.sync.strategy)) {
+    most = std::min(several.sites, units) * sync::lanes_per_unit(job);
+  } else if (several.sites > 0) {
+    console.note(fmt::format("--sites has no effect with sync.strategy {}", job.sync.strategy));
+  }
+  if (several.workers <= most) return;
   console.note(fmt::format("{} workers for {} {}: {} will stand by, to take over if one is lost",
-                           several.workers, units, sync::unit_name(job), several.workers - units));
+                           several.workers, units, sync::unit_name(job), several.workers - most));
 }
 
 Status check_count(const config::Job& job, const SeveralArguments& several) {

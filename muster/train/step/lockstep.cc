@@ -275,7 +275,7 @@ void Lockstep::decline_scales() {
   }
   for (size_t b = 0; b < exponents.size(); ++b) {
     exponents[b] = exact::next_exponent(exponents[b], seen[b], parts_.arena->counters().step,
-                                        parts_.sum->format(b), 2 * coarse > shown);
+                                        parts_.sum->format(b), 4 * coarse >= shown);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tools/muster-launch/verify/plan.h"
 
+#include <algorithm>
 #include <array>
 
 #include "muster/config/load.h"
@@ -95,8 +96,12 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   disturb.sites = static_cast<int>(arguments.sites);
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
-  disturb.lanes =
-      static_cast<int>(disturb.sites > 0 ? loaded.job.lanes : sync::units_of(loaded.job));
+  const int64_t units = sync::units_of(loaded.job);
+  disturb.lanes = static_cast<int>(units);
+  if (disturb.sites > 0 && sync::is_periodic(loaded.job.sync.strategy)) {
+    const int64_t sites = std::min<int64_t>(disturb.sites, units);
+    disturb.lanes = static_cast<int>(sites * sync::lanes_per_unit(loaded.job));
+  }
   disturb.calm = arguments.calm;
   if (!arguments.lab.empty()) {
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
