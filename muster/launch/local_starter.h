@@ -15,6 +15,7 @@ struct LocalOptions {
   std::string program;
   std::vector<std::string> arguments;  // "--id", ID goes behind them
   std::string folder;                  // is there; gets the workers' standard error, as ID.err
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::map<std::string, std::string> sites = {};  // by id; those that are not here have none
 };
 

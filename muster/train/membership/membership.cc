@@ -273,7 +273,7 @@ Result<std::shared_ptr<comm::Group>> Membership::form_group(
   options.shared_memory = options_.shared_memory;
   options.stop = stop;
   comm::GroupFailure failure;
-  auto group = comm::make_gloo_group(std::move(options), &failure);
+  auto group = comm::make_gloo_group(options, &failure);
   if (group.ok()) return std::shared_ptr<comm::Group>(*std::move(group));
   report_failure(failure, members, group.error().message());
   return std::move(group).error();

@@ -8,6 +8,7 @@
 
 namespace muster::train {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it
 void Strategy::join_site(comm::Group& /*site*/, std::vector<int> /*units*/) {
   MUSTER_CHECK(false, "this strategy has no replicas");
 }
