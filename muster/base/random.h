@@ -16,17 +16,19 @@ namespace muster {
 // What the numbers are for. Streams of different purposes never meet, whatever their other
 // coordinates. Part of the format of a run: never renumber.
 enum class Purpose : uint32_t {
-  kInit = 1,      // initial weights: (tensor)
-  kDropout = 2,   // (step, lane, layer)
-  kAugment = 3,   // (pass, sample)
-  kOrder = 4,     // (pass)
-  kRounding = 5,  // (step, lane)
-  kOwnLoop = 6,   // seeds of torch's generator: (step, lane)
-  kRotation = 7,  // (step)
-  kGossip = 8,    // pairs of replicas: (round)
-  kLowRank = 9,   // columns of right factors: (step, tensor and column)
-  kSubset = 10,   // places of weights that replicas average: (round, block)
-  kUser = 1000    // models and data sets from outside: kUser, kUser + 1, ...
+  kInit = 1,        // initial weights: (tensor)
+  kDropout = 2,     // (step, lane, layer)
+  kAugment = 3,     // (pass, sample)
+  kOrder = 4,       // (pass)
+  kRounding = 5,    // (step, lane)
+  kOwnLoop = 6,     // seeds of torch's generator: (step, lane)
+  kRotation = 7,    // (step)
+  kGossip = 8,      // pairs of replicas: (round)
+  kLowRank = 9,     // columns of right factors: (step, tensor and column)
+  kSubset = 10,     // places of weights that replicas average: (round, block)
+  kTable = 11,      // first weights of a row: (table, key)
+  kAdmission = 12,  // of keys to a table: (table and key, step)
+  kUser = 1000      // models and data sets from outside: kUser, kUser + 1, ...
 };
 
 // One block of the generator: 128 random bits for a 64-bit key and a 128-bit counter.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "muster/base/isa.h"
+#include "muster/base/power.h"
 #include "muster/optim/optimizer.h"
 
 // For lambdas that a kernel calls: they must be compiled for the instruction set of the kernel.
@@ -75,15 +76,5 @@ MUSTER_ALWAYS_INLINE double add_squares(size_t n, Value value) {
 
 // norm.h's, of gradients as a rule sees them.
 double sum_of_squares(std::span<const float> x, const Clip& clip, Isa isa);
-
-// beta^n by squaring: only multiplications, which IEEE 754 pins down. std::pow may differ in the
-// last bit from one C library, or one processor, to the next.
-inline double power(double beta, int64_t n) {
-  double result = 1;
-  for (; n > 0; n /= 2, beta *= beta) {
-    if (n % 2 == 1) result *= beta;
-  }
-  return result;
-}
 
 }  // namespace muster::optim

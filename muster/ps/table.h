@@ -1,0 +1,122 @@
+// One shard of a table: the rows of those keys that fall into it.
+//
+// A table has no vocabulary. Every 64-bit key has weights from the beginning: those that follow
+// from (seed, table, key). A row is made, and takes memory, when its key gets its first gradient
+// that is admitted. So reading changes nothing: what a table holds follows from the updates alone,
+// in their order, and two servers that apply the same updates have the same rows, bit for bit.
+//
+// Admission. Most keys of a click log are seen once or twice and teach nothing. A key gets a row at
+// its `sights`-th update, or at each with a probability, drawn from (seed, table, key, step). Until
+// then its updates are dropped, and it is counted in 20 to 30 bytes, until it is too old.
+//
+// Eviction. Rows that were not updated for `age` steps go; and if there are more than `most` rows
+// in the shard, those with the fewest sights, of these the longest unused. A key that was evicted
+// has its initial weights again. Tombstones tell an export (`muster export --since`) what has gone.
+//
+// One thread uses it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/base/hash.h"
+#include "muster/base/result.h"
+#include "muster/ps/row_optimizer.h"
+#include "muster/ps/rows.h"
+
+namespace muster::ps {
+
+struct Admission {
+  uint16_t sights = 1;     // 1: at once
+  double probability = 1;  // of each update
+};
+
+struct Eviction {
+  uint32_t age = 0;   // steps; 0: never
+  uint64_t most = 0;  // rows of a shard; 0: any number
+};
+
+// There is no normal distribution: log and cos of C libraries differ in the last bit.
+enum class InitialWeights : uint8_t { kZero, kUniform };
+
+struct TableOptions {
+  uint32_t id = 0;
+  std::string name;
+  uint32_t width = 0;
+  InitialWeights initial = InitialWeights::kUniform;
+  double scale = 0.05;  // uniform: in [-scale, scale)
+  uint64_t seed = 0;
+  RowOptimizer optimizer;
+  Admission admission;
+  Eviction eviction;
+};
+
+// Whether a table can have these.
+Status check(const TableOptions& options);
+
+// The weights that a key has before its first update.
+void initial_weights(const TableOptions& options, uint64_t key, std::span<float> weights);
+
+struct Tombstone {
+  uint64_t key;
+  uint32_t step;  // at which the row was evicted
+};
+
+class TableShard {
+ public:
+  // `options` and `slabs` must outlive this.
+  TableShard(const TableOptions& options, Slabs& slabs);
+
+  size_t rows() const { return rows_.size(); }
+  size_t candidates() const { return candidates_.size(); }  // counted, without a row
+  const TableOptions& options() const { return *options_; }
+
+  // weights[i * width ...] of keys[i]. Changes nothing that anyone can see.
+  void read(std::span<const uint64_t> keys, float* weights);
+
+  // One update of each key. `step`: counted from 0. An error: there is no memory for another row,
+  // or a new key is there twice; some keys have been counted by then, so the shard must be given
+  // up.
+  Status update(std::span<const uint64_t> keys, const float* gradients, int64_t step, double lr);
+
+  // What the rules above say, as of this step.
+  void evict(int64_t step);
+  const std::vector<Tombstone>& tombstones() const { return tombstones_; }
+  void forget_tombstones(uint32_t up_to_step);
+
+  // Of all rows, candidates and tombstones; the same for the same contents, however they came.
+  Hash128 hash();
+
+  // For snapshots and moves: what for_each_row gives, in any order, put() makes again.
+  template <typename Visit>
+  void for_each_row(Visit visit) {
+    rows_.for_each(visit);
+  }
+  template <typename Visit>
+  void for_each_candidate(Visit visit) {
+    candidates_.for_each(visit);
+  }
+  // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory.
+  Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values);
+  void put(Tombstone tombstone) { tombstones_.push_back(tombstone); }
+
+ private:
+  // A row for a key that has none; null: not yet.
+  Result<Row*> admit(uint64_t key, int64_t step);
+  void fetch_ahead(size_t i, size_t floats) const;
+  void evict_row(Row& row, int64_t step);
+
+  const TableOptions* options_;
+  Rows rows_;
+  Rows candidates_;  // headers alone
+  std::vector<Tombstone> tombstones_;
+  // Of one call; kept so that no memory is allocated for each.
+  std::vector<Row*> found_;
+  std::vector<float*> updated_;
+  std::vector<float> gradients_;
+};
+
+}  // namespace muster::ps
