@@ -16,6 +16,12 @@
 #include "muster/comm/gloo_message_ids.h"
 
 namespace muster::comm {
+namespace {
+
+// Parts of an allgather that are larger than this go to one peer after the other.
+constexpr size_t kInTurn = size_t{32} << 10;
+
+}  // namespace
 
 // While one lives, this member is in a collective.
 class GlooMember::Presence {
@@ -186,12 +192,17 @@ bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
     if (!expect_opening(link(p), p, op)) return false;
     if (!inlined && !post_recv(link(p).results, p, id, at(p), bytes_of(p), op)) return false;
   }
+  const auto send = [&](int p) {
+    return inlined || post_send(link(p).results, p, id, at(rank()), bytes_of(rank()), op);
+  };
+  // Large parts go to one peer after the other, to the next one when that of the one before on the
+  // other side has come. If all were sent at once, they would meet in front of each receiver's
+  // link; on a slow one TCP then loses packets, and shares it unevenly.
+  const bool in_turn = bytes_of(0) > kInTurn;
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
     if (!send_opening(link(p), p, at(rank()), inlined ? bytes_of(rank()) : 0, op)) return false;
-    if (!inlined && !post_send(link(p).results, p, id, at(rank()), bytes_of(rank()), op)) {
-      return false;
-    }
+    if (!in_turn && !send(p)) return false;
   }
   for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
@@ -199,10 +210,14 @@ bool GlooMember::run_allgather(const Operation& op, std::byte* data) {
     if (inlined && bytes_of(p) > 0) std::memcpy(at(p), link(p).in_data(), bytes_of(p));
   }
   for (int k = 1; k < size(); ++k) {
+    const int from = peer(size() - k);
+    if (in_turn && !send(peer(k))) return false;
+    if (!inlined && !await_recv(link(from).results, from, op)) return false;
+  }
+  for (int k = 1; k < size(); ++k) {
     const int p = peer(k);
     if (!await_send(link(p).opening, p, op)) return false;
-    if (inlined) continue;
-    if (!await_recv(link(p).results, p, op) || !await_send(link(p).results, p, op)) return false;
+    if (!inlined && !await_send(link(p).results, p, op)) return false;
   }
   return true;
 }

@@ -30,6 +30,7 @@ class GlooMember final : public Group {
   ~GlooMember() override;
 
   std::string_view transport() const override;
+  bool shares_memory() const override { return use_ != Use::kTcp; }
   bool can_send(int from, int to) const override { return topology_.connected(from, to); }
 
   // Meets the others and connects. If it fails, so has the group: see failure().

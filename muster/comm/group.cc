@@ -206,10 +206,10 @@ std::optional<GroupFailure> Group::failure() const {
   return failure_;
 }
 
-bool Group::shut_once(std::optional<GroupFailure> failure) {
+bool Group::shut_once(std::optional<GroupFailure> failure, bool wait) {
   std::unique_lock lock(mutex_);
   if (shutting_) {
-    changed_.wait(lock, [&] { return shut_; });
+    if (wait) changed_.wait(lock, [&] { return shut_; });
     return false;
   }
   shutting_ = true;
@@ -223,8 +223,27 @@ bool Group::shut_once(std::optional<GroupFailure> failure) {
   lock.lock();
   shut_ = true;
   changed_.notify_all();
+  lock.unlock();
+  if (failure) {
+    const std::lock_guard running(then_mutex_);
+    if (then_) std::exchange(then_, nullptr)();
+  }
   return false;
 }
+
+void Group::when_failed(std::function<void()> then) {
+  const std::lock_guard running(then_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!then || !shut_ || !failure_) {
+      then_ = std::move(then);
+      return;
+    }
+  }
+  then();
+}
+
+void Group::fail_unless_failing(GroupFailure failure) { shut_once(std::move(failure), false); }
 
 bool Group::fail(GroupFailure failure) { return shut_once(std::move(failure)); }
 

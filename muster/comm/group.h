@@ -3,11 +3,12 @@
 // What it is. A group has `size` members with ranks 0..size-1 and a name each (worker and host, as
 // a person knows them). It is made once, from a list of peers, and never repaired: it works, or it
 // fails fast and for good, and the roster makes another. A group inside a group is just another
-// group, made from a shorter list of peers and a rendezvous of its own; nothing here knows of
-// nesting. NCCL and MPI will be further classes behind this header.
+// group, made from a shorter list of peers and a rendezvous of its own. NCCL and MPI will be
+// further classes behind this header.
 //
-//   local_group.h    members are threads of one process; a group of one costs nothing
-//   gloo_group.h     members are processes, over TCP by Gloo and through shared memory
+//   local_group.h        members are threads of one process; a group of one costs nothing
+//   gloo_group.h         members are processes, over TCP by Gloo and through shared memory
+//   two_level_group.h    members are at several sites; made of groups like these
 //
 // Failure. The first failure of any operation, a lost peer or abort() is the failure of the whole
 // group, on every member: operations under way return an error within tens of milliseconds, later
@@ -38,12 +39,14 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "muster/base/clock.h"
@@ -139,6 +142,9 @@ class Group {
   const std::string& name(int rank) const { return names_.at(static_cast<size_t>(rank)); }
   // How members talk, for logs: "one process", "shared memory", "tcp", "shared memory and tcp".
   virtual std::string_view transport() const = 0;
+  // Whether members on one host share memory, so that an allreduce crosses its link once for all of
+  // them, and other collectives once for each. The same on all members.
+  virtual bool shares_memory() const { return false; }
   // "rank 2 (worker-c@host3)"
   std::string describe(int rank) const;
 
@@ -193,6 +199,14 @@ class Group {
   std::optional<GroupFailure> failure() const;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
+  // For a group that is made of others. end(): like abort(), because of a failure that was found
+  // elsewhere; its origin and suspect are ranks of this group. when_failed(): `then` is called
+  // once, from any thread, when this member has learnt of a failure and nothing waits any more; at
+  // once if there is one already. Null: no longer, and it is not running when this returns. Not for
+  // groups of threads.
+  void end(GroupFailure failure) { fail(std::move(failure)); }
+  void when_failed(std::function<void()> then);
+
  protected:
   Group(int rank, std::vector<std::string> names);
 
@@ -218,6 +232,8 @@ class Group {
   void record(const GroupFailure& failure);
   // Waits for another thread to record a failure. True if there is one.
   bool wait_failed(Duration at_most);
+  // Like fail(), but does not wait if somebody else is about to do it.
+  void fail_unless_failing(GroupFailure failure);
 
  private:
   class Claim;
@@ -231,7 +247,7 @@ class Group {
   Status reduce(OpKind kind, Reduction reduction, void* data, size_t count,
                 const OpOptions& options);
   Error error_of(const Operation& op) const;
-  bool shut_once(std::optional<GroupFailure> failure);
+  bool shut_once(std::optional<GroupFailure> failure, bool wait = true);
 
   struct Tag {
     std::atomic<bool> busy{false};
@@ -248,6 +264,8 @@ class Group {
   std::optional<GroupFailure> failure_;  // guarded by mutex_
   bool shutting_ = false;                // guarded by mutex_: shut() has been called
   bool shut_ = false;                    // guarded by mutex_: and has returned
+  std::mutex then_mutex_;                // held while then_ runs
+  std::function<void()> then_;           // guarded by then_mutex_; when_failed()
 };
 
 }  // namespace muster::comm

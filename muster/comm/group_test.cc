@@ -283,7 +283,8 @@ std::string case_name(const ::testing::TestParamInfo<std::tuple<Backend, int>>& 
 }
 INSTANTIATE_TEST_SUITE_P(Backends, GroupTest,
                          ::testing::Combine(::testing::Values(Backend::kLocal, Backend::kGloo,
-                                                              Backend::kShared, Backend::kHosts),
+                                                              Backend::kShared, Backend::kHosts,
+                                                              Backend::kSites),
                                             ::testing::Values(1, 2, 3, 4, 8, 11, 19)),
                          case_name);
 

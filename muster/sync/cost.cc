@@ -83,14 +83,11 @@ Exchange sum(double elements, double bits, double units, const Hosts& hosts, dou
   return exchange;
 }
 
-// Each of `replicas` gets to all hosts.
+// Each of `replicas` gets to all hosts, a bucket of all of them at a time.
 Exchange copies(double elements, double bits, double replicas, const Hosts& hosts, double bucket) {
-  const bool rice = hosts.rice && bits < 32;
-  const double sent = bits - (rice ? kRiceSaves : 0);
-  return Exchange{.bytes = elements * sent / 8 * hosts.others() * (1 + 1 / hosts.count),
-                  .phases = 2 * std::ceil(elements * bits / 8 / bucket),
-                  .computing = bits < 32 ? hosts.coding() * elements : 0} *
-         replicas;
+  return {.bytes = elements * bits / 8 * hosts.others() * replicas,
+          .phases = 4 * std::ceil(elements * bits / 8 / bucket),
+          .computing = bits < 32 ? hosts.coding() * elements * replicas : 0};
 }
 
 // Bytes of what a replica sends in a step.

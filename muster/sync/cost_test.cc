@@ -45,8 +45,9 @@ TEST(Cost, BytesAreNearWhatWasMeasured) {
   const Options diloco = {.strategy = "diloco", .bits = 4, .rotation = "hadamard", .period = 48};
   expect_bytes(diloco, 103e3, 0.02, kFast);
   expect_bytes(diloco, 80.4e3, 0.05);
-  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 100}, 37.7e3, 0.1);
-  expect_bytes({.strategy = "sparseloco", .period = 15, .rounds = 8}, 218e3, 0.05, kFast);
+  expect_bytes({.strategy = "sparseloco", .period = 30, .rounds = 50}, 23.7e3, 0.1);
+  expect_bytes({.strategy = "sparseloco", .period = 30, .rounds = 20}, 42.0e3, 0.1);
+  expect_bytes({.strategy = "sparseloco", .period = 30, .rounds = 1}, 611e3, 0.05);
 }
 
 TEST(Cost, ACommitIsAtStake) {

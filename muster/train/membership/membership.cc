@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include <fmt/ranges.h>
 
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
+#include "muster/comm/two_level_group.h"
 
 namespace muster::train {
 
@@ -44,6 +47,20 @@ namespace {
 bool bits_follow_from_position(const config::Job& job) {
   return job.sync.reduction == "exact" && job.numerics == "exact" &&
          job.eval.every.unit != config::Every::Unit::kSeconds;
+}
+
+// By site, in the order of their first members: ranks. One without a site is alone at its own.
+std::vector<std::vector<int>> sites_of(const std::vector<const roster::Member*>& members) {
+  std::vector<std::vector<int>> sites;
+  std::map<std::string_view, size_t> known;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const std::string_view name = members[rank]->site();
+    const auto [found, is_new] =
+        name.empty() ? std::pair(known.end(), true) : known.try_emplace(name, sites.size());
+    if (is_new) sites.emplace_back();
+    sites[is_new ? sites.size() - 1 : found->second].push_back(static_cast<int>(rank));
+  }
+  return sites;
 }
 
 Duration duration(double seconds) {
@@ -127,7 +144,7 @@ Status Membership::combine(std::span<uint8_t> bytes) {
 
 Result<comm::Links> Membership::measure_links() {
   const WaitingForPeers waiting(vitals_);
-  return comm::measure_links(*group_, {.timeout = options_.timeout}, vitals_.progress);
+  return comm::measure_links(*all_, {.timeout = options_.timeout}, vitals_.progress);
 }
 
 Status Membership::barrier() {
@@ -206,12 +223,7 @@ Result<std::optional<Membership::Entry>> Membership::enter_group(const roster::R
       newcomers.push_back(static_cast<int>(r));
     }
   }
-  SiteGroup site;
-  if (site_ != nullptr) {
-    site.group = site_.get();
-    const auto leader = std::ranges::find(members_, site_members_.front());
-    site.leader = static_cast<int>(leader - members_.begin());
-  }
+  const SiteGroup site{.group = site_.get(), .leader = sites_[own_site_].front()};
   session_.assign(lanes, *group_, options_.timeout, std::move(newcomers), site);
   client_->set_activity(Activity::kComputing);
   log_.info("roster {}: rank {} of {}, {} lanes; {}", roster::sequence_of(roster_->number), rank(),
@@ -236,26 +248,71 @@ Status Membership::form(const roster::RosterPtr& roster) {
     forming_ = roster->number;
     stop_forming_ = std::stop_source();
   }
-  MUSTER_TRY(auto group, form_group(std::string(roster::kTrainers), members_));
+  CoordinatorRendezvous rendezvous(*client_, roster->number, std::string(roster::kTrainers));
+  MUSTER_TRY(auto group, form_group(members_, rendezvous));
   {
     const std::lock_guard lock(mutex_);
-    group_ = std::move(group);
+    group_ = all_ = std::move(group);
+    if (stop_forming_.stop_requested()) group_->abort("this worker was told to stop");
   }
-  // One that is alone at its site needs no group for that.
-  const auto site = (*self)->site();
-  site_members_ = site.empty() ? std::vector<const roster::Member*>() : roster->group(site);
-  if (site_members_.size() > 1) {
-    MUSTER_TRY(auto formed, form_group(std::string(site), site_members_));
-    const std::lock_guard lock(mutex_);
-    site_ = std::move(formed);
-  }
+  MUSTER_RETURN_IF_ERROR(form_sites());
   // If it was to be aborted meanwhile, this orders it again.
   client_->formed(roster->number);
   return {};
 }
 
+std::vector<const roster::Member*> Membership::members_at(const std::vector<int>& ranks) const {
+  std::vector<const roster::Member*> result;
+  for (const int rank : ranks) result.push_back(members_[static_cast<size_t>(rank)]);
+  return result;
+}
+
+Status Membership::form_sites() {
+  sites_ = sites_of(members_);
+  const auto is_here = [&](const std::vector<int>& ranks) {
+    return std::ranges::find(ranks, rank_) != ranks.end();
+  };
+  own_site_ = static_cast<size_t>(std::ranges::find_if(sites_, is_here) - sites_.begin());
+  if (sites_.size() == members_.size()) return {};
+  const auto& here = sites_[own_site_];
+  if (here.size() > 1) {
+    CoordinatorRendezvous rendezvous(*client_, roster_->number,
+                                     std::string(members_[static_cast<size_t>(rank_)]->site()));
+    MUSTER_TRY(auto site, form_group(members_at(here), rendezvous));
+    const std::lock_guard lock(mutex_);
+    site_ = std::move(site);
+  }
+  // Through the group of all, in which everybody takes part, whether it is to be in the new one.
+  const auto form_through = [&](const std::vector<int>& ranks,
+                                bool is_in) -> Result<std::shared_ptr<comm::Group>> {
+    // Others may still be forming the group of their site.
+    const Duration timeout = options_.connecting + std::chrono::seconds(3);
+    if (is_in) {
+      comm::GroupRendezvous rendezvous(*group_, ranks, timeout);
+      return form_group(members_at(ranks), rendezvous);
+    }
+    if (auto status = comm::GroupRendezvous::attend(*group_, timeout); !status.ok()) {
+      report_failure(group_->failure().value_or(comm::GroupFailure{}), members_,
+                     status.error().message());
+      return std::move(status).error();
+    }
+    return std::shared_ptr<comm::Group>();
+  };
+  comm::TwoLevels levels{.all = group_, .site = nullptr, .leaders = nullptr, .sites = sites_};
+  if (sites_.size() > 1) {
+    std::vector<int> leaders;
+    for (const auto& ranks : sites_) leaders.push_back(ranks.front());
+    MUSTER_TRY(levels.site, form_through(here, here.size() > 1));
+    MUSTER_TRY(levels.leaders, form_through(leaders, here.front() == rank_));
+    client_->progress();
+  }
+  const std::lock_guard lock(mutex_);
+  group_ = comm::make_two_level_group(std::move(levels));
+  return {};
+}
+
 Result<std::shared_ptr<comm::Group>> Membership::form_group(
-    const std::string& name, const std::vector<const roster::Member*>& members) {
+    const std::vector<const roster::Member*>& members, comm::Rendezvous& rendezvous) {
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
@@ -266,7 +323,6 @@ Result<std::shared_ptr<comm::Group>> Membership::form_group(
     if (member->key == key_) options.rank = static_cast<int>(options.names.size());
     options.names.push_back(member->key.id + "@" + member->host);
   }
-  CoordinatorRendezvous rendezvous(*client_, roster_->number, name);
   options.device = device_;
   options.rendezvous = &rendezvous;
   options.timeout = options_.connecting;
@@ -275,15 +331,17 @@ Result<std::shared_ptr<comm::Group>> Membership::form_group(
   comm::GroupFailure failure;
   auto group = comm::make_gloo_group(options, &failure);
   if (group.ok()) return std::shared_ptr<comm::Group>(*std::move(group));
-  report_failure(failure, members, group.error().message());
+  // If they met through a group that has failed, that is why.
+  const auto through = group_ != nullptr ? group_->failure() : std::nullopt;
+  report_failure(through.value_or(failure), through ? members_ : members, group.error().message());
   return std::move(group).error();
 }
 
 void Membership::drop_group() {
-  std::shared_ptr<comm::Group> old;
-  std::shared_ptr<comm::Group> old_site;
+  std::shared_ptr<comm::Group> old, old_all, old_site;
   const std::lock_guard lock(mutex_);
   old = std::exchange(group_, nullptr);
+  old_all = std::exchange(all_, nullptr);
   old_site = std::exchange(site_, nullptr);
   forming_ = 0;
 }
@@ -387,7 +445,8 @@ bool Membership::lost(const Error& error) {
   if (!of_all && !of_site) return false;
   // One of them failed first, the other because its members left; a suspect says which.
   const bool site = of_site && (!of_all || (of_site->suspect >= 0 && of_all->suspect < 0));
-  report_failure(site ? *of_site : *of_all, site ? site_members_ : members_, error.message());
+  report_failure(site ? *of_site : *of_all, site ? members_at(sites_[own_site_]) : members_,
+                 error.message());
   abort(error.message());
   return true;
 }

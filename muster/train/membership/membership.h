@@ -153,8 +153,13 @@ class Membership {
   Result<std::optional<Entry>> enter_group(const roster::RosterPtr& roster, const Sources& sources);
   // An error: some group failed, which is reported.
   Status form(const roster::RosterPtr& roster);
-  Result<std::shared_ptr<comm::Group>> form_group(
-      const std::string& name, const std::vector<const roster::Member*>& members);
+  // Of these members, of which this worker is one.
+  Result<std::shared_ptr<comm::Group>> form_group(const std::vector<const roster::Member*>& members,
+                                                  comm::Rendezvous& rendezvous);
+  // Where workers of a site compute together: group_ becomes one in which data crosses from one
+  // site to another once.
+  Status form_sites();
+  std::vector<const roster::Member*> members_at(const std::vector<int>& ranks) const;
   void abort_groups(const std::string& why);  // mutex_ is held
   void drop_group();
   std::string describe(const Verdict& verdict) const;
@@ -177,13 +182,15 @@ class Membership {
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group
   std::vector<const roster::Member*> members_;                           // of the group, by rank
   int rank_ = -1;                                                        // in the group
-  std::vector<const roster::Member*> site_members_;                      // the leader first
+  std::vector<std::vector<int>> sites_;  // their ranks in the group; the leader first
+  size_t own_site_ = 0;                  // among sites_
 
   std::shared_ptr<comm::GlooDevice> device_;
 
   std::mutex mutex_;
   // Guarded by mutex_, because the client's thread aborts them.
   std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<comm::Group> all_;   // the same, or what it is made of
   std::shared_ptr<comm::Group> site_;  // null: it computes with nobody of its site
 
   roster::RosterNumber forming_ = 0;  // the roster whose group is being made or used

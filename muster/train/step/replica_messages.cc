@@ -1,6 +1,7 @@
 #include "muster/train/step/replica_messages.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -82,37 +83,47 @@ Status ReplicaMessages::exchange_bytes(std::span<const Notice> notices,
   const comm::OpOptions options = {.timeout = peers.timeout};
   const auto rank = static_cast<size_t>(group.rank());
   size_t total = 0;
-  room_ = 0;
+  size_t largest = 0;
+  begins_.clear();
   for (const Notice& notice : notices) {
+    begins_.push_back(total);
     total += notice.size;
-    room_ = std::max<size_t>(room_, notice.size);
+    largest = std::max<size_t>(largest, notice.size);
   }
-  all_.resize(room_ * notices.size());
-  std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(rank * room_));
+  all_.resize(total);
+  std::ranges::copy(out_, all_.begin() + static_cast<ptrdiff_t>(begins_[rank]));
   const WaitingForPeers waiting(peers.vitals);
   // In pieces, so that it is seen to progress on a slow link.
   constexpr size_t kPiece = 1 << 20;
-  // Those of an allgather have one size, which is good if all messages are about that long.
-  const bool alike = all_.size() <= total + total / 8;
-  for (size_t begin = 0; begin < room_; begin += kPiece) {
-    const size_t size = std::min(kPiece, room_ - begin);
+  // The parts of an allgather have one size, and each goes to all others at the same time.
+  // Broadcasts are made one after the other, by a tree: whoever is at its root sends so many times.
+  const size_t others = notices.size() - 1;
+  // A member without any is one of a site that does not lead, and an allgather would carry its part
+  // from site to site as well.
+  const bool all_send = std::ranges::none_of(notices, [](const Notice& n) { return n.size == 0; });
+  const bool gathered =
+      all_send && largest * others <= total * static_cast<size_t>(std::bit_width(others));
+  for (size_t begin = 0; begin < largest; begin += kPiece) {
+    const size_t size = std::min(kPiece, largest - begin);
     const auto piece = [&](size_t member) {
-      return std::span(all_).subspan(member * room_ + begin, size);
+      const size_t end = std::min<size_t>(begin + size, notices[member].size);
+      return begin < end ? std::span(all_).subspan(begins_[member] + begin, end - begin)
+                         : std::span<std::byte>();
     };
-    if (alike) {
+    if (gathered) {
       parts_.resize(size * notices.size());
       std::ranges::copy(piece(rank), parts_.begin() + static_cast<ptrdiff_t>(rank * size));
       MUSTER_RETURN_IF_ERROR(group.allgather(std::span(parts_), options));
       for (size_t member = 0; member < notices.size(); ++member) {
-        std::ranges::copy(std::span(parts_).subspan(member * size, size), piece(member).begin());
+        const auto to = piece(member);
+        std::copy_n(parts_.begin() + static_cast<ptrdiff_t>(member * size), to.size(), to.begin());
       }
       peers.vitals.note_progress();
       continue;
     }
     for (size_t member = 0; member < notices.size(); ++member) {
-      if (notices[member].size <= begin) continue;
-      const auto rest = piece(member).first(std::min(size, notices[member].size - begin));
-      MUSTER_RETURN_IF_ERROR(group.broadcast(rest, static_cast<int>(member), options));
+      if (piece(member).empty()) continue;
+      MUSTER_RETURN_IF_ERROR(group.broadcast(piece(member), static_cast<int>(member), options));
       peers.vitals.note_progress();
     }
   }
@@ -123,7 +134,7 @@ Status ReplicaMessages::unpack(std::span<const Notice> notices, const RoundExcha
                                bool& finite) {
   std::vector<bool> there(messages_.size());
   for (size_t member = 0; member < notices.size(); ++member) {
-    const auto from = std::span(all_).subspan(member * room_, notices[member].size);
+    const auto from = std::span(all_).subspan(begins_[member], notices[member].size);
     if (unpack(from, there, finite)) continue;
     peers.group.abort("what " + peers.group.describe(static_cast<int>(member)) +
                       " sent at the end of a round is damaged");

@@ -18,7 +18,7 @@ namespace muster::train {
 // One thread uses it.
 class ReplicaMessages {
  public:
-  // `largest`: of a message. `auditor` may be null, which is for a worker that is alone.
+  // `largest`: of a message. `auditor` may be null: states are then not compared.
   ReplicaMessages(size_t replicas, size_t largest, Auditor* auditor);
 
   // A new exchange.
@@ -52,8 +52,8 @@ class ReplicaMessages {
   std::vector<std::span<const std::byte>> messages_;  // by replica
   std::vector<std::byte> out_;                        // of this worker
   size_t begin_ = 0;                                  // of the message under way
-  std::vector<std::byte> all_;  // those of all workers, each with room for the largest
-  size_t room_ = 0;
+  std::vector<std::byte> all_;                        // those of all workers
+  std::vector<size_t> begins_;                        // where in it, by member
   std::vector<std::byte> parts_;  // of all messages: what is exchanged at a time
 };
 

@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "muster/base/hash.h"
+#include "muster/exact/packed_ints.h"
+#include "muster/train/step/replica_messages.h"
 
 namespace muster::train {
 
 ReplicaSums::ReplicaSums(const config::Job& job, const exact::BlockLayout& layout, size_t late,
                          Memory& memory)
     : job_(job), layout_(layout), late_(late), memory_(memory) {}
+
+ReplicaSums::~ReplicaSums() = default;
 
 size_t ReplicaSums::add(const Sum& of) {
   Entry entry;
@@ -63,6 +67,8 @@ Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& 
     MUSTER_RETURN_IF_ERROR(group.allreduce_max(largest, {.timeout = timeout}));
   }
   if (std::ranges::find(largest, exact::kNotFinite) != largest.end()) return false;
+  const uint64_t common = hash64(largest.data(), largest.size(), static_cast<uint64_t>(number));
+  const bool by_messages = group.size() > 1 && !group.shares_memory();
   auto from = largest.begin();
   exchange_.set_vitals(&vitals);
   for (Entry& entry : sums_) {
@@ -70,13 +76,79 @@ Result<bool> ReplicaSums::exchange(std::span<const int> replicas, const Values& 
     from += static_cast<ptrdiff_t>(blocks);
     const auto own = adding(entry.of, replicas);
     entry.sum->begin(GradientSum::Mode::kExact, entry.exponents, own, number);
+    if (entry.of.only >= 0 && by_messages) {
+      fill(entry, own, values, vitals);
+      continue;
+    }
     // Where only one replica adds something, all others have zeros.
     exchange_.begin(*entry.sum, group, {.timeout = timeout, .pack = entry.of.only >= 0});
     fill(entry, own, values, vitals);
     const WaitingForPeers waiting(vitals);
     MUSTER_RETURN_IF_ERROR(exchange_.finish());
   }
+  if (by_messages) {
+    MUSTER_RETURN_IF_ERROR(send_to_all(replicas, common, group, timeout, vitals));
+  }
   return true;
+}
+
+// In one exchange: a bucket of each replica.
+Status ReplicaSums::send_to_all(std::span<const int> replicas, uint64_t common, comm::Group& group,
+                                Duration timeout, const Vitals& vitals) {
+  std::vector<std::vector<GradientSum*>> of_replica(static_cast<size_t>(job_.sync.replicas));
+  size_t largest = 0;
+  size_t sums = 0;
+  for (const Entry& entry : sums_) {
+    if (entry.of.only < 0) continue;
+    auto& theirs = of_replica[static_cast<size_t>(entry.of.only)];
+    theirs.push_back(entry.sum.get());
+    sums = std::max(sums, theirs.size());
+    for (const size_t bucket : entry.sum->exchange_order()) {
+      largest = std::max(largest, entry.sum->int_bucket(bucket).size());
+    }
+  }
+  if (sums == 0) return {};
+  const size_t room = exact::largest_packed_size(largest);
+  if (messages_ == nullptr) {
+    messages_ = std::make_unique<ReplicaMessages>(of_replica.size(), room, nullptr);
+  }
+  const RoundExchange::Peers peers{
+      .replicas = replicas, .group = group, .timeout = timeout, .vitals = vitals};
+  // The integers of the next exchange of a replica; none: it has fewer than others.
+  const auto next = [&](size_t replica, size_t sum, size_t bucket) {
+    const auto& theirs = of_replica[replica];
+    const bool has = sum < theirs.size() && bucket < theirs[sum]->exchange_order().size();
+    return has ? theirs[sum]->int_bucket(bucket) : std::span<int32_t>();
+  };
+  for (size_t sum = 0; sum < sums; ++sum) {
+    size_t buckets = 0;
+    for (const auto& theirs : of_replica) {
+      if (sum < theirs.size()) buckets = std::max(buckets, theirs[sum]->exchange_order().size());
+    }
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      messages_->clear();
+      for (const int replica : replicas) {
+        const auto ints = next(static_cast<size_t>(replica), sum, bucket);
+        auto& out = messages_->begin(replica);
+        const size_t begin = out.size();
+        out.resize(begin + exact::largest_packed_size(ints.size()));
+        out.resize(begin + exact::pack(ints, out.data() + begin));
+        messages_->end(true);
+      }
+      const uint64_t place = hash64(&bucket, sizeof(bucket), common + sum);
+      MUSTER_TRY(const bool finite, messages_->exchange(place, peers));
+      if (!finite) {
+        group.abort("a worker says that it has values that are not finite, after it has said not");
+        return Error(ErrorKind::kInternal, "workers disagree about what is finite");
+      }
+      for (size_t replica = 0; replica < of_replica.size(); ++replica) {
+        if (peers.owns(static_cast<int>(replica))) continue;
+        if (exact::unpack(messages_->of(replica), next(replica, sum, bucket))) continue;
+        return ReplicaMessages::unreadable(replica, peers);
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace muster::train

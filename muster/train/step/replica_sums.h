@@ -3,6 +3,11 @@
 //
 // The values are all there when a sum begins, unlike gradients. So the largest exponent of each
 // block is exchanged first, and every scale fits.
+//
+// What only one replica adds to is not summed over the workers: its integers are sent to all
+// (replica_messages.h), those of all replicas at the same time. In an allreduce one worker would
+// send, and then all of them, so a link would be idle for half of the time. But if workers on one
+// host share memory, an allreduce is better: it crosses the host's link once for all of them.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +22,15 @@
 
 namespace muster::train {
 
+class ReplicaMessages;
+
 class ReplicaSums {
  public:
   // Of buffers with this layout, which must outlive it. Tensors from `late` on are statistics,
   // which always have all bits.
   ReplicaSums(const config::Job& job, const exact::BlockLayout& layout, size_t late,
               Memory& memory);
+  ~ReplicaSums();
 
   struct Sum {
     size_t buffer = 0;     // whose name is up to the user
@@ -55,6 +63,9 @@ class ReplicaSums {
   };
   static std::vector<int> adding(const Sum& sum, std::span<const int> replicas);
   void fill(Entry& entry, std::span<const int> adding, const Values& values, const Vitals& vitals);
+  // Those of one replica each, which their workers have. `common`: a hash that all workers have.
+  Status send_to_all(std::span<const int> replicas, uint64_t common, comm::Group& group,
+                     Duration timeout, const Vitals& vitals);
 
   const config::Job& job_;
   const exact::BlockLayout& layout_;
@@ -62,6 +73,7 @@ class ReplicaSums {
   Memory& memory_;
   std::vector<Entry> sums_;
   SumExchange exchange_;
+  std::unique_ptr<ReplicaMessages> messages_;  // once it was needed
 };
 
 }  // namespace muster::train
