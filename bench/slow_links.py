@@ -32,13 +32,14 @@ OURS = {
                              "sync.rounds=4"], 3 * 192),
     "sparseloco": (["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=20"], 600),
     "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=20"], 1200),
+    "sparseloco30-50": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"], 3000),
     "desloc4-hadamard": (strategies.SETTINGS["desloc4-hadamard"], 3 * 288),
     "sparta": (["sync.strategy=sparta", "sync.rounds=16"], 3 * 256),
     "powersgd": (["sync.strategy=powersgd", "sync.rounds=100"], 300),
     "topk": (["sync.strategy=topk", "sync.rounds=100"], 300),
 }
 TORCH = {"ddp": 6, "fp16": 10, "bf16": 10, "powersgd1": 60, "powersgd2": 60, "powersgd4": 60, "powersgd2-fp16": 60,
-         "local48": 96, "local100": 200}
+         "local48": 96, "local100": 200, "torchft48": 96, "torchft100": 200}
 
 
 def measure_ours(args, setting, folder):
@@ -91,7 +92,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steal", type=float, default=0.02)
     parser.add_argument("--ours", default="lockstep,bits4-hadamard,diloco4-hadamard,streaming4-hadamard,sparseloco")
-    parser.add_argument("--torch", default=",".join(TORCH))
+    parser.add_argument("--torch", default=",".join(TORCH), help="those with torchft need torchft-nightly")
     parser.add_argument("--table", help="where all measurements are written, as JSON")
     args = parser.parse_args()
     ours = ["compute", *filter(None, args.ours.split(","))]

@@ -40,7 +40,8 @@ STRATEGIES = [(["sync.bits=4", "sync.rotation=hadamard", "sync.lane_groups=4"], 
               (["sync.strategy=topk", "sync.rounds=5"], "kill@round:1,flip:1"),
               (["sync.strategy=powersgd", "sync.rounds=5"], "kill@round:1,leave:1")]
 SITES = [(["sync.strategy=diloco", "sync.period=6", "sync.bits=4"], "kill:3,kill@round:1,leave:1,suspend:1"),
-         (["sync.strategy=sparseloco", "sync.period=4", "sync.rounds=3"], "kill:2,kill@before-commit:1")]
+         (["sync.strategy=sparseloco", "sync.period=4", "sync.rounds=3"], "kill:2,kill@before-commit:1"),
+         (["sync.strategy=streaming", "sync.period=4", "sync.fragments=2", "sync.rounds=2"], "kill:1,kill@round:1")]
 LEAST = 60
 KINDS = ("kill", "pair", "most", "suspend", "hang", "leave", "join", "slow-disk", "pause", "restart", "flip", "lie",
          *(f"kill@{point}" for point in ("before-commit", "after-commit", "checkpoint", "transfer", "forming",
@@ -92,10 +93,10 @@ def main():
     happened += disturb(muster, "--faults", AUDITS, "--seed", args.seed, "-s", "passes=8")
     for sets, faults in STRATEGIES:
         options = [word for option in sets for word in ("-s", option)]
-        happened += disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=8", *options)
+        happened += disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=6", *options)
     # Two workers compute a replica together.
     for sets, faults in SITES:
-        options = [word for option in [*sets, "sync.replicas=2", "passes=8"] for word in ("-s", option)]
+        options = [word for option in [*sets, "sync.replicas=2", "passes=6"] for word in ("-s", option)]
         happened += disturb(muster, "--sites", "2", "--faults", faults, "--seed", args.seed, *options)
     left_out = kinds - {what["fault"] for what in happened}
     if len(happened) < LEAST or left_out:

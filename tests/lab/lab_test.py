@@ -44,15 +44,17 @@ class LabTest(unittest.TestCase):
                        check=True, stdout=subprocess.DEVNULL)
         return self.hash_of(run)
 
-    def start(self, lab, name, *sets):
-        """A coordinator on the hub and a worker on each host: the run, what the coordinator says, the workers."""
+    def start(self, lab, name, *sets, sites=None):
+        """A coordinator on the hub and a worker on each host: the run, what the coordinator says, the workers.
+        `sites`: {host: name of its site}."""
         run, said = os.path.join(self.folder, name), os.path.join(self.folder, name + ".txt")
         lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, *sets, "--run-dir", run,
                         "--listen", lab.address("hub") + ":7000"],
                 stdout=open(said, "w"), stderr=subprocess.STDOUT)
         wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
         hosts = [host for host in lab.hosts if host != "hub"]
-        return run, said, [lab.run(host, [MUSTER, "join", run, "--id", host, "--host", lab.address(host)],
+        return run, said, [lab.run(host, [MUSTER, "join", run, "--id", host, "--host", lab.address(host),
+                                          *(["--site", sites[host]] if sites else [])],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for host in hosts]
 
     def test_hosts_far_apart_train_to_the_same_bits_through_a_cut(self):
@@ -107,6 +109,21 @@ class LabTest(unittest.TestCase):
         self.assertLess(sent["threshold"], sent["lockstep"] / 8, sent)
         self.assertLess(sent["onebit"], sent["lockstep"] / 5, sent)
         self.assertLess(sent["powersgd"], sent["lockstep"] / 4, sent)
+
+    def test_a_site_of_many_sends_as_much_to_another_as_one_host_would(self):
+        sets = ["-s", "passes=4", "-s", "sync.strategy=average", "-s", "sync.replicas=2", "-s", "sync.period=2",
+                "-s", "workers.min=2"]
+        sent, alone = {}, self.alone(*sets[:-2])
+        for name, hosts in (("one", ["paris", "tokyo"]), ("three", ["paris", "lyon", "nice", "tokyo"])):
+            with Lab(f"rate: 1gbit\nhosts: [{', '.join(hosts)}]") as lab:
+                _, _, workers = self.start(lab, name, *sets,
+                                           sites={host: "asia" if host == "tokyo" else "france" for host in hosts})
+                for worker in workers:
+                    self.assertEqual(worker.wait(120), 0, name)
+                sent[name] = lab.bytes("tokyo")["sent"]
+            self.assertEqual(self.hash_of(name), alone, name)
+        # The mean of both replicas, to one host of France. To each of three it would be half as much again.
+        self.assertLess(sent["three"], 1.2 * sent["one"], sent)
 
     def test_links_are_measured(self):
         with Lab("rate: 20mbit\ndelay: 5ms\nhosts: [paris, tokyo, lima]") as lab:
