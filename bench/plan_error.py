@@ -19,6 +19,8 @@ from strategies import SOURCE, words
 
 def predict(args, table, setting, compute):
     options, _ = slow_links.OURS[setting]
+    if table.get("replicas") and any("strategy" in option for option in options):
+        options = [*options, f"sync.replicas={table['replicas']}"]
     done = subprocess.run(
         [os.path.join(args.bin, "muster"), "plan", args.job, "--workers", str(table["hosts"]), "--rate", table["rate"],
          "--delay", table["delay"], "--step-time", str(compute), "-o", "json", *words([*options, *table.get("sets", [])])],

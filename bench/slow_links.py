@@ -4,9 +4,10 @@ computation alone.
 
     bench/slow_links.py --python /path/with/torch/bin/python [--hosts 4] [--rate 100mbit] [--delay 0ms] [--rounds 3]
                         [--ours sparseloco,...] [--torch ddp,...] [--bin build/release/bin] [--table FILE]
+                        [--job examples/mlp-fashion.yaml] [-s KEY=VALUE]... [--commits N]
 
 Needs root: one process of one thread on each host of a laboratory (tests/lab/lab.py), on the mlp of
-examples/mlp-fashion.yaml. The computation alone is `average` with a long period and links of 10 Gbit/s. Prints the median
+examples/mlp-fashion.yaml; for other jobs there is no PyTorch to compare with. The computation alone is `average` with a long period and links of 10 Gbit/s. Prints the median
 over the rounds of the time of a step, and how it compares with the computation alone. On a virtual machine whose processors
 were taken away for more than --steal of the time of a run, that run is made again, up to five times.
 """
@@ -22,31 +23,34 @@ import torch_strategies
 
 SOURCE = strategies.SOURCE
 FAST = "10gbit"
-# Setting: (options, steps of a run). Each run has whole commits.
+# Setting: (options, commits of a run).
 OURS = {
-    "compute": (["sync.strategy=average", "sync.period=100"], 400),
+    "compute": (["sync.strategy=average", "sync.period=100"], 4),
     "lockstep": ([], 8),
-    "bits4-hadamard": (strategies.SETTINGS["bits4-hadamard"], 30),
-    "diloco4-hadamard": (strategies.SETTINGS["diloco4-hadamard"], 6 * strategies.PERIOD),
+    **{name: (strategies.SETTINGS[name], commits) for name, commits in (
+        ("bits4-hadamard", 30), ("average", 6), ("bmuf", 6), ("diloco4-hadamard", 6), ("desloc4-hadamard", 3))},
     "streaming4-hadamard": (["sync.strategy=streaming", "sync.period=48", "sync.bits=4", "sync.rotation=hadamard",
-                             "sync.rounds=4"], 3 * 192),
-    "sparseloco": (["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=20"], 600),
-    "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=20"], 1200),
-    "sparseloco30-50": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"], 3000),
-    "desloc4-hadamard": (strategies.SETTINGS["desloc4-hadamard"], 3 * 288),
-    "sparta": (["sync.strategy=sparta", "sync.rounds=16"], 3 * 256),
-    "powersgd": (["sync.strategy=powersgd", "sync.rounds=100"], 300),
-    "topk": (["sync.strategy=topk", "sync.rounds=100"], 300),
+                             "sync.rounds=4"], 3),
+    "gossip": (["sync.strategy=gossip", "sync.period=48", "sync.rounds=4"], 3),
+    "sparseloco": (["sync.strategy=sparseloco", "sync.period=15", "sync.rounds=20"], 2),
+    "sparseloco30": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=20"], 2),
+    "sparseloco30-50": (["sync.strategy=sparseloco", "sync.period=30", "sync.rounds=50"], 2),
+    "sparta": (["sync.strategy=sparta", "sync.period=16", "sync.rounds=16"], 3),
+    "powersgd": (strategies.SETTINGS["powersgd"], 3),
+    "topk": (strategies.SETTINGS["topk"], 3),
 }
 TORCH = {"ddp": 6, "fp16": 10, "bf16": 10, "powersgd1": 60, "powersgd2": 60, "powersgd4": 60, "powersgd2-fp16": 60,
          "local48": 96, "local100": 200, "torchft48": 96, "torchft100": 200}
 
 
 def measure_ours(args, setting, folder):
-    options, steps = OURS[setting]
+    options, commits = OURS[setting]
+    if args.replicas and any("strategy" in option for option in options):
+        options = [*options, f"sync.replicas={args.replicas}"]
+    steps = min(commits, args.commits) * strategies.steps_of_a_commit([*options, *args.sets])
     strategies.SETTINGS[setting] = options
     lab = argparse.Namespace(hosts=args.hosts, rate=FAST if setting == "compute" else args.rate,
-                             delay="0ms" if setting == "compute" else args.delay, bin=args.bin, job=args.job, sets=[])
+                             delay="0ms" if setting == "compute" else args.delay, bin=args.bin, job=args.job, sets=args.sets)
     moments, sent = strategies.run_in_lab(lab, setting, steps, folder)
     return strategies.per_step(moments), sent / steps
 
@@ -91,6 +95,9 @@ def main():
     parser.add_argument("--delay", default="0ms")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steal", type=float, default=0.02)
+    parser.add_argument("--commits", type=int, default=30, help="so many of ours, at most: for jobs whose steps take long")
+    parser.add_argument("--replicas", type=int, help="of the model, in our strategies (4)")
+    parser.add_argument("-s", "--set", dest="sets", action="append", default=[], help="an option of the job, for ours")
     parser.add_argument("--ours", default="lockstep,bits4-hadamard,diloco4-hadamard,streaming4-hadamard,sparseloco")
     parser.add_argument("--torch", default=",".join(TORCH), help="those with torchft need torchft-nightly")
     parser.add_argument("--table", help="where all measurements are written, as JSON")
@@ -115,8 +122,8 @@ def main():
             print(f"round {turn + 1}  {name:22} {seconds * 1e3:9.1f} ms", file=sys.stderr, flush=True)
             if args.table:
                 with open(args.table, "w") as file:
-                    json.dump({"hosts": args.hosts, "rate": args.rate, "delay": args.delay, "seconds": times,
-                               "bytes": sent}, file, indent=1)
+                    json.dump({"hosts": args.hosts, "rate": args.rate, "delay": args.delay, "job": os.path.basename(args.job),
+                               "replicas": args.replicas, "sets": args.sets, "seconds": times, "bytes": sent}, file, indent=1)
     alone = statistics.median(times["compute"])
     for name, seconds in times.items():
         if not seconds:

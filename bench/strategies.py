@@ -8,7 +8,8 @@
 `time` needs root: it trains with one worker on each host of a laboratory (tests/lab/lab.py), with links of this rate and
 delay, and reports the median time of a step and the bytes that a host sends for it, measured at its interface, commits and
 heartbeats included. A second run with twice the steps is subtracted from, so that start, rendezvous and end do not count.
-`accuracy` trains alone, without a network: bits do not depend on it. Results are kept in FILE.json as they come.
+`accuracy` trains alone, without a network: bits do not depend on it. Results are kept in FILE.json as they come, with those of
+each evaluation (-s eval.every="39 steps").
 """
 import argparse
 import json
@@ -48,6 +49,7 @@ SETTINGS = {
     "sparta": ["sync.strategy=sparta", "sync.period=16", "sync.rounds=16"],
     "local-then-lockstep": ["sync.strategy=local-then-lockstep", f"sync.period={PERIOD}"],
     "diloco-radial": ["sync.strategy=diloco", f"sync.period={PERIOD}", "sync.merge=radial"],
+    "muloco": ["sync.strategy=muloco", f"sync.period={PERIOD}", "optimizer.kind=muon", "optimizer.lr=0.02"],
     "easgd": ["sync.strategy=easgd", f"sync.period={PERIOD}"],
     "topk": ["sync.strategy=topk", "sync.rounds=100"],
     "threshold": ["sync.strategy=threshold", "sync.rounds=100"],
@@ -133,8 +135,11 @@ def measure_accuracy(args):
                          os.path.join(folder, "run"),
                          *words([*SETTINGS[setting], f"seed={seed}", "checkpoint.every=0", *args.sets])],
                         check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+                    with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
+                        lines = [json.loads(line) for line in file]
                 result = json.loads(out.splitlines()[-1])
-                table[key] = {"test": result["test"], "redone": result["redone_steps"]}
+                table[key] = {"test": result["test"], "redone": result["redone_steps"],
+                              "curve": [[line["step"], line["test"]] for line in lines if "test" in line]}
                 if args.table:
                     with open(args.table, "w") as file:
                         json.dump(table, file, indent=1)

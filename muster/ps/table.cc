@@ -215,4 +215,10 @@ Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
   return {};
 }
 
+void TableShard::clear() {
+  rows_.clear();
+  candidates_.clear();
+  tombstones_.clear();
+}
+
 }  // namespace muster::ps

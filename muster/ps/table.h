@@ -102,6 +102,7 @@ class TableShard {
   // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory.
   Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values);
   void put(Tombstone tombstone) { tombstones_.push_back(tombstone); }
+  void clear();
 
  private:
   // A row for a key that has none; null: not yet.

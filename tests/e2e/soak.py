@@ -65,6 +65,7 @@ CEILING = {"threads": 100, "files": 200}
 LEAST = 16  # samples, for quarters to mean something
 LONG = 12.0  # seconds: a worker that lived longer is looked at by itself
 AGES = (12.0, 8.0, 4.0, 2.0)  # at which generations are compared: the first that enough of them came to
+ZOMBIE = 4.0  # seconds for which a process that has ended may be there: a machine with much else to do is slow to take note
 GENERATIONS = 24  # so many must have come to that age
 
 
@@ -256,18 +257,19 @@ class Watcher:
     """Samples everybody who comes from this process."""
 
     def __init__(self):
-        self.lives, self.wrong, self.zombies = {}, [], set()
+        self.lives, self.wrong, self.zombies = {}, [], {}
 
     def look(self):
         with open("/proc/uptime") as file:
             now = float(file.read().split()[0])
-        zombies = set()
+        zombies = {}
         found = descendants(os.getpid())
         for pid, (state, parent, born) in found.items():
             if state == "Z":
-                # A launcher that is suspended (pause) cannot take note.
-                if found.get(parent, ("",))[0] not in ("T", "t"):
-                    zombies.add((pid, born))
+                # A launcher that is suspended (pause) cannot take note. One that has ended need not: it leaves those
+                # whom it killed to init, here to us.
+                if found.get(parent, ("",))[0] not in ("T", "t") and parent != os.getpid():
+                    zombies[pid, born] = self.zombies.get((pid, born), now)
                 continue
             try:
                 role, name = role_of(pid)
@@ -276,14 +278,17 @@ class Watcher:
                     life.samples.append(sample_of(pid, now - born))
             except (FileNotFoundError, ProcessLookupError, KeyError, ValueError):
                 pass  # it has just ended, or is between fork and exec
-        for pid, _ in zombies & self.zombies:
-            self.wrong.append(f"process {pid} had ended, and nobody took note for a whole interval")
+        for (pid, _), since in zombies.items():
+            if now - since > ZOMBIE:
+                self.wrong.append(f"process {pid} has ended, and nobody took note for {now - since:.0f} s")
         self.zombies = zombies
 
 
 def leftovers():
-    """Who still comes from this process: {pid: state}. Orphans do too: see adopt_orphans()."""
-    return {pid: stat[0] for pid, stat in descendants(os.getpid()).items()}
+    """Who still comes from this process: {pid: state}. Orphans do too (adopt_orphans()), unless they have ended: of those
+    init would take note."""
+    return {pid: state for pid, (state, parent, _) in descendants(os.getpid()).items()
+            if state != "Z" or parent != os.getpid()}
 
 
 def adopt_orphans():
@@ -383,10 +388,12 @@ def main():
         counts = fault_counts(faults, args.also)
         print(f"{passes} passes, {sum(counts.values())} faults: {counts}", flush=True)
         code, found, took = verify(muster, folder, args, passes, counts, watcher)
+        # A launcher does not wait long for those whom it killed.
+        ended = time.monotonic()
         left = leftovers()
-        if left:
-            time.sleep(1)
-            left = {pid: f"{state}, now {leftovers().get(pid, 'gone')}" for pid, state in left.items()}
+        while left and time.monotonic() - ended < ZOMBIE:
+            time.sleep(0.1)
+            left = leftovers()
     finally:
         end_leftovers()
     lives = list(watcher.lives.values())

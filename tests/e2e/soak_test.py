@@ -107,22 +107,41 @@ class LookingTest(unittest.TestCase):
         while soak.stat_of(pid)[0] != "Z":
             time.sleep(0.01)
 
-    def test_orphans_are_left_over_dead_or_alive(self):
+    def unnoticed(self):
+        """The pid of a process that has ended and whose parent, which lives, does not take note."""
+        script = ("import os, time; pid = os.posix_spawnp('true', ['true'], os.environ); "
+                  "os.write(1, f'{pid}\\n'.encode()); time.sleep(600)")
+        parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        self.addCleanup(parent.stdout.close)
+        self.addCleanup(parent.wait)
+        self.addCleanup(parent.kill)
+        pid = int(parent.stdout.readline())
+        self.await_zombie(pid)
+        return pid, parent.pid
+
+    def test_an_orphan_is_left_over_while_it_lives(self):
         self.assertEqual(soak.leftovers(), {})
         alive, dead = self.orphan(["sh", "-c", "exec sleep 600 >/dev/null"]), self.orphan(["true"])
         self.await_zombie(dead)
-        self.assertEqual({pid: state == "Z" for pid, state in soak.leftovers().items()}, {alive: False, dead: True})
+        self.assertEqual(list(soak.leftovers()), [alive])
         soak.end_leftovers()
         self.assertEqual(soak.leftovers(), {})
 
-    def test_a_zombie_is_reported_when_it_is_seen_twice(self):
-        dead = self.orphan(["true"])
-        self.await_zombie(dead)
+    def test_a_zombie_with_a_parent_is_left_over(self):
+        dead, parent = self.unnoticed()
+        self.assertEqual(set(soak.leftovers()), {dead, parent})
+
+    def test_a_zombie_is_reported_when_it_stays(self):
+        dead, _ = self.unnoticed()
+        self.await_zombie(self.orphan(["true"]))  # of whom init would take note
         watcher = soak.Watcher()
         watcher.look()
+        watcher.look()
         self.assertEqual(watcher.wrong, [])
+        watcher.zombies = {key: since - soak.ZOMBIE for key, since in watcher.zombies.items()}
         watcher.look()
         self.assertEqual(len(watcher.wrong), 1)
+        self.assertIn(f"process {dead} ", watcher.wrong[0])
 
     def test_a_sample_of_this_process(self):
         before = soak.sample_of(os.getpid(), 1.0)

@@ -1,0 +1,30 @@
+// Plain values in strings of bytes, as they lie in memory: little-endian, without padding.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace muster::ps {
+
+static_assert(std::endian::native == std::endian::little);
+
+template <typename T>
+void append(std::string& to, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  to.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// False: there are not enough bytes.
+template <typename T>
+[[nodiscard]] bool take(std::string_view& from, T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (from.size() < sizeof(value)) return false;
+  std::memcpy(&value, from.data(), sizeof(value));
+  from.remove_prefix(sizeof(value));
+  return true;
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,230 @@
+// One server's copy of one shard, and what it does so that all copies stay the same.
+//
+// The primary (server_map.h) gives each push of a client its place in the order and forwards it.
+// Followers apply what they get in that order and confirm it. When all that must confirm have, the
+// primary applies it too, and answers the client. So what is answered, and what can be read, is
+// with everybody who could be primary next. A primary that was replaced without knowing it gets no
+// confirmation any more, and so answers no push.
+//
+// A new primary has what it applied as a follower, which may not be with all others yet. It answers
+// nothing and lets nobody read until those who must confirm have that too (`settled`).
+//
+// Exactly once. A client numbers its pushes to a shard 1, 2, 3, ... and repeats those that were not
+// answered, in their order, to whoever is primary. The last number of each client is part of the
+// shard: one that was there is answered again, and not applied again.
+//
+// Complete. A copy is complete if it has every push that was ever answered. Only a complete copy
+// serves. Who must confirm:
+// - a follower to which this primary has sent its copy, or which it knows to have the same;
+// - in a new epoch, with another primary, also each that held the shard in the epoch before, until
+//   it says that it is not complete;
+// - the primary of the epoch before, also if it holds the shard no more, until it has said that it
+//   knows (`Release`): as long as it does not, it may let clients read.
+// Hence a copy that was complete in one epoch is so in the next if its server holds the shard in
+// both; if not, it is dropped. A primary whose copy is not complete has `lost` the shard: all who
+// were complete are gone.
+//
+// A follower that is new has no part in answers until it is sent a copy. The server says when
+// (send_copy), so that training goes on while much is copied.
+//
+// Everything between two servers is told with the epoch. What is from an earlier one is dropped,
+// what is from a later one waits until this server has entered that. Between two servers messages
+// keep their order, and nothing of a connection that broke comes after reconnected().
+//
+// Pure: no clock, no thread, no connection. The simulation (simulation.h) uses this same code.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/ps/server_map.h"
+
+namespace muster::ps {
+
+using Bytes = std::shared_ptr<const std::string>;  // shared by those who wait for its confirmation
+
+struct Push {
+  uint64_t client = 0;  // its incarnation: a worker that was started again is another client
+  uint64_t number = 0;  // of this client's pushes to this shard, from 1
+  Bytes bytes;          // for ShardData::apply
+};
+
+// What a shard holds. Equal pushes in equal order give equal contents.
+class ShardData {
+ public:
+  virtual ~ShardData() = default;
+  // Whether apply() could read it. What comes from clients is not trusted.
+  virtual Status check(std::string_view push) const = 0;
+  // An error: the machine cannot hold it. The copy is of no use any more.
+  virtual Status apply(std::string_view push) = 0;
+  virtual void save(std::string& to) = 0;
+  virtual Status load(std::string_view from) = 0;  // in place of what it holds
+  virtual void clear() = 0;
+};
+
+// ---- What servers tell each other of a shard.
+
+// From the primary: apply this.
+struct Forward {
+  uint64_t place = 0;  // in the order of all pushes, from 1
+  Push push;
+};
+// To the primary: everything up to here is applied.
+struct Confirm {
+  uint64_t place = 0;
+};
+// To the primary: this is what I have; make it the same as yours.
+struct Ask {
+  uint64_t place = 0;
+  uint64_t chain = 0;  // a hash of all pushes up to there
+  bool complete = false;
+};
+// From the primary: this is what I have. Forwards that follow go on from there.
+struct Copy {
+  Bytes state;  // null: it is what you have
+};
+// To the primary: I know that I am not.
+struct Release {};
+struct ShardMessage {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  std::variant<Forward, Confirm, Ask, Copy, Release> what;
+};
+
+// ---- What a client is told.
+
+enum class PushVerdict : uint8_t {
+  kApplied,     // now or before
+  kOtherEpoch,  // look at the newest map and repeat; `epoch` is the server's
+  kGap,         // a push before this one is missing; repeat from `number` on
+  kLost,        // the shard is lost: wait for the job to go back to a snapshot
+  kMalformed,   // ShardData::check says why
+};
+struct PushAnswer {
+  ShardNumber shard = 0;
+  uint64_t client = 0;
+  uint64_t number = 0;
+  PushVerdict verdict = PushVerdict::kApplied;
+  uint64_t epoch = 0;
+  std::string reason;
+};
+
+// Where a copy's messages go. Calls come from within the calls below.
+class ShardLinks {
+ public:
+  virtual ~ShardLinks() = default;
+  virtual void send(const ServerKey& to, ShardMessage message) = 0;
+  virtual void answer(PushAnswer answer) = 0;
+};
+
+class ShardCopy {
+ public:
+  // All of these must outlive it.
+  ShardCopy(ShardNumber shard, ServerKey self, ShardData& data, ShardLinks& links);
+
+  // One epoch after the other, from any on. In epoch 1 all who hold the shard have it, empty.
+  void enter(const ServerMap& map, int copies);
+
+  // From a client that has seen this epoch.
+  void push(uint64_t epoch, Push push);
+  // Whether what `data` holds now may be read by a client that has seen this epoch.
+  bool serves(uint64_t epoch) const {
+    return role_ == ShardRole::kPrimary && complete_ && epoch == epoch_ && settled();
+  }
+  bool lost() const { return role_ == ShardRole::kPrimary && !complete_; }
+
+  void receive(const ServerKey& from, const ShardMessage& message);
+  // There is a new connection to this server. What was under way may be lost.
+  void reconnected(const ServerKey& peer);
+  // Followers that wait for a copy, and sending it to one of them.
+  std::vector<ServerKey> wanting_copies() const;
+  void send_copy(const ServerKey& follower);
+
+  uint64_t epoch() const { return epoch_; }
+  ShardRole role() const { return role_; }
+  // It has what was answered, and takes part in what is being pushed.
+  bool in_step() const { return complete_ && (role_ == ShardRole::kPrimary || synced_); }
+  uint64_t place() const { return place_; }  // pushes applied
+  uint64_t chain() const { return chain_; }
+  // Why this copy cannot go on, if so.
+  const std::optional<Error>& failure() const { return failure_; }
+
+ private:
+  struct Follower {
+    ServerKey key;
+    bool required = false;  // for an answer
+    bool synced = false;    // it was sent a copy, or has the same
+    bool wants = false;     // a copy
+    bool leaving = false;   // it was primary, and holds the shard no more
+    uint64_t confirmed = 0;
+  };
+  struct Pending {
+    Push push;
+    uint64_t chain = 0;  // with this push
+  };
+
+  void take(const ServerKey& from, const Forward& forward);
+  void take(const ServerKey& from, const Confirm& confirm);
+  void take(const ServerKey& from, const Ask& ask);
+  void take(const ServerKey& from, const Copy& copy);
+  void take(const ServerKey& from, const Release& release);
+
+  Follower* find(const ServerKey& key);
+  void keep_followers(const ServerMap& map, const Holders& holders, bool was_primary);
+  void drop();
+  void release();
+  void follow(bool same_primary);
+  void send_ask();
+  void tell(const ServerKey& to, decltype(ShardMessage::what) what);
+  void reply(const Push& push, PushVerdict verdict, std::string reason = {});
+  void begin_follower(Follower& follower, uint64_t from_place, Bytes state);
+  // The chain after the push at this place, if it is applied last or pending.
+  std::optional<uint64_t> chain_at(uint64_t place) const;
+  uint64_t last_number(uint64_t client) const;  // pending ones count
+  bool confirmed(uint64_t place) const;  // by all who must
+  bool settled() const { return confirmed(inherited_); }
+  void apply_confirmed();
+  void apply(const Push& push, uint64_t chain);
+  std::string save();
+  Status load(std::string_view state);
+
+  const ShardNumber shard_;
+  const ServerKey self_;
+  ShardData& data_;
+  ShardLinks& links_;
+
+  uint64_t epoch_ = 0;
+  Holders holders_;
+  ShardRole role_ = ShardRole::kNone;
+  bool complete_ = false;
+  std::optional<Error> failure_;
+
+  // Part of what is copied.
+  uint64_t place_ = 0;
+  uint64_t chain_ = 0;
+  std::map<uint64_t, uint64_t> last_numbers_;  // by client: of the last push that was applied
+
+  // Of a primary.
+  std::vector<Follower> followers_;
+  std::deque<Pending> pending_;  // at place_ + 1, ...
+  uint64_t inherited_ = 0;       // its place when it became primary
+  std::vector<Push> repeated_;   // that are applied; answered when it is settled
+
+  // Of a follower.
+  bool synced_ = false;
+
+  bool was_primary_ = false;  // once, and holds the shard no more
+
+  std::vector<std::pair<ServerKey, ShardMessage>> later_;  // of epochs that are not entered yet
+};
+
+}  // namespace muster::ps

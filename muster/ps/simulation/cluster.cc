@@ -1,0 +1,433 @@
+#include "muster/ps/simulation/cluster.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "muster/ps/bytes.h"
+
+namespace muster::ps::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kTick = 20ms;
+constexpr Duration kFaults = 6s;  // for so long there are faults
+constexpr uint64_t kMostUnanswered = 8;
+
+std::vector<TableOptions> make_tables() {
+  std::vector<TableOptions> tables(1);
+  tables[0].name = "t";
+  tables[0].width = 2;
+  tables[0].seed = 7;
+  return tables;
+}
+
+std::string text_of(const ShardMessage& message) {
+  const std::string where = fmt::format("shard {} epoch {}: ", message.shard, message.epoch);
+  if (const auto* forward = std::get_if<Forward>(&message.what)) {
+    return where + fmt::format("forward {}, push {} of {:x}", forward->place, forward->push.number,
+                               forward->push.client >> 48);
+  }
+  if (const auto* confirm = std::get_if<Confirm>(&message.what)) {
+    return where + fmt::format("confirm {}", confirm->place);
+  }
+  if (const auto* ask = std::get_if<Ask>(&message.what)) {
+    return where + fmt::format("ask, at {}{}", ask->place, ask->complete ? ", complete" : "");
+  }
+  if (const auto* copy = std::get_if<Copy>(&message.what)) {
+    return where + (copy->state ? "copy" : "the same");
+  }
+  return where + "release";
+}
+
+std::string text_of(const ServerMap& map) {
+  std::string text = fmt::format("epoch {}:", map.epoch);
+  for (const auto& server : map.servers) {
+    text += fmt::format(" {}{}", server.key.id, server.ready ? "" : " (joining)");
+  }
+  return text;
+}
+
+// Plant::kForgetNumbers: place, chain, no clients, the data.
+void forget_numbers(ShardMessage& message) {
+  auto* const copy = std::get_if<Copy>(&message.what);
+  if (copy == nullptr || !copy->state) return;
+  std::string_view state = *copy->state;
+  uint64_t head[3] = {};
+  for (uint64_t& word : head) (void)take(state, word);
+  state.remove_prefix(head[2] * 16);
+  std::string without;
+  append(without, head[0]);
+  append(without, head[1]);
+  append(without, uint64_t{0});
+  without += state;
+  copy->state = std::make_shared<const std::string>(std::move(without));
+}
+
+RegistryOptions registry_options(int first, Plant plant) {
+  RegistryOptions options;
+  options.first = static_cast<size_t>(first);
+  if (plant == Plant::kHasty) options.patience = options.lease / 2;
+  return options;
+}
+
+}  // namespace
+
+ServerProcess::ServerProcess(Cluster& owner, int at, ServerKey key)
+    : cluster(owner),
+      place(at),
+      core(
+          std::move(key), owner.shards(), kCopies,
+          [&](ShardNumber shard) {
+            auto made = owner.make_data(shard);
+            data.push_back(made.get());
+            return made;
+          },
+          *this) {}
+void ServerProcess::send(const ServerKey& to, ShardMessage message) {
+  cluster.forward(*this, to, message);
+}
+void ServerProcess::answer(PushAnswer answer) { cluster.answer(*this, answer); }
+
+ClientProcess::ClientProcess(Cluster& owner, int at)
+    : cluster(owner), place(at), number(owner.world().draw() | 1) {
+  queue = std::make_unique<PushQueue>(number, owner.shards(), kCopies, *this);
+}
+void ClientProcess::send(const ServerKey& to, ShardNumber shard, uint64_t epoch,
+                         const Push& push) {
+  cluster.push(*this, to, shard, epoch, push);
+}
+
+Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers)
+    : world_(seed, roster::simulation::Plant::kNothing, trace),
+      plant_(plant),
+      tables_(make_tables()),
+      shards_(static_cast<ShardNumber>(1 + world_.below(5))),
+      first_(servers > 0 ? servers : 2 + static_cast<int>(world_.below(4))),
+      registry_(registry_options(first_, plant)) {
+  for (int i = 0; i < first_; ++i) start_server(fmt::format("s{}", i));
+  const uint64_t clients = 1 + world_.below(4);
+  for (uint64_t i = 0; i < clients; ++i) start_client();
+  world_.after(kTick, [this] { watch(); });
+  world_.after(world_.between(100ms, 400ms), [this] { fault(); });
+  calm_at_ = world_.now() + kFaults;
+  end_at_ = calm_at_ + bound();
+}
+
+Outcome Cluster::run() {
+  while (violation_.empty() && !done() && world_.step()) {
+  }
+  if (violation_.empty()) check_end();
+  tally_.epochs = map().epoch;
+  return {violation_, tally_, world_.events()};
+}
+
+// ---- Processes.
+
+std::unique_ptr<RecordedData> Cluster::make_data(ShardNumber shard) {
+  return std::make_unique<RecordedData>(shard, shards_, tables_, slabs_);
+}
+
+ServerProcess& Cluster::start_server(const std::string& id) {
+  const int place = static_cast<int>(servers_.size());
+  servers_.push_back(
+      std::make_unique<ServerProcess>(*this, place, ServerKey{id, world_.draw() | 1}));
+  beat(place);
+  copy_on(place);
+  return *servers_.back();
+}
+
+void Cluster::restart(ServerProcess& server) {
+  const std::string id = server.core.self().id;
+  server.alive = false;
+  world_.trace("server {} ({}) starts again", server.place, id);
+  world_.after(world_.between(1ms, 200ms), [this, id] { start_server(id); });
+}
+
+ClientProcess& Cluster::start_client() {
+  clients_.push_back(std::make_unique<ClientProcess>(
+      *this, kFirstClient + static_cast<int>(clients_.size())));
+  act(clients_.back()->place);
+  return *clients_.back();
+}
+
+ServerProcess* Cluster::server_at(int place) {
+  auto* const server = servers_[static_cast<size_t>(place)].get();
+  return server->alive ? server : nullptr;
+}
+
+ClientProcess* Cluster::client_at(int place) {
+  auto* const client = clients_[static_cast<size_t>(place - kFirstClient)].get();
+  return client->alive ? client : nullptr;
+}
+
+int Cluster::place_of(const ServerKey& key) const {
+  for (const auto& server : servers_) {
+    if (server->core.self() == key) return server->place;
+  }
+  return -1;
+}
+
+// ---- Messages.
+
+// One that is suspended takes them when it continues.
+void Cluster::take(int place, const std::function<void(ServerProcess&)>& what) {
+  auto* const server = server_at(place);
+  if (server == nullptr) return;
+  if (world_.now() < server->paused_until) {
+    server->inbox.push_back(what);
+  } else {
+    what(*server);
+  }
+}
+
+void Cluster::send(int from, int to, std::function<void(ServerProcess&)> what) {
+  network_.deliver(from, to, [this, to, what = std::move(what)] { take(to, what); });
+}
+
+void Cluster::send_client(int from, int to, std::function<void(ClientProcess&)> what) {
+  network_.deliver(from, to, [this, to, what = std::move(what)] {
+    if (auto* const client = client_at(to)) what(*client);
+  });
+}
+
+void Cluster::break_connection(int a, int b) {
+  network_.break_connection(a, b);
+  tell_reconnected(a, b);
+  tell_reconnected(b, a);
+}
+
+void Cluster::tell_reconnected(int at, int peer) {
+  if (peer >= kFirstClient) return;
+  const ServerKey key = servers_[static_cast<size_t>(peer)]->core.self();
+  if (at < kFirstClient) {
+    take(at, [key](ServerProcess& server) { server.core.reconnected(key); });
+  } else if (auto* const client = client_at(at)) {
+    client->queue->reconnected(key);
+  }
+}
+
+void Cluster::forward(const ServerProcess& from, const ServerKey& to,
+                      const ShardMessage& message) {
+  const int place = place_of(to);
+  world_.trace("server {} to {}: {}", from.place, place, text_of(message));
+  if (const auto* copy = std::get_if<Copy>(&message.what); copy != nullptr && copy->state) {
+    ++tally_.copies;
+  }
+  if (plant_ == Plant::kAnswerEarly && std::holds_alternative<Forward>(message.what)) {
+    ShardMessage forged = message;
+    forged.what = Confirm{std::get<Forward>(message.what).place};
+    world_.after(0ms, [this, at = from.place, to, forged] {
+      if (auto* const server = server_at(at)) server->core.receive(to, forged);
+    });
+  }
+  send(from.place, place, [this, key = from.core.self(), message](ServerProcess& server) {
+    ShardMessage got = message;
+    if (plant_ == Plant::kIgnoreEpochs) got.epoch = server.core.epoch();
+    if (plant_ == Plant::kForgetNumbers) forget_numbers(got);
+    server.core.receive(key, got);
+  });
+}
+
+void Cluster::push(const ClientProcess& from, const ServerKey& to, ShardNumber shard,
+                   uint64_t epoch, const Push& push) {
+  senders_[push.client] = from.place;
+  send(from.place, place_of(to), [shard, epoch, push](ServerProcess& server) {
+    server.core.push(shard, epoch, push);
+  });
+}
+
+void Cluster::answer(const ServerProcess& from, const PushAnswer& answer) {
+  if (answer.verdict == PushVerdict::kLost) fail("a push was refused because a shard is lost");
+  if (answer.verdict == PushVerdict::kApplied) {
+    fail(witness_.told(answer.shard, from.core.at(answer.shard)));
+  }
+  send_client(from.place, senders_[answer.client],
+              [this, answer](ClientProcess& client) { got_answer(client, answer); });
+}
+
+// ---- The coordinator.
+
+void Cluster::watch() {
+  for (const auto& key : registry_.expire(world_.now())) {
+    if (server_of(key).alive) ++tally_.removals;
+  }
+  tell_map();
+  world_.after(kTick, [this] { watch(); });
+}
+
+// If it is new.
+void Cluster::tell_map() {
+  if (map().epoch == told_) return;
+  told_ = map().epoch;
+  world_.trace("{}", text_of(map()));
+  for (const auto& client : clients_) {
+    send_client(kCoordinator, client->place, [this](ClientProcess& got) { got_map(got); });
+  }
+  // They ask for it, as with every heartbeat.
+  for (const auto& entry : map().servers) {
+    send(kCoordinator, place_of(entry.key), [this](ServerProcess& server) { beat_once(server); });
+  }
+}
+
+void Cluster::got_heartbeat(int place, const Heartbeat& heartbeat, Moment sent) {
+  const bool known = registry_.maps().newest().find(heartbeat.key) != nullptr;
+  heard_[heartbeat.key] = world_.now();
+  auto reply = registry_.heard(heartbeat, world_.now());
+  if (!known && map().find(heartbeat.key) != nullptr) ++tally_.joins;
+  tell_map();
+  send(kCoordinator, place, [this, reply = std::move(reply), sent](ServerProcess& server) {
+    got_reply(server, reply, sent);
+  });
+}
+
+void Cluster::got_reply(ServerProcess& server, HeartbeatReply reply, Moment sent) {
+  if (reply.standing == HeartbeatReply::Standing::kRemoved) return restart(server);
+  if (reply.standing == HeartbeatReply::Standing::kWaiting) return;
+  if (plant_ == Plant::kSkipEpochs) {
+    for (auto& map : reply.maps) map.servers = reply.maps.back().servers;
+  }
+  server.core.enter(reply.maps);
+  server.core.extend_lease(sent, plant_ == Plant::kNoLease ? Duration{1h} : reply.lease);
+  const auto lost = server.core.lost();
+  if (lost.empty()) return;
+  fail(fmt::format("server {} is primary of shard {} and does not have it", server.place, lost[0]));
+}
+
+void Cluster::got_map(ClientProcess& client) {
+  if (client.queue->epoch() == map().epoch) return;
+  client.queue->enter(map());
+  if (plant_ == Plant::kNewNumbers) begin_again(client);
+}
+
+// ---- Servers.
+
+void Cluster::beat(int place) {
+  if (server_at(place) == nullptr) return;
+  if (world_.now() >= server_at(place)->paused_until) beat_once(*server_at(place));
+  world_.after(kHeartbeat, [this, place] { beat(place); });
+}
+
+void Cluster::beat_once(const ServerProcess& server) {
+  Heartbeat heartbeat{server.core.self(), server.core.epoch(), server.core.has_all()};
+  if (plant_ == Plant::kReadyEarly && server.core.epoch() > 0) heartbeat.has_all = true;
+  network_.deliver(server.place, kCoordinator,
+                   [this, place = server.place, heartbeat, sent = world_.now()] {
+                     got_heartbeat(place, heartbeat, sent);
+                   });
+}
+
+void Cluster::copy_on(int place) {
+  auto* const server = server_at(place);
+  if (server == nullptr) return;
+  if (world_.now() >= server->paused_until) server->core.send_copies(1);
+  world_.after(kTick, [this, place] { copy_on(place); });
+}
+
+// ---- Clients.
+
+void Cluster::act(int place) {
+  auto* const client = client_at(place);
+  if (client == nullptr) return;
+  if (client->queue->wants_retry()) client->queue->retry();
+  if (world_.now() < calm_at_ && client->queue->unanswered() < kMostUnanswered) new_push(*client);
+  if (world_.chance(0.5)) read(*client);
+  world_.after(world_.between(1ms, 40ms), [this, place] { act(place); });
+}
+
+void Cluster::new_push(ClientProcess& client) {
+  const int64_t id = witness_.next_push();
+  const auto shard = static_cast<ShardNumber>(world_.below(shards_));
+  std::vector<uint64_t> keys;
+  for (uint64_t key = world_.below(40); keys.size() < 2; ++key) {
+    if (shard_of(key, shards_) == shard) keys.push_back(key);
+  }
+  std::vector<float> gradients;
+  for (size_t i = 0; i < 2 * keys.size(); ++i) {
+    gradients.push_back(static_cast<float>(world_.below(1000)) / 500 - 1);
+  }
+  auto bytes = std::make_shared<const std::string>(push_bytes(0, id, 0.1, keys, gradients));
+  witness_.add_push({client.place, shard, ++client.pushed[shard], bytes});
+  client.push(shard, id, std::move(bytes));
+}
+
+void Cluster::got_answer(ClientProcess& client, const PushAnswer& answer) {
+  if (answer.client != client.number) return;
+  const auto taken = client.queue->answered(answer);
+  if (!taken.ok()) return fail(taken.error().message());
+  if (answer.verdict != PushVerdict::kApplied) return;
+  std::erase_if(client.unanswered, [&](const auto& one) {
+    const auto& [shard, number] = one.first;
+    if (shard != answer.shard || number > answer.number) return false;
+    witness_.answered(one.second);
+    ++tally_.pushes;
+    return true;
+  });
+}
+
+void Cluster::read(ClientProcess& client) {
+  const auto shard = static_cast<ShardNumber>(world_.below(shards_));
+  const auto* const primary = client.queue->primary_of(shard);
+  if (primary == nullptr) return;
+  send(client.place, place_of(*primary),
+       [this, shard, least = witness_.latest(shard),
+        epoch = client.queue->epoch()](ServerProcess& server) {
+         if (server.core.read(shard, epoch, world_.now()) == nullptr) return;
+         ++tally_.reads;
+         fail(witness_.read(shard, server.core.at(shard), least));
+       });
+}
+
+void Cluster::begin_again(ClientProcess& client) {
+  const auto before = std::exchange(client.unanswered, {});
+  client.number = world_.draw() | 1;
+  client.queue = std::make_unique<PushQueue>(client.number, shards_, kCopies, client);
+  client.queue->enter(map());
+  for (const auto& [where, id] : before) {
+    client.push(where.first, id, witness_.push(id).bytes);
+  }
+}
+
+// ---- The end.
+
+bool Cluster::all_answered() const {
+  return std::ranges::all_of(clients_, [](const auto& client) {
+    return !client->alive || client->queue->unanswered() == 0;
+  });
+}
+
+// All who are there have what they hold.
+bool Cluster::settled() {
+  return std::ranges::all_of(map().servers, [&](const ServerEntry& entry) {
+    const auto& server = server_of(entry.key);
+    return server.alive && server.core.epoch() == map().epoch && entry.ready &&
+           server.core.has_all();
+  });
+}
+
+bool Cluster::done() {
+  if (world_.now() < calm_at_) return false;
+  return (all_answered() && settled()) || world_.now() > end_at_;
+}
+
+void Cluster::check_end() {
+  if (!all_answered()) return fail("there are pushes without an answer long after the last fault");
+  if (!settled()) return fail("some server does not have its shards long after the last fault");
+  for (ShardNumber shard = 0; shard < shards_; ++shard) {
+    std::vector<RecordedData*> copies;
+    for (const auto& entry : map().servers) {
+      auto& server = server_of(entry.key);
+      if (server.core.at(shard).role() != ShardRole::kNone) copies.push_back(server.data[shard]);
+    }
+    fail(witness_.check_end(shard, copies, *make_data(shard)));
+  }
+}
+
+void Cluster::fail(const std::string& what) {
+  if (what.empty() || !violation_.empty()) return;
+  violation_ = what;
+  world_.trace("VIOLATION: {}", what);
+}
+
+}  // namespace muster::ps::simulation

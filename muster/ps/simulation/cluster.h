@@ -1,0 +1,150 @@
+// Servers, clients and a coordinator of a simulated run, and what happens to them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/ps/push_queue.h"
+#include "muster/ps/server_core.h"
+#include "muster/ps/server_registry.h"
+#include "muster/ps/simulation/network.h"
+#include "muster/ps/simulation/recorded_data.h"
+#include "muster/ps/simulation/simulation.h"
+#include "muster/ps/simulation/witness.h"
+#include "muster/roster/simulation/world.h"
+
+namespace muster::ps::simulation {
+
+inline constexpr int kCoordinator = roster::simulation::kCoordinator;
+inline constexpr int kFirstClient = 100000;  // servers have the places below
+inline constexpr int kCopies = 2;
+inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
+
+class Cluster;
+
+struct ServerProcess final : ShardLinks {
+  ServerProcess(Cluster& owner, int at, ServerKey key);
+  void send(const ServerKey& to, ShardMessage message) override;
+  void answer(PushAnswer answer) override;
+
+  Cluster& cluster;
+  const int place;
+  std::vector<RecordedData*> data;  // by shard
+  ServerCore core;
+  bool alive = true;
+  Moment paused_until{};
+  std::vector<std::function<void(ServerProcess&)>> inbox;  // what came while it was suspended
+};
+
+struct ClientProcess final : PushLinks {
+  ClientProcess(Cluster& owner, int at);
+  void send(const ServerKey& to, ShardNumber shard, uint64_t epoch, const Push& push) override;
+  void push(ShardNumber shard, int64_t id, Bytes bytes) {
+    unanswered[{shard, queue->push(shard, std::move(bytes))}] = id;
+  }
+
+  Cluster& cluster;
+  const int place;
+  uint64_t number = 0;  // as a client of servers
+  std::unique_ptr<PushQueue> queue;
+  std::map<ShardNumber, uint64_t> pushed;                          // how many
+  std::map<std::pair<ShardNumber, uint64_t>, int64_t> unanswered;  // ids, by number
+  bool alive = true;
+};
+
+class Cluster {
+ public:
+  Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers);
+  Outcome run();
+
+  // ---- For servers and clients.
+  std::unique_ptr<RecordedData> make_data(ShardNumber shard);
+  ShardNumber shards() const { return shards_; }
+  roster::simulation::World& world() { return world_; }
+  void forward(const ServerProcess& from, const ServerKey& to, const ShardMessage& message);
+  void push(const ClientProcess& from, const ServerKey& to, ShardNumber shard, uint64_t epoch,
+            const Push& push);
+  void answer(const ServerProcess& from, const PushAnswer& answer);
+
+ private:
+  // Processes. Null: it has ended.
+  ServerProcess& start_server(const std::string& id);
+  void restart(ServerProcess& server);
+  ClientProcess& start_client();
+  ServerProcess* server_at(int place);
+  ClientProcess* client_at(int place);
+  int place_of(const ServerKey& key) const;  // -1: nowhere
+  ServerProcess& server_of(const ServerKey& key) {
+    return *servers_[static_cast<size_t>(place_of(key))];
+  }
+  const ServerMap& map() const { return registry_.maps().newest(); }
+
+  // Messages.
+  void send(int from, int to, std::function<void(ServerProcess&)> what);
+  void send_client(int from, int to, std::function<void(ClientProcess&)> what);
+  void take(int place, const std::function<void(ServerProcess&)>& what);
+  void break_connection(int a, int b);
+  void tell_reconnected(int at, int peer);
+
+  // The coordinator.
+  void watch();
+  void got_heartbeat(int place, const Heartbeat& heartbeat, Moment sent);
+  void tell_map();
+  void got_reply(ServerProcess& server, HeartbeatReply reply, Moment sent);
+  void got_map(ClientProcess& client);
+
+  // Servers and clients.
+  void beat(int place);
+  void beat_once(const ServerProcess& server);
+  void copy_on(int place);
+  void act(int place);
+  void new_push(ClientProcess& client);
+  void got_answer(ClientProcess& client, const PushAnswer& answer);
+  void read(ClientProcess& client);
+  void begin_again(ClientProcess& client);  // Plant::kNewNumbers
+
+  // Faults (faults.cc).
+  void fault();
+  bool at_risk(const ServerProcess& server) const;
+  bool can_lose(const ServerProcess& victim);
+  void hurt(ServerProcess& victim, uint64_t kind);
+  void crash(ServerProcess& victim);
+  void suspend(ServerProcess& victim);
+  void isolate(const ServerProcess& victim);
+  int other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there);
+  void replace_client();
+
+  // The end.
+  bool all_answered() const;
+  bool settled();
+  bool done();
+  void check_end();
+  void fail(const std::string& what);  // nothing if it is empty
+
+  roster::simulation::World world_;
+  Network network_{world_};
+  const Plant plant_;
+  const std::vector<TableOptions> tables_;
+  const ShardNumber shards_;
+  const int first_;  // how many servers
+  Slabs slabs_;
+  ServerRegistry registry_;
+  uint64_t told_ = 0;                                    // epoch
+  std::map<ServerKey, Moment> heard_;                    // by the coordinator
+  std::vector<std::unique_ptr<ServerProcess>> servers_;  // all that ever were
+  std::vector<std::unique_ptr<ClientProcess>> clients_;
+  std::map<uint64_t, int> senders_;  // places of clients, by the number that servers know
+  Witness witness_;
+  Moment calm_at_{};
+  Moment end_at_{};
+  int new_ids_ = 0;
+  Tally tally_;
+  std::string violation_;
+};
+
+}  // namespace muster::ps::simulation

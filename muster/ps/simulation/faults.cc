@@ -1,0 +1,125 @@
+// What happens to servers and clients of a simulated run.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "muster/ps/simulation/cluster.h"
+
+namespace muster::ps::simulation {
+
+using namespace std::chrono_literals;
+
+void Cluster::fault() {
+  if (world_.now() >= calm_at_) return world_.heal_all();
+  std::vector<ServerProcess*> there;
+  for (const auto& server : servers_) {
+    if (server->alive) there.push_back(server.get());
+  }
+  const uint64_t kind = world_.below(10);
+  auto* const victim = there.empty() ? nullptr : there[world_.below(there.size())];
+  if (victim != nullptr && kind < 6) {
+    if (can_lose(*victim)) hurt(*victim, kind);
+  } else if (victim != nullptr && kind == 6) {
+    const int other = other_end(*victim, there);
+    ++tally_.cuts;
+    world_.trace("no way between {} and {}", victim->place, other);
+    world_.cut(victim->place, other, world_.now() + world_.between(10ms, 800ms));
+  } else if (victim != nullptr && kind == 7) {
+    break_connection(victim->place, other_end(*victim, there));
+  } else if (kind == 8) {
+    replace_client();
+  } else if (there.size() < 8) {
+    start_server(fmt::format("s{}", first_ + new_ids_++));
+  }
+  world_.after(world_.between(1ms, 400ms), [this] { fault(); });
+}
+
+bool Cluster::at_risk(const ServerProcess& server) const {
+  const auto heard = heard_.find(server.core.self());
+  return !server.alive || world_.now() < server.paused_until ||
+         world_.is_cut(kCoordinator, server.place) || heard == heard_.end() ||
+         world_.now() - heard->second > 2 * kHeartbeat;
+}
+
+// Whether every shard is with somebody else who will stay. A server that joins and is hurt may
+// still become ready, by a message that was under way; then others give up their copies. So this is
+// not done to one that joins and to another at the same time: it would be a double failure.
+bool Cluster::can_lose(const ServerProcess& victim) {
+  const auto* const hurt = map().find(victim.core.self());
+  const bool joins = hurt != nullptr && !hurt->ready;
+  for (const auto& entry : map().servers) {
+    const auto& server = server_of(entry.key);
+    if (&server != &victim && at_risk(server) && (joins || !entry.ready)) return false;
+  }
+  for (ShardNumber shard = 0; shard < shards_; ++shard) {
+    const bool elsewhere = std::ranges::any_of(map().servers, [&](const ServerEntry& entry) {
+      const auto& server = server_of(entry.key);
+      return &server != &victim && entry.ready && !at_risk(server) &&
+             server.core.epoch() == map().epoch && server.core.at(shard).in_step();
+    });
+    if (!elsewhere) return false;
+  }
+  return true;
+}
+
+void Cluster::hurt(ServerProcess& victim, uint64_t kind) {
+  if (kind < 3) return crash(victim);
+  if (kind < 5) return suspend(victim);
+  isolate(victim);
+}
+
+void Cluster::crash(ServerProcess& victim) {
+  ++tally_.crashes;
+  world_.trace("server {} crashes", victim.place);
+  // If the machine is lost, only its silence tells.
+  if (world_.chance(0.5)) {
+    world_.after(world_.between(0ms, 20ms), [this, key = victim.core.self()] {
+      registry_.ended(key);
+      tell_map();
+    });
+  }
+  restart(victim);
+}
+
+void Cluster::suspend(ServerProcess& victim) {
+  ++tally_.pauses;
+  victim.paused_until = world_.now() + world_.between(10ms, 1500ms);
+  world_.trace("server {} is suspended", victim.place);
+  world_.at(victim.paused_until, [this, place = victim.place] {
+    if (server_at(place) == nullptr || world_.now() < server_at(place)->paused_until) return;
+    world_.trace("server {} continues", place);
+    for (const auto& what : std::exchange(server_at(place)->inbox, {})) {
+      if (auto* const server = server_at(place)) what(*server);
+    }
+  });
+}
+
+// From the coordinator; maybe with a client on its side, which does not hear of another primary
+// either.
+void Cluster::isolate(const ServerProcess& victim) {
+  ++tally_.cuts;
+  world_.trace("server {} is cut off from the coordinator", victim.place);
+  const Moment until = world_.now() + world_.between(10ms, 1500ms);
+  world_.cut(kCoordinator, victim.place, until);
+  if (!world_.chance(0.7)) return;
+  world_.cut(kCoordinator, clients_[world_.below(clients_.size())]->place, until);
+}
+
+// Another server or a client.
+int Cluster::other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there) {
+  const int client = clients_[world_.below(clients_.size())]->place;
+  const int server = there[world_.below(there.size())]->place;
+  return server == victim.place || world_.chance(0.5) ? client : server;
+}
+
+// What it had not been told of may or may not be applied.
+void Cluster::replace_client() {
+  auto& client = *clients_[world_.below(clients_.size())];
+  if (!client.alive || clients_.size() > 12) return;
+  world_.trace("client {} crashes", client.place);
+  client.alive = false;
+  const int place = start_client().place;
+  send_client(kCoordinator, place, [this](ClientProcess& got) { got_map(got); });
+}
+
+}  // namespace muster::ps::simulation
