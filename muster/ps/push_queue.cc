@@ -17,7 +17,8 @@ uint64_t PushQueue::push(ShardNumber number, Bytes bytes) {
   auto& shard = shards_[number];
   shard.unanswered.push_back({client_, ++shard.last, std::move(bytes)});
   ++unanswered_;
-  if (shard.primary) links_.send(*shard.primary, number, map_.epoch, shard.unanswered.back());
+  if (shard.primary && !failed_)
+    links_.send(*shard.primary, number, map_.epoch, shard.unanswered.back());
   return shard.last;
 }
 
@@ -38,17 +39,30 @@ void PushQueue::reconnected(const ServerKey& server) {
 }
 
 void PushQueue::send_all(ShardNumber number, uint64_t from_number) {
-  const auto& shard = shards_[number];
-  if (!shard.primary) return;
+  auto& shard = shards_[number];
+  shard.gap = from_number;
+  if (!shard.primary || failed_) return;
   for (const auto& push : shard.unanswered) {
     if (push.number >= from_number) links_.send(*shard.primary, number, map_.epoch, push);
   }
 }
 
+void PushQueue::retry_later(ShardNumber shard) {
+  if (std::ranges::find(late_, shard) == late_.end()) late_.push_back(shard);
+}
+
 Status PushQueue::answered(const PushAnswer& answer) {
-  auto& unanswered = shards_[answer.shard].unanswered;
+  if (answer.client != client_ || answer.shard >= shards_.size()) return {};
+  newest_epoch_ = std::max(newest_epoch_, answer.epoch);
+  auto& shard = shards_[answer.shard];
+  auto& unanswered = shard.unanswered;
+  const auto fail = [&](Error error) {
+    failed_ = true;
+    return error;
+  };
   switch (answer.verdict) {
     case PushVerdict::kApplied:
+      shard.gap = 0;
       // A server applies the pushes of a client in their order.
       while (!unanswered.empty() && unanswered.front().number <= answer.number) {
         unanswered.pop_front();
@@ -56,25 +70,25 @@ Status PushQueue::answered(const PushAnswer& answer) {
       }
       return {};
     case PushVerdict::kOtherEpoch:
-      // If the server is ahead, the newest map is under way to here.
-      if (answer.epoch < map_.epoch && std::ranges::find(late_, answer.shard) == late_.end()) {
-        late_.push_back(answer.shard);
-      }
+      if (answer.epoch < map_.epoch) retry_later(answer.shard);
       return {};
     case PushVerdict::kGap:
       if (answer.epoch != map_.epoch) return {};
       if (!unanswered.empty() && answer.number < unanswered.front().number) {
-        return Error(ErrorKind::kInternal,
-                     "shard {} expects push {} of this client, which was answered; the next one is {}",
-                     answer.shard, answer.number, unanswered.front().number);
+        return fail(Error(ErrorKind::kInternal,
+                          "shard {} expects push {} of this client, which was answered; the next "
+                          "one is {}",
+                          answer.shard, answer.number, unanswered.front().number));
       }
-      send_all(answer.shard, answer.number);
+      // Each push behind the gap is answered so; they are repeated once.
+      if (shard.gap != answer.number) send_all(answer.shard, answer.number);
       return {};
     case PushVerdict::kLost:
+      retry_later(answer.shard);
       return {};
     case PushVerdict::kMalformed:
-      return Error(ErrorKind::kInternal, "push {} to shard {} was refused: {}", answer.number,
-                   answer.shard, answer.reason);
+      return fail(Error(ErrorKind::kInternal, "push {} to shard {} was refused: {}", answer.number,
+                        answer.shard, answer.reason));
   }
   return {};
 }

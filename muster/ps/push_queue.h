@@ -37,9 +37,13 @@ class PushQueue {
   void enter(const ServerMap& map);
   // There is a new connection to this server. What was under way may be lost.
   void reconnected(const ServerKey& server);
-  // An error: the push was malformed, or servers have forgotten what they had answered.
+  // An error: the push was malformed, or servers have forgotten what they had answered. Nothing is
+  // sent any more then.
   Status answered(const PushAnswer& answer);
-  // Some server has an older map than this client; call retry() after a moment.
+  // Some server has a newer map than this client.
+  bool wants_map() const { return newest_epoch_ > map_.epoch; }
+  // Some server has an older map than this client, or has lost a shard; call retry() after a
+  // moment.
   bool wants_retry() const { return !late_.empty(); }
   void retry();
 
@@ -48,7 +52,9 @@ class PushQueue {
     std::optional<ServerKey> primary;
     uint64_t last = 0;  // the number of the newest push
     std::deque<Push> unanswered;
+    uint64_t gap = 0;  // what was missing when it was last repeated for that reason; 0: nothing
   };
+  void retry_later(ShardNumber shard);
   void send_all(ShardNumber shard, uint64_t from_number = 0);
 
   const uint64_t client_;
@@ -57,6 +63,8 @@ class PushQueue {
   ServerMap map_;
   std::vector<Shard> shards_;
   std::vector<ShardNumber> late_;
+  uint64_t newest_epoch_ = 0;  // that a server has spoken of
+  bool failed_ = false;
   size_t unanswered_ = 0;
 };
 

@@ -70,7 +70,8 @@ TEST_F(PushQueueTest, AServerThatIsLateIsTriedAgain) {
   queue_.push(0, bytes());
   sent();
   ASSERT_TRUE(queue_.answered(answer(1, PushVerdict::kOtherEpoch, 7)).ok());
-  EXPECT_FALSE(queue_.wants_retry()) << "a newer map is under way";
+  EXPECT_FALSE(queue_.wants_retry());
+  EXPECT_TRUE(queue_.wants_map());
   ASSERT_TRUE(queue_.answered(answer(1, PushVerdict::kOtherEpoch, 4)).ok());
   EXPECT_TRUE(queue_.wants_retry());
   queue_.retry();
@@ -84,9 +85,13 @@ TEST_F(PushQueueTest, AGapIsFilledAndForgettingIsAnError) {
   sent();
   ASSERT_TRUE(queue_.answered(answer(2, PushVerdict::kGap)).ok());
   EXPECT_EQ(sent(), (std::vector<Sent>{{"a", 0, 1, 2}, {"a", 0, 1, 3}}));
+  ASSERT_TRUE(queue_.answered(answer(2, PushVerdict::kGap)).ok());
+  EXPECT_TRUE(sent().empty()) << "once is enough";
   ASSERT_TRUE(queue_.answered(answer(2, PushVerdict::kApplied)).ok());
   EXPECT_FALSE(queue_.answered(answer(1, PushVerdict::kGap)).ok());
   EXPECT_FALSE(queue_.answered(answer(3, PushVerdict::kMalformed)).ok());
+  queue_.push(0, bytes());
+  EXPECT_TRUE(sent().empty()) << "nothing is sent after an error";
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace muster::ps {
 
 ServerCore::ServerCore(ServerKey self, ShardNumber shards, int copies, const MakeData& make_data,
                        ShardLinks& links)
-    : self_(std::move(self)), copies_(copies), held_(shards) {
+    : self_(std::move(self)), copies_(copies), links_(links), held_(shards) {
   for (ShardNumber i = 0; i < shards; ++i) {
     held_[i].data = make_data(i);
     held_[i].copy = std::make_unique<ShardCopy>(i, self_, *held_[i].data, links);
@@ -21,7 +23,18 @@ void ServerCore::enter(std::span<const ServerMap> maps) {
   }
 }
 
+void ServerCore::push(ShardNumber shard, uint64_t epoch, Push push) {
+  if (shard < held_.size()) return copy(shard).push(epoch, std::move(push));
+  links_.answer({shard, push.client, push.number, PushVerdict::kMalformed, epoch_,
+                 fmt::format("there is no shard {}", shard)});
+}
+
+void ServerCore::receive(const ServerKey& from, const ShardMessage& message) {
+  if (message.shard < held_.size()) copy(message.shard).receive(from, message);
+}
+
 ShardData* ServerCore::read(ShardNumber shard, uint64_t epoch, Moment now) {
+  if (shard >= held_.size()) return nullptr;
   const auto& held = held_[shard];
   return now < lease_until_ && held.copy->serves(epoch) ? held.data.get() : nullptr;
 }
@@ -36,6 +49,7 @@ int ServerCore::send_copies(int most) {
     auto& next = copy(next_copy_);
     next_copy_ = (next_copy_ + 1) % static_cast<ShardNumber>(held_.size());
     for (const auto& follower : next.wanting_copies()) {
+      if (sent == most) break;
       next.send_copy(follower);
       ++sent;
     }
@@ -56,6 +70,13 @@ std::vector<ShardNumber> ServerCore::lost() const {
     if (held_[i].copy->lost()) shards.push_back(i);
   }
   return shards;
+}
+
+const Error* ServerCore::failure() const {
+  for (const auto& held : held_) {
+    if (held.copy->failure()) return &*held.copy->failure();
+  }
+  return nullptr;
 }
 
 }  // namespace muster::ps

@@ -53,7 +53,9 @@ TEST(ServerMap, WhenAServerGoesItsBackupsBecomePrimariesAndNothingElseMoves) {
       EXPECT_EQ(*is.primary, was.followers[0]);
     } else {
       EXPECT_EQ(*is.primary, *was.primary);
-      if (was.followers[0].id != "server2") EXPECT_EQ(is.followers, was.followers);
+      if (was.followers[0].id != "server2") {
+        EXPECT_EQ(is.followers, was.followers);
+      }
     }
   }
 }
@@ -69,7 +71,8 @@ TEST(ServerMap, OneThatJoinsFollowsExactlyWhatItWillHold) {
       const auto was = holders_of(shard, before, copies);
       const auto is = holders_of(shard, after, copies);
       EXPECT_NE(was.role_of(joiner), ShardRole::kPrimary);
-      EXPECT_EQ(was.role_of(joiner) == ShardRole::kFollower, is.role_of(joiner) != ShardRole::kNone);
+      EXPECT_EQ(was.role_of(joiner) == ShardRole::kFollower,
+                is.role_of(joiner) != ShardRole::kNone);
       follows += was.role_of(joiner) == ShardRole::kFollower ? 1 : 0;
     }
     EXPECT_NEAR(follows, copies * kShards / 4.0, 100);

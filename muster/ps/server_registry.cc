@@ -15,7 +15,9 @@ HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   using Standing = HeartbeatReply::Standing;
   const ServerKey& key = heartbeat.key;
   auto& server = servers_[key];
-  if (server.joined > 0 && maps_.newest().find(key) == nullptr) return {Standing::kRemoved, {}, {}};
+  const bool removed = server.joined > 0 && maps_.newest().find(key) == nullptr;
+  if (removed || server.ended) return {Standing::kRemoved, {}, {}};
+  if (heartbeat.entered > maps_.newest().epoch) return {};
   server.heard = now;
   server.entered = heartbeat.entered;
   if (server.joined == 0) join(key);
@@ -40,14 +42,19 @@ void ServerRegistry::join(const ServerKey& key) {
 }
 
 void ServerRegistry::begin() {
-  ServerMap map = next_map();
+  // Of one that was started again both may be here: the one that was heard last counts.
+  std::map<std::string, ServerKey> latest;
   for (const auto& [key, server] : servers_) {
-    // Of one that was started again both may be here; the first one will be silent.
-    const bool twice = !map.servers.empty() && map.servers.back().key.id == key.id;
-    if (!twice) map.servers.push_back({key, true});
+    if (server.ended) continue;
+    const auto [other, fresh] = latest.emplace(key.id, key);
+    if (!fresh && servers_[other->second].heard <= server.heard) other->second = key;
   }
-  if (map.servers.size() < options_.first) return;
-  for (const auto& entry : map.servers) servers_[entry.key].joined = map.epoch;
+  if (latest.size() < options_.first) return;
+  ServerMap map = next_map();
+  for (const auto& [id, key] : latest) {
+    servers_[key].joined = map.epoch;
+    map.servers.push_back({key, true});
+  }
   maps_.add(std::move(map));
 }
 
@@ -64,12 +71,18 @@ void ServerRegistry::make_ready(const ServerKey& key) {
 }
 
 std::vector<ServerKey> ServerRegistry::expire(Moment now) {
+  // Whoever was suspended has heard nobody.
+  const Duration away = looked_ == Moment{} ? Duration{0} : now - std::exchange(looked_, now);
+  looked_ = now;
+  if (away > options_.patience / 2) {
+    for (auto& [key, server] : servers_) server.heard += away;
+  }
   const auto is_silent = [&](const Server& server) {
     return now - server.heard > options_.patience;
   };
   // Who still waits is forgotten, and may come back.
   std::erase_if(servers_, [&](const auto& one) {
-    return one.second.joined == 0 && is_silent(one.second);
+    return one.second.joined == 0 && !one.second.ended && is_silent(one.second);
   });
   std::vector<ServerKey> removed;
   ServerMap map = next_map();
@@ -78,11 +91,14 @@ std::vector<ServerKey> ServerRegistry::expire(Moment now) {
     if (silent) removed.push_back(entry.key);
     return silent;
   });
-  if (!removed.empty()) maps_.add(std::move(map));
+  const bool any_left = std::ranges::any_of(map.servers, &ServerEntry::ready);
+  if (removed.empty() || !any_left) return {};
+  maps_.add(std::move(map));
   return removed;
 }
 
 void ServerRegistry::ended(const ServerKey& key) {
+  servers_[key].ended = true;
   if (maps_.newest().find(key) == nullptr) return;
   ServerMap map = next_map();
   std::erase_if(map.servers, [&](const ServerEntry& entry) { return entry.key == key; });

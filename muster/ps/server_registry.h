@@ -1,12 +1,16 @@
 // The coordinator's part: which servers there are, who is ready, and who is removed.
 //
 // The rules on which shard_copy.h and server_core.h rely:
-// - A server is removed when its process has ended, or when it was silent for longer than its lease,
-//   `patience`; its key never counts again.
+// - A server is removed when its process has ended, or when it was silent for longer than its
+//   lease, `patience`; its key never counts again. If all are silent nobody is removed, and if the
+//   coordinator itself was away it blames nobody: it is better to wait than to lose shards.
 // - A server that joins is not ready before it has said that it has all shards that it will hold,
 //   and all others have entered the newest epoch; one server in an epoch.
 // - A second server with the same id waits until the first one is removed.
 // Epoch 1 begins when `first` servers are there; all of them are ready.
+//
+// A coordinator that was started again knows nothing of its servers: they wait, and keep what they
+// have, because it never gives out an epoch before the one that they are in.
 //
 // Pure: no clock, no thread, no connection.
 #pragma once
@@ -49,7 +53,8 @@ class ServerRegistry {
   explicit ServerRegistry(const RegistryOptions& options) : options_(options) {}
 
   HeartbeatReply heard(const Heartbeat& heartbeat, Moment now);
-  // Removes those who were silent for too long, and says who.
+  // Removes those who were silent for too long, and says who. To be called several times in
+  // `patience`.
   std::vector<ServerKey> expire(Moment now);
   // Its process has ended, says whoever started it: it is removed without waiting for its lease. A
   // connection that breaks is not enough, as the server may go on.
@@ -61,6 +66,7 @@ class ServerRegistry {
   struct Server {
     Moment heard{};
     uint64_t joined = 0;  // the first epoch in which it was; 0: it waits
+    bool ended = false;
     uint64_t entered = 0;
   };
   void join(const ServerKey& key);
@@ -70,6 +76,7 @@ class ServerRegistry {
   ServerMap next_map() const;
 
   const RegistryOptions options_;
+  Moment looked_{};  // when expire() was called last
   MapHistory maps_;
   std::map<ServerKey, Server> servers_;  // all that ever were
 };

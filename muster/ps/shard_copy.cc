@@ -28,6 +28,11 @@ ShardCopy::ShardCopy(ShardNumber shard, ServerKey self, ShardData& data, ShardLi
 
 void ShardCopy::enter(const ServerMap& map, int copies) {
   MUSTER_CHECK(map.epoch == epoch_ + 1 || epoch_ == 0, "no epoch may be left out");
+  if (failure_) {
+    epoch_ = map.epoch;
+    role_ = ShardRole::kNone;
+    return;
+  }
   const Holders holders = holders_of(shard_, map, copies);
   const bool was_primary = role_ == ShardRole::kPrimary;
   const bool same_primary = role_ == ShardRole::kFollower && holders_.primary == holders.primary;
@@ -35,7 +40,10 @@ void ShardCopy::enter(const ServerMap& map, int copies) {
   role_ = holders.role_of(self_);
   if (epoch_ == 1) complete_ = role_ != ShardRole::kNone;
   if (role_ == ShardRole::kPrimary) {
-    if (!was_primary) inherited_ = place_;
+    if (!was_primary) {
+      inherited_ = place_;
+      settled_ = false;
+    }
     keep_followers(map, holders, was_primary);
   } else {
     // Clients repeat to the new primary what this one has not answered.
@@ -44,13 +52,10 @@ void ShardCopy::enter(const ServerMap& map, int copies) {
     repeated_.clear();
   }
   holders_ = holders;
-  was_primary_ = role_ == ShardRole::kNone && (was_primary || was_primary_);
+  must_release_ = role_ == ShardRole::kNone && (was_primary || must_release_);
+  synced_ = role_ == ShardRole::kFollower && same_primary && synced_;
   if (role_ == ShardRole::kNone) drop();
-  if (role_ == ShardRole::kFollower) {
-    follow(same_primary && synced_);
-  } else {
-    synced_ = false;
-  }
+  if (role_ == ShardRole::kFollower) synced_ ? confirm() : ask();
   apply_confirmed();
   for (auto& [from, message] : std::exchange(later_, {})) receive(from, message);
 }
@@ -64,89 +69,84 @@ void ShardCopy::drop() {
 }
 
 void ShardCopy::release() {
-  if (was_primary_ && holders_.primary) tell(*holders_.primary, Release{});
+  if (must_release_ && holders_.primary) tell(*holders_.primary, Release{});
 }
 
-// `holders_` are still those of the epoch before.
+// `holders_` and `followers_` are still those of the epoch before.
+ShardCopy::State ShardCopy::state_in_new_epoch(const ServerKey& key, bool was_primary) {
+  if (epoch_ == 1) return State::kMustAsk;
+  if (!was_primary) return holds(holders_, key) ? State::kMustAsk : State::kNew;
+  const Follower* const before = find(key);
+  if (before == nullptr) return State::kNew;
+  // It asks again, if it has to.
+  if (before->state == State::kWants) return State::kNew;
+  return before->state == State::kLeaving ? State::kMustAsk : before->state;
+}
+
 void ShardCopy::keep_followers(const ServerMap& map, const Holders& holders, bool was_primary) {
   std::vector<Follower> followers;
   for (const auto& key : holders.followers) {
-    Follower follower{.key = key};
-    const Follower* const before = was_primary ? find(key) : nullptr;
-    if (before != nullptr && !before->leaving) {
-      follower = *before;
-      follower.wants = false;  // it asks again in this epoch, if it has to
-    } else if (before != nullptr) {
-      follower.required = true;
-    } else if (!was_primary && epoch_ > 1) {
-      follower.required = ps::holds(holders_, key);
-    } else if (epoch_ == 1) {
-      follower.required = follower.synced = true;
-    }
+    Follower follower;
+    if (const auto* const before = find(key); before != nullptr) follower = *before;
+    follower.key = key;
+    follower.state = state_in_new_epoch(key, was_primary);
     followers.push_back(std::move(follower));
   }
+  // Those who leave, until they have said so.
   const auto keep_leaving = [&](const ServerKey& key) {
-    if (map.find(key) == nullptr || ps::holds(holders, key)) return;
-    Follower follower{.key = key};
-    follower.required = follower.leaving = true;
+    if (map.find(key) == nullptr || holds(holders, key)) return;
+    Follower follower;
+    follower.key = key;
+    follower.state = State::kLeaving;
     followers.push_back(std::move(follower));
   };
   for (const auto& follower : followers_) {
-    if (follower.leaving) keep_leaving(follower.key);
+    if (follower.state == State::kLeaving) keep_leaving(follower.key);
   }
   if (!was_primary && holders_.primary) keep_leaving(*holders_.primary);
   followers_ = std::move(followers);
   for (const auto& follower : followers_) {
-    if (!follower.synced) continue;
-    for (size_t i = 0; i < pending_.size(); ++i) {
-      const uint64_t place = place_ + 1 + i;
-      if (place > follower.confirmed) tell(follower.key, Forward{place, pending_[i].push});
-    }
+    if (follower.state == State::kInStep) forward_pending(follower, follower.confirmed);
   }
 }
 
-void ShardCopy::follow(bool in_step) {
-  synced_ = in_step || epoch_ == 1;
-  if (!synced_) return send_ask();
-  // What it confirmed in the epoch before may have been dropped.
-  if (place_ > 0) tell(*holders_.primary, Confirm{place_});
-}
-
 void ShardCopy::reconnected(const ServerKey& peer) {
-  // A primary waits: its follower asks.
+  std::erase_if(later_, [&](const auto& letter) { return letter.first == peer; });
+  if (auto* const follower = find(peer); follower != nullptr) {
+    // It asks again. Answers go on waiting for it if they did.
+    if (follower->state == State::kInStep) follower->state = State::kMustAsk;
+    if (follower->state == State::kWants) follower->state = State::kNew;
+  }
   if (holders_.primary != peer) return;
-  if (role_ == ShardRole::kNone) return release();
-  if (role_ != ShardRole::kFollower) return;
-  synced_ = false;
-  send_ask();
+  if (role_ == ShardRole::kNone) release();
+  if (role_ == ShardRole::kFollower) ask();
 }
 
 // ---- Clients.
 
 void ShardCopy::push(uint64_t epoch, Push push) {
-  if (epoch != epoch_ || role_ != ShardRole::kPrimary) {
-    return reply(push, PushVerdict::kOtherEpoch);
-  }
-  if (!complete_) return reply(push, PushVerdict::kLost);
-  if (const auto checked = data_.check(*push.bytes); !checked.ok()) {
-    return reply(push, PushVerdict::kMalformed, checked.error().message());
-  }
+  const auto answer = [&](PushVerdict verdict, std::string reason = {}) {
+    reply(push.client, push.number, verdict, std::move(reason));
+  };
+  if (epoch != epoch_ || role_ != ShardRole::kPrimary) return answer(PushVerdict::kOtherEpoch);
+  if (failure_) return;  // whoever is primary next will answer
+  if (!complete_) return answer(PushVerdict::kLost);
   const auto applied = last_numbers_.find(push.client);
   if (applied != last_numbers_.end() && push.number <= applied->second) {
-    repeated_.push_back(std::move(push));
+    repeated_.emplace_back(push.client, push.number);
     return apply_confirmed();
   }
   const uint64_t last = last_number(push.client);
+  if (push.number == 0) return answer(PushVerdict::kMalformed, "pushes are counted from 1");
   if (push.number <= last) return;  // it is pending, and will be answered
-  if (push.number != last + 1) {
-    push.number = last + 1;
-    return reply(push, PushVerdict::kGap);
+  if (push.number != last + 1) return reply(push.client, last + 1, PushVerdict::kGap);
+  if (const auto checked = data_.check(*push.bytes); !checked.ok()) {
+    return answer(PushVerdict::kMalformed, checked.error().message());
   }
   const uint64_t chain = chained(pending_.empty() ? chain_ : pending_.back().chain, push);
   pending_.push_back({std::move(push), chain});
-  const uint64_t place = place_ + pending_.size();
   for (const auto& follower : followers_) {
-    if (follower.synced) tell(follower.key, Forward{place, pending_.back().push});
+    if (follower.state == State::kInStep) forward_pending(follower, place_ + pending_.size() - 1);
   }
   apply_confirmed();
 }
@@ -159,42 +159,64 @@ uint64_t ShardCopy::last_number(uint64_t client) const {
   return applied == last_numbers_.end() ? 0 : applied->second;
 }
 
-bool ShardCopy::confirmed(uint64_t place) const {
+bool ShardCopy::all_confirmed(uint64_t place) const {
   return std::ranges::all_of(followers_, [&](const Follower& follower) {
-    return !follower.required || (!follower.leaving && follower.confirmed >= place);
+    switch (follower.state) {
+      case State::kNew:
+      case State::kWants:
+        return true;
+      case State::kMustAsk:
+      case State::kLeaving:
+        return false;
+      case State::kInStep:
+        return follower.confirmed >= place;
+    }
+    return false;
   });
 }
 
 void ShardCopy::apply_confirmed() {
-  if (role_ != ShardRole::kPrimary || !complete_ || !settled()) return;
-  for (const auto& push : std::exchange(repeated_, {})) reply(push, PushVerdict::kApplied);
-  while (!pending_.empty() && !failure_ && confirmed(place_ + 1)) {
-    const Pending pending = std::move(pending_.front());
+  if (role_ != ShardRole::kPrimary || !complete_) return;
+  settled_ = settled_ || all_confirmed(inherited_);
+  if (!settled_) return;
+  for (const auto& [client, number] : std::exchange(repeated_, {})) {
+    reply(client, number, PushVerdict::kApplied);
+  }
+  while (!pending_.empty() && all_confirmed(place_ + 1)) {
+    const Pending next = pending_.front();
+    apply(next.push, next.chain);
+    if (failure_) return;
     pending_.pop_front();
-    apply(pending.push, pending.chain);
-    if (!failure_) reply(pending.push, PushVerdict::kApplied);
+    reply(next.push.client, next.push.number, PushVerdict::kApplied);
   }
 }
 
 void ShardCopy::apply(const Push& push, uint64_t chain) {
-  if (const auto applied = data_.apply(*push.bytes); !applied.ok()) {
-    failure_ = applied.error();
-    complete_ = false;
-    return;
+  if (auto applied = data_.apply(*push.bytes); !applied.ok()) {
+    return fail(std::move(applied).error());
   }
   ++place_;
   chain_ = chain;
   last_numbers_[push.client] = push.number;
 }
 
-void ShardCopy::reply(const Push& push, PushVerdict verdict, std::string reason) {
-  links_.answer({shard_, push.client, push.number, verdict, epoch_, std::move(reason)});
+// It says nothing any more, to anybody.
+void ShardCopy::fail(Error error) {
+  failure_ = std::move(error);
+  complete_ = synced_ = false;
+  followers_.clear();
+  pending_.clear();
+  repeated_.clear();
+}
+
+void ShardCopy::reply(uint64_t client, uint64_t number, PushVerdict verdict, std::string reason) {
+  links_.answer({shard_, client, number, verdict, epoch_, std::move(reason)});
 }
 
 // ---- Other servers.
 
 void ShardCopy::receive(const ServerKey& from, const ShardMessage& message) {
-  if (message.epoch < epoch_) return;
+  if (message.epoch < epoch_ || failure_) return;
   if (message.epoch > epoch_) {
     later_.emplace_back(from, message);
     return;
@@ -202,82 +224,98 @@ void ShardCopy::receive(const ServerKey& from, const ShardMessage& message) {
   std::visit([&](const auto& what) { take(from, what); }, message.what);
 }
 
+// Whether this is from the primary, and about the last question.
+bool ShardCopy::follows(const ServerKey& primary, uint64_t question) const {
+  return role_ == ShardRole::kFollower && holders_.primary == primary && question == question_;
+}
+
 void ShardCopy::take(const ServerKey& from, const Forward& forward) {
-  if (role_ != ShardRole::kFollower || holders_.primary != from || !synced_ || failure_) return;
-  if (forward.place > place_ + 1) {  // cannot be, as messages keep their order
-    synced_ = false;
-    return send_ask();
-  }
+  if (!follows(from, forward.question) || !synced_) return;
+  if (forward.place > place_ + 1) return ask();
   if (forward.place == place_ + 1) {
+    const auto last = last_numbers_.find(forward.push.client);
+    if (forward.push.number != (last == last_numbers_.end() ? 0 : last->second) + 1) {
+      return fail(Error(ErrorKind::kInternal, "push {} of client {:x} to shard {} is out of order",
+                        forward.push.number, forward.push.client, shard_));
+    }
     apply(forward.push, chained(chain_, forward.push));
     if (failure_) return;
   }
-  tell(from, Confirm{place_});
+  confirm();
 }
 
 void ShardCopy::take(const ServerKey& from, const Confirm& confirm) {
   Follower* const follower = find(from);
-  if (follower == nullptr || !follower->synced) return;  // also: it is leaving
+  if (follower == nullptr || follower->state != State::kInStep) return;
+  if (follower->question != confirm.question) return;
   follower->confirmed = std::max(follower->confirmed, confirm.place);
   apply_confirmed();
 }
 
 void ShardCopy::take(const ServerKey& from, const Ask& ask) {
   Follower* const follower = find(from);
-  if (follower == nullptr || !complete_) return;
-  follower->synced = false;
+  if (follower == nullptr || !complete_ || follower->state == State::kLeaving) return;
+  follower->question = ask.question;
   follower->confirmed = 0;
-  const auto chain = chain_at(ask.place);
-  if (chain == ask.chain) return begin_follower(*follower, ask.place, nullptr);
-  follower->wants = true;
+  if (chain_at(ask.place) == ask.chain) {
+    follower->confirmed = ask.place;
+    begin_follower(*follower, ask.place, nullptr);
+    return apply_confirmed();
+  }
+  const bool waited_for = follower->state == State::kMustAsk || follower->state == State::kInStep;
+  follower->state = State::kWants;
   // Answers wait for one that is complete, so it does not wait for its turn.
-  if (ask.complete && follower->required) return send_copy(from);
-  follower->required = false;
+  if (ask.complete && waited_for) return send_copy(from);
   apply_confirmed();
 }
 
 void ShardCopy::take(const ServerKey& from, const Copy& copy) {
-  if (role_ != ShardRole::kFollower || holders_.primary != from || failure_) return;
+  if (!follows(from, copy.question)) return;
   if (copy.state != nullptr) {
-    if (auto loaded = load(*copy.state); !loaded.ok()) {
-      failure_ = std::move(loaded).error();
-      complete_ = false;
-      return;
-    }
+    if (auto loaded = load(*copy.state); !loaded.ok()) return fail(std::move(loaded).error());
   }
   complete_ = synced_ = true;
-  tell(from, Confirm{place_});
+  confirm();
 }
 
 void ShardCopy::take(const ServerKey& from, const Release& /*release*/) {
   std::erase_if(followers_, [&](const Follower& follower) {
-    return follower.leaving && follower.key == from;
+    return follower.state == State::kLeaving && follower.key == from;
   });
   apply_confirmed();
 }
 
-void ShardCopy::send_ask() { tell(*holders_.primary, Ask{place_, chain_, complete_}); }
+void ShardCopy::ask() {
+  synced_ = false;
+  tell(*holders_.primary, Ask{++question_, place_, chain_, complete_});
+}
+
+void ShardCopy::confirm() { tell(*holders_.primary, Confirm{question_, place_}); }
 
 std::vector<ServerKey> ShardCopy::wanting_copies() const {
   std::vector<ServerKey> wanting;
   for (const auto& follower : followers_) {
-    if (follower.wants) wanting.push_back(follower.key);
+    if (follower.state == State::kWants) wanting.push_back(follower.key);
   }
   return wanting;
 }
 
 void ShardCopy::send_copy(const ServerKey& key) {
   Follower* const follower = find(key);
-  if (follower == nullptr || !follower->wants || !complete_) return;
+  if (follower == nullptr || follower->state != State::kWants || !complete_) return;
   begin_follower(*follower, place_, std::make_shared<const std::string>(save()));
 }
 
 void ShardCopy::begin_follower(Follower& follower, uint64_t from_place, Bytes state) {
-  follower.required = follower.synced = true;
-  follower.wants = false;
-  tell(follower.key, Copy{std::move(state)});
-  for (uint64_t place = from_place + 1; place <= place_ + pending_.size(); ++place) {
-    tell(follower.key, Forward{place, pending_[place - place_ - 1].push});
+  follower.state = State::kInStep;
+  tell(follower.key, Copy{follower.question, std::move(state)});
+  forward_pending(follower, from_place);
+}
+
+// What is pending behind this place.
+void ShardCopy::forward_pending(const Follower& follower, uint64_t from_place) {
+  for (size_t i = from_place > place_ ? from_place - place_ : 0; i < pending_.size(); ++i) {
+    tell(follower.key, Forward{follower.question, place_ + 1 + i, pending_[i].push});
   }
 }
 

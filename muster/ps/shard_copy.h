@@ -25,10 +25,11 @@
 // were complete are gone.
 //
 // A follower that is new has no part in answers until it is sent a copy. The server says when
-// (send_copy), so that training goes on while much is copied.
+// (send_copy), so that pushes to a shard wait only while its own copy is under way.
 //
-// Everything between two servers is told with the epoch. What is from an earlier one is dropped,
-// what is from a later one waits until this server has entered that. Between two servers messages
+// Messages. Everything between two servers is told with the epoch. What is from an earlier one is
+// dropped, what is from a later one waits until this server has entered that. A follower counts how
+// often it has asked, and takes only what answers its last question. Between two servers messages
 // keep their order, and nothing of a connection that broke comes after reconnected().
 //
 // Pure: no clock, no thread, no connection. The simulation (simulation.h) uses this same code.
@@ -73,26 +74,32 @@ class ShardData {
 
 // ---- What servers tell each other of a shard.
 
+// `question`: which Ask of the follower this belongs to.
+
 // From the primary: apply this.
 struct Forward {
+  uint64_t question = 0;
   uint64_t place = 0;  // in the order of all pushes, from 1
   Push push;
 };
 // To the primary: everything up to here is applied.
 struct Confirm {
+  uint64_t question = 0;
   uint64_t place = 0;
 };
 // To the primary: this is what I have; make it the same as yours.
 struct Ask {
+  uint64_t question = 0;
   uint64_t place = 0;
   uint64_t chain = 0;  // a hash of all pushes up to there
   bool complete = false;
 };
 // From the primary: this is what I have. Forwards that follow go on from there.
 struct Copy {
+  uint64_t question = 0;
   Bytes state;  // null: it is what you have
 };
-// To the primary: I know that I am not.
+// From the primary of an earlier epoch to that of this one: I serve this shard no more.
 struct Release {};
 struct ShardMessage {
   ShardNumber shard = 0;
@@ -138,9 +145,9 @@ class ShardCopy {
   void push(uint64_t epoch, Push push);
   // Whether what `data` holds now may be read by a client that has seen this epoch.
   bool serves(uint64_t epoch) const {
-    return role_ == ShardRole::kPrimary && complete_ && epoch == epoch_ && settled();
+    return role_ == ShardRole::kPrimary && complete_ && epoch == epoch_ && settled_;
   }
-  bool lost() const { return role_ == ShardRole::kPrimary && !complete_; }
+  bool lost() const { return role_ == ShardRole::kPrimary && !complete_ && !failure_; }
 
   void receive(const ServerKey& from, const ShardMessage& message);
   // There is a new connection to this server. What was under way may be lost.
@@ -155,17 +162,25 @@ class ShardCopy {
   bool in_step() const { return complete_ && (role_ == ShardRole::kPrimary || synced_); }
   uint64_t place() const { return place_; }  // pushes applied
   uint64_t chain() const { return chain_; }
-  // Why this copy cannot go on, if so.
+  // It has every push that was answered.
+  bool complete() const { return complete_; }
+  // Why this copy cannot go on, if so. Its server must end: others wait for it.
   const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  // Of a follower, as its primary knows it.
+  enum class State : uint8_t {
+    kNew,      // answers do not wait for it, and it has not asked yet
+    kWants,    // the same, and it has asked for a copy
+    kMustAsk,  // answers wait for it, and it has to ask
+    kInStep,   // answers wait for its confirmation
+    kLeaving,  // it was primary and holds the shard no more; answers wait for its Release
+  };
   struct Follower {
     ServerKey key;
-    bool required = false;  // for an answer
-    bool synced = false;    // it was sent a copy, or has the same
-    bool wants = false;     // a copy
-    bool leaving = false;   // it was primary, and holds the shard no more
-    uint64_t confirmed = 0;
+    State state = State::kNew;
+    uint64_t question = 0;   // its last one
+    uint64_t confirmed = 0;  // in step: up to this place
   };
   struct Pending {
     Push push;
@@ -178,22 +193,29 @@ class ShardCopy {
   void take(const ServerKey& from, const Copy& copy);
   void take(const ServerKey& from, const Release& release);
 
+  // Of a primary.
   Follower* find(const ServerKey& key);
+  State state_in_new_epoch(const ServerKey& follower, bool was_primary);
   void keep_followers(const ServerMap& map, const Holders& holders, bool was_primary);
-  void drop();
-  void release();
-  void follow(bool same_primary);
-  void send_ask();
-  void tell(const ServerKey& to, decltype(ShardMessage::what) what);
-  void reply(const Push& push, PushVerdict verdict, std::string reason = {});
   void begin_follower(Follower& follower, uint64_t from_place, Bytes state);
-  // The chain after the push at this place, if it is applied last or pending.
+  void forward_pending(const Follower& follower, uint64_t from_place);
+  // The chain after the push at this place, if that is the last one applied or pending.
   std::optional<uint64_t> chain_at(uint64_t place) const;
   uint64_t last_number(uint64_t client) const;  // pending ones count
-  bool confirmed(uint64_t place) const;  // by all who must
-  bool settled() const { return confirmed(inherited_); }
+  bool all_confirmed(uint64_t place) const;
   void apply_confirmed();
+  void reply(uint64_t client, uint64_t number, PushVerdict verdict, std::string reason = {});
+
+  // Of a follower.
+  bool follows(const ServerKey& primary, uint64_t question) const;
+  void ask();
+  void confirm();
+
+  void drop();
+  void release();
+  void tell(const ServerKey& to, decltype(ShardMessage::what) what);
   void apply(const Push& push, uint64_t chain);
+  void fail(Error error);
   std::string save();
   Status load(std::string_view state);
 
@@ -217,12 +239,17 @@ class ShardCopy {
   std::vector<Follower> followers_;
   std::deque<Pending> pending_;  // at place_ + 1, ...
   uint64_t inherited_ = 0;       // its place when it became primary
-  std::vector<Push> repeated_;   // that are applied; answered when it is settled
+  bool settled_ = false;         // all who had to confirm that have
+  // Pushes that are applied and were repeated before it was settled: client and number.
+  std::vector<std::pair<uint64_t, uint64_t>> repeated_;
 
   // Of a follower.
-  bool synced_ = false;
+  uint64_t question_ = 0;  // how often it has asked, ever
+  bool synced_ = false;    // the last question is answered
 
-  bool was_primary_ = false;  // once, and holds the shard no more
+  // This server was primary in an earlier epoch, and holds the shard no more: it must tell whoever
+  // is primary now.
+  bool must_release_ = false;
 
   std::vector<std::pair<ServerKey, ShardMessage>> later_;  // of epochs that are not entered yet
 };

@@ -70,7 +70,8 @@ class ShardCopyTest : public ::testing::Test {
   ServerMap map_of(std::vector<std::pair<int, bool>> servers) {
     ServerMap map;
     map.epoch = epoch_ + 1;
-    for (const auto& [i, ready] : servers) map.servers.push_back({at(static_cast<size_t>(i)).key, ready});
+    for (const auto& [i, ready] : servers)
+      map.servers.push_back({at(static_cast<size_t>(i)).key, ready});
     return map;
   }
   // All servers enter the next epoch, with these, ready or not.
@@ -114,6 +115,7 @@ using Verdicts = std::vector<PushVerdict>;
 
 TEST_F(ShardCopyTest, APushIsAnsweredWhenBothHaveIt) {
   enter({{0, true}, {1, true}});
+  deliver();
   push(0, 1, "a");
   EXPECT_TRUE(answers_.empty());
   EXPECT_EQ(at(0).data.text, "") << "nobody may read what could be lost";
@@ -173,6 +175,7 @@ TEST_F(ShardCopyTest, TheBackupTakesOverWithWhatWasAnsweredAndTheClientsNumbers)
 
 TEST_F(ShardCopyTest, AReplacedPrimaryAnswersNothing) {
   enter({{0, true}, {1, true}});
+  deliver();
   // The backup is in the next epoch; the primary was suspended and does not know.
   ServerMap map = map_of({{1, true}});
   at(1).copy.enter(map, 2);
@@ -309,6 +312,40 @@ TEST_F(ShardCopyTest, ACopyThatCannotHoldAPushGivesUp) {
   EXPECT_TRUE(answers_.empty());
   ASSERT_TRUE(at(0).copy.failure());
   EXPECT_FALSE(at(0).copy.serves(1));
+  EXPECT_FALSE(at(0).copy.lost()) << "others may have it";
+  push(0, 2, "a");
+  EXPECT_TRUE(answers_.empty()) << "whoever is primary next answers";
+}
+
+TEST_F(ShardCopyTest, WhatAnswersAnEarlierQuestionIsNotTaken) {
+  enter({{0, true}});
+  push(0, 1, "a");
+  enter({{0, true}, {2, true}});
+  deliver();
+  // The copy is sent before the second question comes, which says that it has no copy.
+  under_way_.clear();
+  at(2).copy.reconnected(at(0).key);
+  at(0).copy.send_copy(at(2).key);
+  deliver();
+  EXPECT_FALSE(at(2).copy.in_step()) << "its primary does not count on it";
+  push(0, 2, "b");
+  ASSERT_EQ(at(0).copy.wanting_copies().size(), 1U);
+  at(0).copy.send_copy(at(2).key);
+  deliver();
+  EXPECT_TRUE(at(2).copy.in_step());
+  EXPECT_EQ(at(2).data.text, "ab");
+}
+
+TEST_F(ShardCopyTest, AReconnectWhileACopyIsWantedBeginsAgain) {
+  enter({{0, true}});
+  push(0, 1, "a");
+  enter({{0, true}, {2, true}});
+  deliver();
+  at(0).copy.reconnected(at(2).key);
+  EXPECT_TRUE(at(0).copy.wanting_copies().empty()) << "it asks first";
+  at(2).copy.reconnected(at(0).key);
+  deliver();
+  EXPECT_EQ(at(0).copy.wanting_copies().size(), 1U);
 }
 
 }  // namespace

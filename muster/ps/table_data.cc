@@ -113,7 +113,7 @@ Hash128 TableData::hash() {
 }
 
 // For each table: how many rows, candidates and tombstones; each row with its values, each
-// candidate, each tombstone.
+// candidate, each tombstone. Then the hash of it all, as it must be when it is loaded.
 void TableData::save(std::string& to) {
   for (auto& table : tables_) {
     const auto& options = table.options();
@@ -131,6 +131,7 @@ void TableData::save(std::string& to) {
       append(to, SavedRow{tombstone.key, tombstone.step, 0});
     }
   }
+  append(to, hash());
 }
 
 Status TableData::load_table(TableShard& table, std::string_view& from) {
@@ -141,16 +142,19 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
   if (!take(from, rows) || !take(from, candidates) || !take(from, tombstones)) return damaged();
   values_.resize(options.width + options.optimizer.state(options.width));
   const size_t bytes = values_.size() * sizeof(float);
+  const auto can_be = [&](const SavedRow& row) {
+    return row.sights <= UINT16_MAX && shard_of(row.key, shards_) == shard_;
+  };
   SavedRow saved{};
   for (uint64_t i = 0; i < rows; ++i) {
-    if (!take(from, saved) || from.size() < bytes || saved.sights > UINT16_MAX) return damaged();
+    if (!take(from, saved) || from.size() < bytes || !can_be(saved)) return damaged();
     std::memcpy(values_.data(), from.data(), bytes);
     from.remove_prefix(bytes);
     MUSTER_RETURN_IF_ERROR(
         table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), values_));
   }
   for (uint64_t i = 0; i < candidates; ++i) {
-    if (!take(from, saved) || saved.sights > UINT16_MAX) return damaged();
+    if (!take(from, saved) || !can_be(saved)) return damaged();
     MUSTER_RETURN_IF_ERROR(
         table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), {}));
   }
@@ -163,8 +167,15 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
 
 Status TableData::load(std::string_view from) {
   clear();
-  for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
-  return from.empty() ? Status{} : damaged();
+  const auto load_all = [&]() -> Status {
+    for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
+    Hash128 saved;
+    if (!take(from, saved) || !from.empty() || saved != hash()) return damaged();
+    return {};
+  };
+  auto loaded = load_all();
+  if (!loaded.ok()) clear();
+  return loaded;
 }
 
 }  // namespace muster::ps

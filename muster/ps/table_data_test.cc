@@ -44,7 +44,8 @@ class TableDataTest : public ::testing::Test {
   void fill(TableData& data) {
     for (int64_t step = 0; step < 5; ++step) {
       ASSERT_TRUE(data.apply(push_of(0, step, keys(20, static_cast<uint64_t>(step)))).ok());
-      ASSERT_TRUE(data.apply(push_of(1, step, keys(9, static_cast<uint64_t>(30 * (step / 2))))).ok());
+      ASSERT_TRUE(
+          data.apply(push_of(1, step, keys(9, static_cast<uint64_t>(30 * (step / 2))))).ok());
     }
   }
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from pathlib import Path
 
 from lab import Lab, LabError
 from harness import MUSTER, networks, wait_until  # lab.py knows where it is
@@ -48,9 +49,9 @@ class LabTest(unittest.TestCase):
         """A coordinator on the hub and a worker on each host: the run, what the coordinator says, the workers.
         `sites`: {host: name of its site}."""
         run, said = os.path.join(self.folder, name), os.path.join(self.folder, name + ".txt")
-        lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, *sets, "--run-dir", run,
-                        "--listen", lab.address("hub") + ":7000"],
-                stdout=open(said, "w"), stderr=subprocess.STDOUT)
+        with open(said, "w") as out:
+            lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, *sets, "--run-dir", run,
+                            "--listen", lab.address("hub") + ":7000"], stdout=out, stderr=subprocess.STDOUT)
         wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
         hosts = [host for host in lab.hosts if host != "hub"]
         return run, said, [lab.run(host, [MUSTER, "join", run, "--id", host, "--host", lab.address(host),
@@ -64,7 +65,7 @@ class LabTest(unittest.TestCase):
             wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, "the first steps")
             # Until they have noticed, and begun another group.
             lab.cut("paris", "tokyo")
-            wait_until(lambda: "roster 2" in open(said).read(), "another roster")
+            wait_until(lambda: "roster 2" in Path(said).read_text(), "another roster")
             lab.heal("paris", "tokyo")
             for worker in workers:
                 self.assertEqual(worker.wait(120), 0)

@@ -1,6 +1,7 @@
 #include "muster/ps/simulation/cluster.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -78,7 +79,7 @@ ServerProcess::ServerProcess(Cluster& owner, int at, ServerKey key)
     : cluster(owner),
       place(at),
       core(
-          std::move(key), owner.shards(), kCopies,
+          std::move(key), owner.shards(), owner.copies(),
           [&](ShardNumber shard) {
             auto made = owner.make_data(shard);
             data.push_back(made.get());
@@ -92,10 +93,9 @@ void ServerProcess::answer(PushAnswer answer) { cluster.answer(*this, answer); }
 
 ClientProcess::ClientProcess(Cluster& owner, int at)
     : cluster(owner), place(at), number(owner.world().draw() | 1) {
-  queue = std::make_unique<PushQueue>(number, owner.shards(), kCopies, *this);
+  queue = std::make_unique<PushQueue>(number, owner.shards(), owner.copies(), *this);
 }
-void ClientProcess::send(const ServerKey& to, ShardNumber shard, uint64_t epoch,
-                         const Push& push) {
+void ClientProcess::send(const ServerKey& to, ShardNumber shard, uint64_t epoch, const Push& push) {
   cluster.push(*this, to, shard, epoch, push);
 }
 
@@ -105,6 +105,7 @@ Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers)
       tables_(make_tables()),
       shards_(static_cast<ShardNumber>(1 + world_.below(5))),
       first_(servers > 0 ? servers : 2 + static_cast<int>(world_.below(4))),
+      copies_(world_.chance(0.1) ? 1 : 2),
       registry_(registry_options(first_, plant)) {
   for (int i = 0; i < first_; ++i) start_server(fmt::format("s{}", i));
   const uint64_t clients = 1 + world_.below(4);
@@ -146,8 +147,8 @@ void Cluster::restart(ServerProcess& server) {
 }
 
 ClientProcess& Cluster::start_client() {
-  clients_.push_back(std::make_unique<ClientProcess>(
-      *this, kFirstClient + static_cast<int>(clients_.size())));
+  clients_.push_back(
+      std::make_unique<ClientProcess>(*this, kFirstClient + static_cast<int>(clients_.size())));
   act(clients_.back()->place);
   return *clients_.back();
 }
@@ -177,9 +178,11 @@ void Cluster::take(int place, const std::function<void(ServerProcess&)>& what) {
   if (server == nullptr) return;
   if (world_.now() < server->paused_until) {
     server->inbox.push_back(what);
-  } else {
-    what(*server);
+    return;
   }
+  what(*server);
+  // A program ends then.
+  if (server->alive && server->core.failure() != nullptr) crash(*server);
 }
 
 void Cluster::send(int from, int to, std::function<void(ServerProcess&)> what) {
@@ -208,8 +211,7 @@ void Cluster::tell_reconnected(int at, int peer) {
   }
 }
 
-void Cluster::forward(const ServerProcess& from, const ServerKey& to,
-                      const ShardMessage& message) {
+void Cluster::forward(const ServerProcess& from, const ServerKey& to, const ShardMessage& message) {
   const int place = place_of(to);
   world_.trace("server {} to {}: {}", from.place, place, text_of(message));
   if (const auto* copy = std::get_if<Copy>(&message.what); copy != nullptr && copy->state) {
@@ -217,7 +219,8 @@ void Cluster::forward(const ServerProcess& from, const ServerKey& to,
   }
   if (plant_ == Plant::kAnswerEarly && std::holds_alternative<Forward>(message.what)) {
     ShardMessage forged = message;
-    forged.what = Confirm{std::get<Forward>(message.what).place};
+    const auto& forward = std::get<Forward>(message.what);
+    forged.what = Confirm{forward.question, forward.place};
     world_.after(0ms, [this, at = from.place, to, forged] {
       if (auto* const server = server_at(at)) server->core.receive(to, forged);
     });
@@ -233,9 +236,8 @@ void Cluster::forward(const ServerProcess& from, const ServerKey& to,
 void Cluster::push(const ClientProcess& from, const ServerKey& to, ShardNumber shard,
                    uint64_t epoch, const Push& push) {
   senders_[push.client] = from.place;
-  send(from.place, place_of(to), [shard, epoch, push](ServerProcess& server) {
-    server.core.push(shard, epoch, push);
-  });
+  send(from.place, place_of(to),
+       [shard, epoch, push](ServerProcess& server) { server.core.push(shard, epoch, push); });
 }
 
 void Cluster::answer(const ServerProcess& from, const PushAnswer& answer) {
@@ -250,11 +252,13 @@ void Cluster::answer(const ServerProcess& from, const PushAnswer& answer) {
 // ---- The coordinator.
 
 void Cluster::watch() {
+  world_.after(kTick, [this] { watch(); });
+  if (world_.now() < away_until_) return;
   for (const auto& key : registry_.expire(world_.now())) {
     if (server_of(key).alive) ++tally_.removals;
   }
   tell_map();
-  world_.after(kTick, [this] { watch(); });
+  for (const auto& what : std::exchange(heartbeats_, {})) what();
 }
 
 // If it is new.
@@ -263,7 +267,7 @@ void Cluster::tell_map() {
   told_ = map().epoch;
   world_.trace("{}", text_of(map()));
   for (const auto& client : clients_) {
-    send_client(kCoordinator, client->place, [this](ClientProcess& got) { got_map(got); });
+    send_map(client->place);
   }
   // They ask for it, as with every heartbeat.
   for (const auto& entry : map().servers) {
@@ -272,6 +276,11 @@ void Cluster::tell_map() {
 }
 
 void Cluster::got_heartbeat(int place, const Heartbeat& heartbeat, Moment sent) {
+  if (world_.now() < away_until_) {
+    heartbeats_.push_back(
+        [this, place, heartbeat, sent] { got_heartbeat(place, heartbeat, sent); });
+    return;
+  }
   const bool known = registry_.maps().newest().find(heartbeat.key) != nullptr;
   heard_[heartbeat.key] = world_.now();
   auto reply = registry_.heard(heartbeat, world_.now());
@@ -295,9 +304,14 @@ void Cluster::got_reply(ServerProcess& server, HeartbeatReply reply, Moment sent
   fail(fmt::format("server {} is primary of shard {} and does not have it", server.place, lost[0]));
 }
 
-void Cluster::got_map(ClientProcess& client) {
-  if (client.queue->epoch() == map().epoch) return;
-  client.queue->enter(map());
+void Cluster::send_map(int client) {
+  send_client(kCoordinator, client,
+              [this, newest = map()](ClientProcess& got) { got_map(got, newest); });
+}
+
+void Cluster::got_map(ClientProcess& client, const ServerMap& newest) {
+  if (newest.epoch <= client.queue->epoch()) return;
+  client.queue->enter(newest);
   if (plant_ == Plant::kNewNumbers) begin_again(client);
 }
 
@@ -331,6 +345,9 @@ void Cluster::act(int place) {
   auto* const client = client_at(place);
   if (client == nullptr) return;
   if (client->queue->wants_retry()) client->queue->retry();
+  if (client->queue->wants_map() && world_.chance(0.1)) {
+    network_.deliver(place, kCoordinator, [this, place] { send_map(place); });
+  }
   if (world_.now() < calm_at_ && client->queue->unanswered() < kMostUnanswered) new_push(*client);
   if (world_.chance(0.5)) read(*client);
   world_.after(world_.between(1ms, 40ms), [this, place] { act(place); });
@@ -382,7 +399,7 @@ void Cluster::read(ClientProcess& client) {
 void Cluster::begin_again(ClientProcess& client) {
   const auto before = std::exchange(client.unanswered, {});
   client.number = world_.draw() | 1;
-  client.queue = std::make_unique<PushQueue>(client.number, shards_, kCopies, client);
+  client.queue = std::make_unique<PushQueue>(client.number, shards_, copies_, client);
   client.queue->enter(map());
   for (const auto& [where, id] : before) {
     client.push(where.first, id, witness_.push(id).bytes);
@@ -399,11 +416,22 @@ bool Cluster::all_answered() const {
 
 // All who are there have what they hold.
 bool Cluster::settled() {
-  return std::ranges::all_of(map().servers, [&](const ServerEntry& entry) {
+  const bool all_have = std::ranges::all_of(map().servers, [&](const ServerEntry& entry) {
     const auto& server = server_of(entry.key);
     return server.alive && server.core.epoch() == map().epoch && entry.ready &&
            server.core.has_all();
   });
+  if (!all_have) return false;
+  // The last push of a client that crashed may still be under way.
+  for (ShardNumber shard = 0; shard < shards_; ++shard) {
+    std::set<uint64_t> places;
+    for (const auto& entry : map().servers) {
+      const auto& copy = server_of(entry.key).core.at(shard);
+      if (copy.role() != ShardRole::kNone) places.insert(copy.place());
+    }
+    if (places.size() > 1) return false;
+  }
+  return true;
 }
 
 bool Cluster::done() {

@@ -22,7 +22,6 @@ namespace muster::ps::simulation {
 
 inline constexpr int kCoordinator = roster::simulation::kCoordinator;
 inline constexpr int kFirstClient = 100000;  // servers have the places below
-inline constexpr int kCopies = 2;
 inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 
 class Cluster;
@@ -65,6 +64,7 @@ class Cluster {
   // ---- For servers and clients.
   std::unique_ptr<RecordedData> make_data(ShardNumber shard);
   ShardNumber shards() const { return shards_; }
+  int copies() const { return copies_; }
   roster::simulation::World& world() { return world_; }
   void forward(const ServerProcess& from, const ServerKey& to, const ShardMessage& message);
   void push(const ClientProcess& from, const ServerKey& to, ShardNumber shard, uint64_t epoch,
@@ -93,10 +93,12 @@ class Cluster {
 
   // The coordinator.
   void watch();
+  void suspend_coordinator();
   void got_heartbeat(int place, const Heartbeat& heartbeat, Moment sent);
   void tell_map();
   void got_reply(ServerProcess& server, HeartbeatReply reply, Moment sent);
-  void got_map(ClientProcess& client);
+  void got_map(ClientProcess& client, const ServerMap& map);
+  void send_map(int client);
 
   // Servers and clients.
   void beat(int place);
@@ -132,8 +134,11 @@ class Cluster {
   const std::vector<TableOptions> tables_;
   const ShardNumber shards_;
   const int first_;  // how many servers
+  const int copies_;
   Slabs slabs_;
   ServerRegistry registry_;
+  Moment away_until_{};                                  // the coordinator is suspended
+  std::vector<std::function<void()>> heartbeats_;        // what came meanwhile
   uint64_t told_ = 0;                                    // epoch
   std::map<ServerKey, Moment> heard_;                    // by the coordinator
   std::vector<std::unique_ptr<ServerProcess>> servers_;  // all that ever were

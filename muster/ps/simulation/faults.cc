@@ -15,8 +15,10 @@ void Cluster::fault() {
   for (const auto& server : servers_) {
     if (server->alive) there.push_back(server.get());
   }
-  const uint64_t kind = world_.below(10);
-  auto* const victim = there.empty() ? nullptr : there[world_.below(there.size())];
+  const uint64_t kind = world_.below(12);
+  auto* victim = there.empty() ? nullptr : there[world_.below(there.size())];
+  // Often the newest one: when a server has just taken over is when most can go wrong.
+  if (victim != nullptr && world_.chance(0.3)) victim = there.back();
   if (victim != nullptr && kind < 6) {
     if (can_lose(*victim)) hurt(*victim, kind);
   } else if (victim != nullptr && kind == 6) {
@@ -28,17 +30,22 @@ void Cluster::fault() {
     break_connection(victim->place, other_end(*victim, there));
   } else if (kind == 8) {
     replace_client();
+  } else if (kind == 9) {
+    suspend_coordinator();
+  } else if (victim != nullptr && kind == 10) {
+    world_.slow(victim->place, world_.between(1ms, 60ms),
+                world_.now() + world_.between(10ms, 500ms));
   } else if (there.size() < 8) {
     start_server(fmt::format("s{}", first_ + new_ids_++));
   }
-  world_.after(world_.between(1ms, 400ms), [this] { fault(); });
+  world_.after(world_.between(1ms, world_.chance(0.4) ? 40ms : 400ms), [this] { fault(); });
 }
 
 bool Cluster::at_risk(const ServerProcess& server) const {
   const auto heard = heard_.find(server.core.self());
   return !server.alive || world_.now() < server.paused_until ||
-         world_.is_cut(kCoordinator, server.place) || heard == heard_.end() ||
-         world_.now() - heard->second > 2 * kHeartbeat;
+         world_.is_cut(kCoordinator, server.place) || server.data[0]->is_full() ||
+         heard == heard_.end() || world_.now() - heard->second > 2 * kHeartbeat;
 }
 
 // Whether every shard is with somebody else who will stay. A server that joins and is hurt may
@@ -46,6 +53,7 @@ bool Cluster::at_risk(const ServerProcess& server) const {
 // not done to one that joins and to another at the same time: it would be a double failure.
 bool Cluster::can_lose(const ServerProcess& victim) {
   const auto* const hurt = map().find(victim.core.self());
+  if (hurt != nullptr && copies_ == 1) return false;
   const bool joins = hurt != nullptr && !hurt->ready;
   for (const auto& entry : map().servers) {
     const auto& server = server_of(entry.key);
@@ -55,7 +63,7 @@ bool Cluster::can_lose(const ServerProcess& victim) {
     const bool elsewhere = std::ranges::any_of(map().servers, [&](const ServerEntry& entry) {
       const auto& server = server_of(entry.key);
       return &server != &victim && entry.ready && !at_risk(server) &&
-             server.core.epoch() == map().epoch && server.core.at(shard).in_step();
+             server.core.epoch() == map().epoch && server.core.at(shard).complete();
     });
     if (!elsewhere) return false;
   }
@@ -63,7 +71,12 @@ bool Cluster::can_lose(const ServerProcess& victim) {
 }
 
 void Cluster::hurt(ServerProcess& victim, uint64_t kind) {
-  if (kind < 3) return crash(victim);
+  if (kind < 2) return crash(victim);
+  if (kind == 2) {
+    world_.trace("server {} has no memory left", victim.place);
+    for (auto* const data : victim.data) data->fill();
+    return;
+  }
   if (kind < 5) return suspend(victim);
   isolate(victim);
 }
@@ -83,7 +96,7 @@ void Cluster::crash(ServerProcess& victim) {
 
 void Cluster::suspend(ServerProcess& victim) {
   ++tally_.pauses;
-  victim.paused_until = world_.now() + world_.between(10ms, 1500ms);
+  victim.paused_until = world_.now() + world_.between(10ms, world_.chance(0.5) ? 300ms : 1500ms);
   world_.trace("server {} is suspended", victim.place);
   world_.at(victim.paused_until, [this, place = victim.place] {
     if (server_at(place) == nullptr || world_.now() < server_at(place)->paused_until) return;
@@ -105,6 +118,13 @@ void Cluster::isolate(const ServerProcess& victim) {
   world_.cut(kCoordinator, clients_[world_.below(clients_.size())]->place, until);
 }
 
+// Maybe for longer than its patience with silent servers.
+void Cluster::suspend_coordinator() {
+  if (world_.now() < away_until_) return;
+  away_until_ = world_.now() + world_.between(10ms, 800ms);
+  world_.trace("the coordinator is suspended");
+}
+
 // Another server or a client.
 int Cluster::other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there) {
   const int client = clients_[world_.below(clients_.size())]->place;
@@ -119,7 +139,7 @@ void Cluster::replace_client() {
   world_.trace("client {} crashes", client.place);
   client.alive = false;
   const int place = start_client().place;
-  send_client(kCoordinator, place, [this](ClientProcess& got) { got_map(got); });
+  send_map(place);
 }
 
 }  // namespace muster::ps::simulation

@@ -22,7 +22,11 @@ class RecordedData final : public ShardData {
   Hash128 hash() { return data_.hash(); }
 
   Status check(std::string_view push) const override { return data_.check(push); }
+  // From now on there is no memory.
+  void fill() { full_ = true; }
+  bool is_full() const { return full_; }
   Status apply(std::string_view push) override {
+    if (full_) return Error(ErrorKind::kMachine, "no memory");
     PushHeader header;
     (void)take(push, header);
     order_.push_back(header.step);
@@ -46,6 +50,7 @@ class RecordedData final : public ShardData {
   }
 
  private:
+  bool full_ = false;
   std::vector<int64_t> order_;
   TableData data_;
 };

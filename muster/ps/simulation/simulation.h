@@ -1,7 +1,7 @@
 // Parameter servers under fire, in one process and in virtual time: servers that crash, are
 // suspended, cut off, restarted and joined, clients that push and read, as a seed says; and a
-// witness. The rules are the product's: ServerRegistry, ServerCore, ShardCopy, PushQueue, TableData.
-// Clock and network are simulated.
+// witness. The rules are the product's: ServerRegistry, ServerCore, ShardCopy, PushQueue,
+// TableData. Clock and network are simulated.
 //
 // A server is hurt only if every shard has a complete copy elsewhere, so nothing may ever be lost.
 // What is checked, for every seed:
