@@ -53,7 +53,7 @@ bool Cluster::at_risk(const ServerProcess& server) const {
 // not done to one that joins and to another at the same time: it would be a double failure.
 bool Cluster::can_lose(const ServerProcess& victim) {
   const auto* const hurt = map().find(victim.core.self());
-  if (hurt != nullptr && copies_ == 1) return false;
+  if (copies_ == 1) return false;
   const bool joins = hurt != nullptr && !hurt->ready;
   for (const auto& entry : map().servers) {
     const auto& server = server_of(entry.key);
