@@ -47,7 +47,8 @@ def measure_ours(args, setting, folder):
     options, commits = OURS[setting]
     if args.replicas and any("strategy" in option for option in options):
         options = [*options, f"sync.replicas={args.replicas}"]
-    steps = min(commits, args.commits) * strategies.steps_of_a_commit([*options, *args.sets])
+    together = strategies.steps_of_a_commit([*options, *args.sets])
+    steps = together * (min(commits, args.commits) if together > 1 else commits)
     strategies.SETTINGS[setting] = options
     lab = argparse.Namespace(hosts=args.hosts, rate=FAST if setting == "compute" else args.rate,
                              delay="0ms" if setting == "compute" else args.delay, bin=args.bin, job=args.job, sets=args.sets)
@@ -95,7 +96,8 @@ def main():
     parser.add_argument("--delay", default="0ms")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steal", type=float, default=0.02)
-    parser.add_argument("--commits", type=int, default=30, help="so many of ours, at most: for jobs whose steps take long")
+    parser.add_argument("--commits", type=int, default=30,
+                        help="so many, at most, of ours that have several steps in each: for jobs whose steps take long")
     parser.add_argument("--replicas", type=int, help="of the model, in our strategies (4)")
     parser.add_argument("-s", "--set", dest="sets", action="append", default=[], help="an option of the job, for ours")
     parser.add_argument("--ours", default="lockstep,bits4-hadamard,diloco4-hadamard,streaming4-hadamard,sparseloco")

@@ -207,12 +207,16 @@ Traffic traffic_of(const config::Job& job, const ModelSize& model, const Hosts& 
   const Exchange exchange = exchange_of(job, model, hosts) * rounds;
   const Exchange commit = commit_of(job, model, hosts);
   const double sending = hosts.sending(exchange, network);
-  // Streaming: the last one in a commit is waited for.
+  // The last one is waited for. Streaming: of a commit.
   const bool streaming = job.sync.strategy == "streaming";
   const double hidden = streaming  ? compute * steps * (rounds - 1) / rounds
                         : periodic ? 0
                                    : kOverlap * compute;
-  const double waits = std::max({0.0, sending - hidden, streaming ? sending / rounds : 0.0});
+  // In lockstep it is the last bucket, which is complete when the computation ends.
+  const double last = streaming  ? sending / rounds
+                      : periodic ? 0
+                                 : sending / std::max(1.0, exchange.phases / 2);
+  const double waits = std::max(sending - hidden, last);
   return {
       .bytes = (exchange.bytes + commit.bytes) * kFraming / steps,
       .commit_bytes = commit.bytes * kFraming / steps,
