@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -22,7 +21,7 @@ template <typename T>
 [[nodiscard]] bool take(std::string_view& from, T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (from.size() < sizeof(value)) return false;
-  std::memcpy(&value, from.data(), sizeof(value));
+  from.copy(reinterpret_cast<char*>(&value), sizeof(value));
   from.remove_prefix(sizeof(value));
   return true;
 }

@@ -68,7 +68,7 @@ class ServerCore {
   const int copies_;
   ShardLinks& links_;
   uint64_t epoch_ = 0;
-  Moment lease_until_{};
+  Moment lease_until_;
   std::vector<Held> held_;
   ShardNumber next_copy_ = 0;  // where send_copies() goes on
 };

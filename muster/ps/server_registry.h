@@ -64,7 +64,7 @@ class ServerRegistry {
 
  private:
   struct Server {
-    Moment heard{};
+    Moment heard;
     uint64_t joined = 0;  // the first epoch in which it was; 0: it waits
     bool ended = false;
     uint64_t entered = 0;
@@ -76,7 +76,7 @@ class ServerRegistry {
   ServerMap next_map() const;
 
   const RegistryOptions options_;
-  Moment looked_{};  // when expire() was called last
+  Moment looked_;  // when expire() was called last
   MapHistory maps_;
   std::map<ServerKey, Server> servers_;  // all that ever were
 };

@@ -67,7 +67,7 @@ class ShardCopyTest : public ::testing::Test {
     }
     return at(0);
   }
-  ServerMap map_of(std::vector<std::pair<int, bool>> servers) {
+  ServerMap map_of(const std::vector<std::pair<int, bool>>& servers) {
     ServerMap map;
     map.epoch = epoch_ + 1;
     for (const auto& [i, ready] : servers)
@@ -75,8 +75,8 @@ class ShardCopyTest : public ::testing::Test {
     return map;
   }
   // All servers enter the next epoch, with these, ready or not.
-  void enter(std::vector<std::pair<int, bool>> servers) {
-    const auto map = map_of(std::move(servers));
+  void enter(const std::vector<std::pair<int, bool>>& servers) {
+    const auto map = map_of(servers);
     epoch_ = map.epoch;
     for (auto& server : servers_) {
       if (map.find(server->key) != nullptr) server->copy.enter(map, 2);

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "muster/base/check.h"
 #include "muster/ps/bytes.h"
+#include "muster/ps/wire.h"
 
 namespace muster::ps::simulation {
 namespace {
@@ -64,6 +66,14 @@ void forget_numbers(ShardMessage& message) {
   append(without, uint64_t{0});
   without += state;
   copy->state = std::make_shared<const std::string>(std::move(without));
+}
+
+// As it comes out at the other end.
+template <typename Message>
+Message over_the_wire(const Message& message) {
+  auto got = decode(encode(message));
+  MUSTER_CHECK(got.ok(), "a message cannot be read");
+  return std::get<Message>(*std::move(got));
 }
 
 RegistryOptions registry_options(int first, Plant plant) {
@@ -226,7 +236,7 @@ void Cluster::forward(const ServerProcess& from, const ServerKey& to, const Shar
     });
   }
   send(from.place, place, [this, key = from.core.self(), message](ServerProcess& server) {
-    ShardMessage got = message;
+    ShardMessage got = over_the_wire(message);
     if (plant_ == Plant::kIgnoreEpochs) got.epoch = server.core.epoch();
     if (plant_ == Plant::kForgetNumbers) forget_numbers(got);
     server.core.receive(key, got);
@@ -246,7 +256,7 @@ void Cluster::answer(const ServerProcess& from, const PushAnswer& answer) {
     fail(witness_.told(answer.shard, from.core.at(answer.shard)));
   }
   send_client(from.place, senders_[answer.client],
-              [this, answer](ClientProcess& client) { got_answer(client, answer); });
+              [this, answer](ClientProcess& client) { got_answer(client, over_the_wire(answer)); });
 }
 
 // ---- The coordinator.

@@ -36,7 +36,7 @@ struct ServerProcess final : ShardLinks {
   std::vector<RecordedData*> data;  // by shard
   ServerCore core;
   bool alive = true;
-  Moment paused_until{};
+  Moment paused_until;
   std::vector<std::function<void(ServerProcess&)>> inbox;  // what came while it was suspended
 };
 
@@ -137,7 +137,7 @@ class Cluster {
   const int copies_;
   Slabs slabs_;
   ServerRegistry registry_;
-  Moment away_until_{};                                  // the coordinator is suspended
+  Moment away_until_;                                    // the coordinator is suspended
   std::vector<std::function<void()>> heartbeats_;        // what came meanwhile
   uint64_t told_ = 0;                                    // epoch
   std::map<ServerKey, Moment> heard_;                    // by the coordinator
@@ -145,8 +145,8 @@ class Cluster {
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::map<uint64_t, int> senders_;  // places of clients, by the number that servers know
   Witness witness_;
-  Moment calm_at_{};
-  Moment end_at_{};
+  Moment calm_at_;
+  Moment end_at_;
   int new_ids_ = 0;
   Tally tally_;
   std::string violation_;

@@ -21,7 +21,7 @@ class Network {
 
  private:
   struct Link {
-    Moment last{};  // when the last message arrives
+    Moment last;  // when the last message arrives
     std::deque<std::function<void()>> under_way;
   };
   void arrive(int from, int to);

@@ -1,0 +1,51 @@
+// Messages of parameter servers as bytes: between two servers, and between a client and a server.
+//
+// A message is a header of 32 bytes, some 8-byte fields that its kind has, and what it carries: a
+// push, a copy of a shard, keys, or weights. The checksum covers everything behind it and the rest
+// of the header, so what was damaged on its way is refused, also where TCP did not notice.
+//
+// Who sent it is not in the message: a connection begins with that.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/ps/shard_copy.h"
+
+namespace muster::ps {
+
+struct PushRequest {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  Push push;
+};
+
+// The weights of these rows, from one shard.
+struct ReadRequest {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  uint64_t request = 0;  // drawn by the client, to know the answer
+  uint32_t table = 0;
+  std::vector<uint64_t> keys;
+};
+
+struct ReadAnswer {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;  // the server's
+  uint64_t request = 0;
+  bool served = false;  // else look for a newer map
+  uint64_t place = 0;   // of the shard, when it was read
+  std::vector<float> weights;
+};
+
+using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer>;
+
+std::string encode(const WireMessage& message);
+// An error: it is damaged, or of another version.
+Result<WireMessage> decode(std::string_view bytes);
+
+}  // namespace muster::ps
