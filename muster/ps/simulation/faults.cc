@@ -54,7 +54,7 @@ bool Cluster::at_risk(const ServerProcess& server) const {
 bool Cluster::can_lose(const ServerProcess& victim) {
   const auto* const hurt = map().find(victim.core.self());
   if (copies_ == 1) return false;
-  const bool joins = hurt != nullptr && !hurt->ready;
+  const bool joins = hurt == nullptr || !hurt->ready;
   for (const auto& entry : map().servers) {
     const auto& server = server_of(entry.key);
     if (&server != &victim && at_risk(server) && (joins || !entry.ready)) return false;
