@@ -72,10 +72,10 @@ void ServerRegistry::make_ready(const ServerKey& key) {
 
 std::vector<ServerKey> ServerRegistry::expire(Moment now) {
   // Whoever was suspended has heard nobody.
-  const Duration away = looked_ == Moment{} ? Duration{0} : now - std::exchange(looked_, now);
-  looked_ = now;
-  if (away > options_.patience / 2) {
-    for (auto& [key, server] : servers_) server.heard += away;
+  const Moment before = std::exchange(looked_, now);
+  if (before != Moment{} && now - before > options_.patience / 2) {
+    for (auto& [key, server] : servers_)
+      server.heard = std::min(now, server.heard + (now - before));
   }
   const auto is_silent = [&](const Server& server) {
     return now - server.heard > options_.patience;
