@@ -52,8 +52,8 @@ def measure_ours(args, setting, folder):
     strategies.SETTINGS[setting] = options
     lab = argparse.Namespace(hosts=args.hosts, rate=FAST if setting == "compute" else args.rate,
                              delay="0ms" if setting == "compute" else args.delay, bin=args.bin, job=args.job, sets=args.sets)
-    moments, sent = strategies.run_in_lab(lab, setting, steps, folder)
-    return strategies.per_step(moments), sent / steps
+    done, sent = strategies.run_in_lab(lab, setting, steps, folder)
+    return strategies.per_step(done), sent / steps
 
 
 def cpu_times():

@@ -3,11 +3,13 @@
 
     bench/strategies.py time [--job examples/mlp-fashion.yaml] [--hosts 4] [--rate 100mbit] [--delay 1ms] [--steps 48]
                              [--settings lockstep,bits4,...] [--bin build/release/bin]
+    bench/strategies.py busy [the same as time] [--rates 50mbit,200mbit,1gbit] [-s KEY=VALUE]...
     bench/strategies.py accuracy [--job JOB] [--settings ...] [--seeds 1,2,3] [--table FILE.json] [-s KEY=VALUE]...
 
 `time` needs root: it trains with one worker on each host of a laboratory (tests/lab/lab.py), with links of this rate and
 delay, and reports the median time of a step and the bytes that a host sends for it, measured at its interface, commits and
 heartbeats included. A second run with twice the steps is subtracted from, so that start, rendezvous and end do not count.
+`busy` trains one commit and reports the part of its time in which a worker did not wait for others, rate by rate.
 `accuracy` trains alone, without a network: bits do not depend on it. Results are kept in FILE.json as they come, with those of
 each evaluation (-s eval.every="39 steps").
 """
@@ -65,7 +67,7 @@ def words(sets):
 
 
 def run_in_lab(args, setting, steps, folder):
-    """(seconds for these steps, bytes that a host sent)."""
+    """(the metrics of each commit, bytes that a host sent)."""
     from lab import Lab  # needs no root until it is used
     names = [f"host{i}" for i in range(args.hosts)]
     muster = os.path.join(args.bin, "muster")
@@ -87,15 +89,14 @@ def run_in_lab(args, setting, steps, folder):
         sent = statistics.median(lab.bytes(name)["sent"] for name in names)
     with open(os.path.join(run, "metrics.jsonl")) as file:
         lines = [json.loads(line) for line in file]
-    # The first commit measures magnitudes, too, and the next one still warms up.
-    steps_of = [line for line in lines if "loss" in line]
-    return [(line["step"], line["time"]) for line in steps_of], sent
+    return [line for line in lines if "loss" in line], sent
 
 
-def per_step(moments):
-    """The median time of a step, from (step, time) of each commit; the first two are left out, if there are enough."""
-    kept = moments[max(0, min(2, len(moments) - 2)):]
-    times = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(kept, kept[1:])]
+def per_step(commits):
+    """The median time of a step, from the metrics of each commit. The first one measures magnitudes, too, and the next one still
+    warms up: both are left out, if there are enough."""
+    kept = commits[max(0, min(2, len(commits) - 2)):]
+    times = [(b["time"] - a["time"]) / (b["step"] - a["step"]) for a, b in zip(kept, kept[1:])]
     return statistics.median(times)
 
 
@@ -112,11 +113,21 @@ def measure_time(args):
             commit = steps_of_a_commit(SETTINGS[setting])
             few, many = (args.steps // 2, args.steps) if commit == 1 else (commit, commit * (2 if commit > 500 else 4))
             _, less = run_in_lab(args, setting, few, folder)
-            moments, more = run_in_lab(args, setting, many, folder)
-            rows.append((setting, per_step(moments), (more - less) / (many - few)))
+            commits, more = run_in_lab(args, setting, many, folder)
+            rows.append((setting, per_step(commits), (more - less) / (many - few)))
             base = rows[0]
             print(f"{setting:18} {rows[-1][1] * 1e3:9.1f} ms a step {rows[-1][1] / base[1]:7.4f}   "
                   f"{rows[-1][2] / 1e3:11.1f} kB a step {base[2] / max(rows[-1][2], 1):8.1f} times less", flush=True)
+
+
+def measure_busy(args):
+    for setting in args.settings:
+        for args.rate in args.rates:
+            with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+                commits, sent = run_in_lab(args, setting, steps_of_a_commit([*SETTINGS[setting], *args.sets]), folder)
+            last = commits[-1]
+            print(f"{setting:18} {args.rate:8} {1 - last['waited'] / last['seconds']:7.1%} of {last['seconds']:.1f} s"
+                  f"   {sent / 1e6:.1f} MB sent", flush=True)
 
 
 def measure_accuracy(args):
@@ -151,12 +162,13 @@ def measure_accuracy(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["time", "accuracy"])
+    parser.add_argument("what", choices=["time", "busy", "accuracy"])
     parser.add_argument("--job", default=os.path.join(SOURCE, "examples/mlp-fashion.yaml"))
     parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))
     parser.add_argument("--settings", default=list(SETTINGS), type=lambda text: text.split(","))
     parser.add_argument("--hosts", default=4, type=int)
     parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--rates", default=["50mbit", "200mbit", "1gbit"], type=lambda text: text.split(","))
     parser.add_argument("--delay", default="0ms")
     parser.add_argument("--steps", default=16, type=int)
     parser.add_argument("--seeds", default=[1], type=lambda text: text.split(","))
@@ -169,6 +181,8 @@ def main():
             sys.exit(f"there is no setting '{setting}'; there are {', '.join(SETTINGS)}")
     if args.what == "time":
         measure_time(args)
+    elif args.what == "busy":
+        measure_busy(args)
     else:
         measure_accuracy(args)
 
