@@ -41,7 +41,9 @@ struct ServerKey {
 
 struct ServerEntry {
   ServerKey key;
-  bool ready = false;  // else it is joining
+  bool ready = false;   // else it is joining
+  std::string address;  // host:port
+  int64_t process = 0;  // its id on its machine
   bool operator==(const ServerEntry&) const = default;
 };
 

@@ -12,7 +12,7 @@ ServerMap make_map(int ready, int joining = 0) {
   ServerMap map;
   map.epoch = 1;
   for (int i = 0; i < ready + joining; ++i) {
-    map.servers.push_back({{"server" + std::to_string(i), 7}, i < ready});
+    map.servers.push_back({{"server" + std::to_string(i), 7}, i < ready, {}, 0});
   }
   return map;
 }

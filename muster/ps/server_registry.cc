@@ -20,6 +20,8 @@ HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   if (heartbeat.entered > maps_.newest().epoch) return {};
   server.heard = now;
   server.entered = heartbeat.entered;
+  server.address = heartbeat.address;
+  server.process = heartbeat.process;
   if (server.joined == 0) join(key);
   if (server.joined == 0) return {};
   const auto* const entry = maps_.newest().find(key);
@@ -36,7 +38,7 @@ void ServerRegistry::join(const ServerKey& key) {
       there, [&](const ServerEntry& server) { return server.key.id == key.id; });
   if (taken) return;
   ServerMap map = next_map();
-  map.servers.push_back({key, false});
+  map.servers.push_back({key, false, servers_[key].address, servers_[key].process});
   servers_[key].joined = map.epoch;
   maps_.add(std::move(map));
 }
@@ -53,7 +55,7 @@ void ServerRegistry::begin() {
   ServerMap map = next_map();
   for (const auto& [id, key] : latest) {
     servers_[key].joined = map.epoch;
-    map.servers.push_back({key, true});
+    map.servers.push_back({key, true, servers_[key].address, servers_[key].process});
   }
   maps_.add(std::move(map));
 }

@@ -35,6 +35,8 @@ struct Heartbeat {
   ServerKey key;
   uint64_t entered = 0;  // the newest epoch that it has entered; 0: none
   bool has_all = false;  // ServerCore::has_all
+  std::string address;   // where others reach it
+  int64_t process = 0;
 };
 
 struct HeartbeatReply {
@@ -65,6 +67,8 @@ class ServerRegistry {
  private:
   struct Server {
     Moment heard;
+    std::string address;
+    int64_t process = 0;
     uint64_t joined = 0;  // the first epoch in which it was; 0: it waits
     bool ended = false;
     uint64_t entered = 0;

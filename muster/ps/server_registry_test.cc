@@ -18,7 +18,7 @@ class RegistryTest : public ::testing::Test {
   }
 
   HeartbeatReply beat(const ServerKey& key, uint64_t entered, bool has_all = false) {
-    return registry_.heard({key, entered, has_all}, now_);
+    return registry_.heard({key, entered, has_all, {}, 0}, now_);
   }
   // All who are in the newest map have entered it, and have what they hold.
   void settle() {

@@ -1,5 +1,6 @@
 #include "muster/ps/table_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -20,23 +21,43 @@ uint64_t key_at(std::string_view push, size_t i) {
   return key;
 }
 
+size_t gradients_at(size_t count) { return sizeof(PushHeader) + count * sizeof(uint64_t); }
+
+bool all_finite(std::string_view floats) {
+  bool finite = true;
+  for (size_t at = 0; at < floats.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, floats.data() + at, sizeof(value));
+    finite = finite && std::isfinite(value);
+  }
+  return finite;
+}
+
 Error damaged() { return Error(ErrorKind::kIo, "the saved rows of a shard are damaged"); }
 
 }  // namespace
 
-std::string push_bytes(uint32_t table, int64_t step, double lr, std::span<const uint64_t> keys,
+std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
                        std::span<const float> gradients) {
   std::string push;
   push.reserve(sizeof(PushHeader) + keys.size_bytes() + gradients.size_bytes());
-  append(push, PushHeader{table, static_cast<uint32_t>(keys.size()), step, lr});
+  header.count = static_cast<uint32_t>(keys.size());
+  append(push, header);
   push.append(reinterpret_cast<const char*>(keys.data()), keys.size_bytes());
   push.append(reinterpret_cast<const char*>(gradients.data()), gradients.size_bytes());
   return push;
 }
 
+std::string load_bytes(uint64_t era, std::string_view contents) {
+  std::string push;
+  append(push, PushHeader{.kind = PushKind::kLoad, .era = era});
+  push.append(contents);
+  return push;
+}
+
 TableData::TableData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
                      Slabs& slabs)
-    : shard_(shard), shards_(shards) {
+    : shard_(shard), shards_(shards), options_(tables) {
   tables_.reserve(tables.size());
   for (const auto& options : tables) tables_.emplace_back(options, slabs);
 }
@@ -47,8 +68,12 @@ Status TableData::check_header(std::string_view push, PushHeader& header) const 
   };
   std::string_view rest = push;
   if (!take(rest, header)) return wrong("it is shorter than its header");
+  if (header.kind > PushKind::kLoad) return wrong("it is of no kind that there is");
+  if (header.kind >= PushKind::kCommit && header.count > 0) return wrong("it has keys");
+  if (header.lane >= StepSums::kMostLanes) return wrong("there are too many lanes");
   if (header.table >= tables_.size()) return wrong("there is no such table");
   const size_t width = tables_[header.table].options().width;
+  if (header.kind == PushKind::kLoad) return {};
   if (rest.size() != header.count * (sizeof(uint64_t) + width * sizeof(float))) {
     return wrong("its length is not that of its rows");
   }
@@ -60,6 +85,10 @@ Status TableData::check_header(std::string_view push, PushHeader& header) const 
 Status TableData::check(std::string_view push) const {
   PushHeader header;
   MUSTER_RETURN_IF_ERROR(check_header(push, header));
+  if (header.kind == PushKind::kLoad) {
+    const bool without_effect = header.era > 0 && header.era <= era_;
+    return without_effect ? Status() : check_load(push.substr(sizeof(PushHeader)));
+  }
   for (size_t i = 0; i < header.count; ++i) {
     const uint64_t key = key_at(push, i);
     if (i > 0 && key <= key_at(push, i - 1)) {
@@ -69,7 +98,17 @@ Status TableData::check(std::string_view push) const {
       return Error(ErrorKind::kIo, "a push is malformed: key {} is not of shard {}", key, shard_);
     }
   }
+  if (header.kind == PushKind::kAdd && !all_finite(push.substr(gradients_at(header.count)))) {
+    return Error(ErrorKind::kIo, "a push is malformed: a gradient is not finite");
+  }
   return {};
+}
+
+// By doing it aside: it is rare.
+Status TableData::check_load(std::string_view contents) const {
+  if (contents.empty()) return {};
+  Slabs aside;
+  return TableData(shard_, shards_, options_, aside).load(contents);
 }
 
 Result<TableData::Parsed> TableData::parse(std::string_view push) {
@@ -77,8 +116,8 @@ Result<TableData::Parsed> TableData::parse(std::string_view push) {
   MUSTER_RETURN_IF_ERROR(check_header(push, parsed.header));
   const size_t count = parsed.header.count;
   const char* const keys = push.data() + sizeof(PushHeader);
-  const char* const gradients = keys + count * sizeof(uint64_t);
-  // The header has 24 bytes, so this is so if the whole lies well.
+  const char* const gradients = push.data() + gradients_at(count);
+  // The header has 40 bytes, so this is so if the whole lies well.
   if (reinterpret_cast<uintptr_t>(push.data()) % alignof(uint64_t) == 0) {
     parsed.keys = {reinterpret_cast<const uint64_t*>(keys), count};
     parsed.gradients = reinterpret_cast<const float*>(gradients);
@@ -95,12 +134,65 @@ Result<TableData::Parsed> TableData::parse(std::string_view push) {
 
 Status TableData::apply(std::string_view push) {
   MUSTER_TRY(const auto parsed, parse(push));
+  const PushHeader& header = parsed.header;
+  if (header.kind == PushKind::kLoad) {
+    return begin_era(header.era, push.substr(sizeof(PushHeader)));
+  }
+  if (header.kind != PushKind::kUpdate) {
+    if (header.era < era_) return {};
+    if (header.era > era_) {
+      return Error(ErrorKind::kInternal, "a worker is in era {} before a shard, which is in {}",
+                   header.era, era_);
+    }
+    if (header.kind == PushKind::kCommit) return commit(header.step);
+    add(parsed);
+    return {};
+  }
   return tables_[parsed.header.table].update(parsed.keys, parsed.gradients, parsed.header.step,
                                              parsed.header.lr);
 }
 
+// Era 0 is that of somebody who is alone.
+Status TableData::begin_era(uint64_t era, std::string_view contents) {
+  if (era > 0 && era <= era_) return {};
+  clear();
+  if (!contents.empty()) MUSTER_RETURN_IF_ERROR(load(contents));
+  era_ = era;
+  return {};
+}
+
+void TableData::add(const Parsed& push) {
+  const PushHeader& header = push.header;
+  if (header.step < clock_) return;  // it was there, or the step would not be committed
+  auto& sums = sums_[header.step];
+  if (sums.empty()) {
+    for (const auto& table : tables_) sums.emplace_back(table.options().width);
+  }
+  sums[header.table].add(header.lane, header.lr, push.keys, push.gradients);
+}
+
+// Any other one was committed before, or is of somebody who does not know that all went back to an
+// earlier step.
+Status TableData::commit(int64_t step) {
+  if (step != clock_) return {};
+  if (const auto found = sums_.find(step); found != sums_.end()) {
+    const auto& sums = found->second;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].rows() == 0) continue;
+      sums[i].finish(keys_, gradients_);
+      MUSTER_RETURN_IF_ERROR(tables_[i].update(keys_, gradients_.data(), step, sums[i].lr()));
+    }
+    sums_.erase(found);
+  }
+  ++clock_;
+  return {};
+}
+
 void TableData::clear() {
   for (auto& table : tables_) table.clear();
+  clock_ = 0;
+  era_ = 0;
+  sums_.clear();
 }
 
 Hash128 TableData::hash() {
@@ -109,15 +201,33 @@ Hash128 TableData::hash() {
     const Hash128 one = table.hash();
     hasher.add(&one, sizeof(one));
   }
+  hasher.add(&clock_, sizeof(clock_));
   return hasher.finish();
 }
 
-// For each table: how many rows, candidates and tombstones; each row with its values, each
-// candidate, each tombstone. Then the hash of it all, as it must be when it is loaded.
+// For each table: its width and optimizer, how many rows, candidates and tombstones; each row with
+// its values, each candidate, each tombstone. Then the clock and the sums of steps; at the end the
+// hash of rows and clock, as it must be when it is loaded.
 void TableData::save(std::string& to) {
+  save_tables(to);
+  save_sums(to);
+  append(to, hash());
+}
+
+void TableData::save_rows(std::string& to) {
+  save_tables(to);
+  append(to, clock_);
+  append(to, uint64_t{0});  // whoever loads it begins an era
+  append(to, uint64_t{0});  // no sums
+  append(to, hash());
+}
+
+void TableData::save_tables(std::string& to) {
   for (auto& table : tables_) {
     const auto& options = table.options();
     const size_t values = options.width + options.optimizer.state(options.width);
+    append(to, options.width);
+    append(to, static_cast<uint32_t>(options.optimizer.rule));
     append(to, uint64_t{table.rows()});
     append(to, uint64_t{table.candidates()});
     append(to, uint64_t{table.tombstones().size()});
@@ -131,7 +241,30 @@ void TableData::save(std::string& to) {
       append(to, SavedRow{tombstone.key, tombstone.step, 0});
     }
   }
-  append(to, hash());
+}
+
+void TableData::save_sums(std::string& to) const {
+  append(to, clock_);
+  append(to, era_);
+  append(to, uint64_t{sums_.size()});
+  for (const auto& [step, sums] : sums_) {
+    append(to, step);
+    for (const auto& one : sums) one.save(to);
+  }
+}
+
+Status TableData::load_sums(std::string_view& from) {
+  uint64_t steps = 0;
+  if (!take(from, clock_) || !take(from, era_) || !take(from, steps)) return damaged();
+  for (uint64_t i = 0; i < steps; ++i) {
+    int64_t step = 0;
+    if (!take(from, step) || step < clock_ || sums_.contains(step)) return damaged();
+    auto& sums = sums_[step];
+    for (const auto& table : tables_) {
+      MUSTER_RETURN_IF_ERROR(sums.emplace_back(table.options().width).load(from));
+    }
+  }
+  return {};
 }
 
 Status TableData::load_table(TableShard& table, std::string_view& from) {
@@ -139,6 +272,15 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
   uint64_t rows = 0;
   uint64_t candidates = 0;
   uint64_t tombstones = 0;
+  uint32_t width = 0;
+  uint32_t rule = 0;
+  if (!take(from, width) || !take(from, rule)) return damaged();
+  if (width != options.width || rule != static_cast<uint32_t>(options.optimizer.rule)) {
+    return Error(ErrorKind::kCheckpoint,
+                 "table '{}' was saved with other rows: set tables.width and tables.optimizer as "
+                 "they were",
+                 options.name);
+  }
   if (!take(from, rows) || !take(from, candidates) || !take(from, tombstones)) return damaged();
   values_.resize(options.width + options.optimizer.state(options.width));
   const size_t bytes = values_.size() * sizeof(float);
@@ -169,6 +311,7 @@ Status TableData::load(std::string_view from) {
   clear();
   const auto load_all = [&]() -> Status {
     for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
+    MUSTER_RETURN_IF_ERROR(load_sums(from));
     Hash128 saved;
     if (!take(from, saved) || !from.empty() || saved != hash()) return damaged();
     return {};

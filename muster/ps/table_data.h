@@ -1,13 +1,23 @@
 // What one shard holds of all tables of a job (ShardData of shard_copy.h), and pushes as bytes.
 //
-// A push is one update of some rows of one table:
+// A push is a PushHeader, `count` keys (8 bytes each), and `count` x width floats. The keys ascend,
+// so none is there twice, and all fall into the shard.
 //
-//   PushHeader, then `count` keys (8 bytes each), then `count` x width floats
+// Two ways to update:
+// - at once (kUpdate): the floats are a gradient, and rows change when the push is applied;
+// - step by step (kAdd, kCommit): the gradients of all lanes of a step are added up (step_sums.h),
+//   each lane once, and become one update when the step is committed. Both may come again, from
+//   another worker, and then have no effect. The clock counts the steps that are committed. A lane
+//   may be ahead of it.
 //
-// The keys ascend, so none is there twice, and all fall into the shard.
+// Eras. Workers may go back to a checkpoint (kLoad), each of them with the same one. A worker that
+// the others have given up may still be about to do what it began before. So each such return is an
+// era of a larger number, that of the workers' group: what is of an earlier one has no effect, nor
+// has a second load of the same.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,21 +27,37 @@
 #include "muster/base/result.h"
 #include "muster/ps/server_map.h"
 #include "muster/ps/shard_copy.h"
+#include "muster/ps/step_sums.h"
 #include "muster/ps/table.h"
 
 namespace muster::ps {
 
+// Part of the format: never renumber.
+enum class PushKind : uint16_t {
+  kUpdate = 0,
+  kAdd = 1,
+  kCommit = 2,  // this step of all tables, if it is the next one; no keys
+  kLoad = 3,    // what save_rows() gave, in place of everything; nothing: begin anew. No keys
+};
+
 struct PushHeader {
+  PushKind kind = PushKind::kUpdate;
+  uint16_t lane = 0;   // of kAdd
   uint32_t table = 0;  // its id
   uint32_t count = 0;  // of keys
-  int64_t step = 0;    // from 0
+  uint32_t unused = 0;
+  uint64_t era = 0;  // of all but kUpdate
+  int64_t step = 0;  // from 0
   double lr = 0;
 };
-static_assert(sizeof(PushHeader) == 24);
+static_assert(sizeof(PushHeader) == 40);
 
-// `keys` ascend; `gradients`: one after the other.
-std::string push_bytes(uint32_t table, int64_t step, double lr, std::span<const uint64_t> keys,
+// `keys` ascend; `gradients`: one after the other. `header.count` is set.
+std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
                        std::span<const float> gradients);
+
+// A push of kLoad.
+std::string load_bytes(uint64_t era, std::string_view contents);
 
 class TableData final : public ShardData {
  public:
@@ -40,6 +66,8 @@ class TableData final : public ShardData {
             Slabs& slabs);
 
   TableShard& table(uint32_t id) { return tables_[id]; }
+  // Steps that are committed.
+  int64_t clock() const { return clock_; }
 
   Status check(std::string_view push) const override;
   Status apply(std::string_view push) override;
@@ -47,7 +75,10 @@ class TableData final : public ShardData {
   Status load(std::string_view from) override;
   void clear() override;
 
-  // Of all tables.
+  // The same without the sums of steps that are not committed: for checkpoints.
+  void save_rows(std::string& to);
+
+  // Of all rows, and the clock.
   Hash128 hash();
 
  private:
@@ -59,11 +90,22 @@ class TableData final : public ShardData {
   // Copies what does not lie where numbers of its kind may.
   Result<Parsed> parse(std::string_view push);
   Status check_header(std::string_view push, PushHeader& header) const;
+  Status check_load(std::string_view contents) const;
+  void add(const Parsed& push);
+  Status commit(int64_t step);
+  Status begin_era(uint64_t era, std::string_view contents);
+  void save_tables(std::string& to);
+  void save_sums(std::string& to) const;
+  Status load_sums(std::string_view& from);
   Status load_table(TableShard& table, std::string_view& from);
 
   const ShardNumber shard_;
   const ShardNumber shards_;
+  const std::span<const TableOptions> options_;
   std::vector<TableShard> tables_;
+  int64_t clock_ = 0;
+  uint64_t era_ = 0;
+  std::map<int64_t, std::vector<StepSums>> sums_;  // by step, which is not committed, and table
   // Of one call.
   std::vector<uint64_t> keys_;
   std::vector<float> gradients_;

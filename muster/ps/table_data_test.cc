@@ -1,6 +1,7 @@
 #include "muster/ps/table_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ class TableDataTest : public ::testing::Test {
     for (size_t i = 0; i < gradients.size(); ++i) {
       gradients[i] = static_cast<float>(i + static_cast<size_t>(step)) / 8 - 1;
     }
-    return push_bytes(table, step, 0.1, keys, gradients);
+    return push_bytes({.table = table, .step = step, .lr = 0.1}, keys, gradients);
   }
   void fill(TableData& data) {
     for (int64_t step = 0; step < 5; ++step) {
@@ -116,6 +117,155 @@ TEST_F(TableDataTest, AnAddressThatIsOddIsNoMatter) {
   ASSERT_TRUE(a.apply(push).ok());
   ASSERT_TRUE(b.apply(std::string_view(moved).substr(1)).ok());
   EXPECT_EQ(a.hash(), b.hash());
+}
+
+// The gradient of a lane in a step, and the push with it.
+std::string lane_push(uint16_t lane, int64_t step, std::span<const uint64_t> keys) {
+  std::vector<float> gradients(keys.size() * 3);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] = 1.0F / static_cast<float>(3 + i + 7 * lane + static_cast<size_t>(step));
+  }
+  return push_bytes({.kind = PushKind::kAdd, .lane = lane, .table = 0, .step = step, .lr = 0.1},
+                    keys, gradients);
+}
+
+std::string commit_push(int64_t step) {
+  return push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {});
+}
+
+TEST_F(TableDataTest, TheOrderOfLanesHasNoEffectNorHasOneThatComesTwice) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData other(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  const auto others = keys(6, 8);
+  for (int64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(data.apply(lane_push(0, step, some)).ok());
+    ASSERT_TRUE(data.apply(lane_push(1, step, others)).ok());
+    ASSERT_TRUE(data.apply(lane_push(2, step, some)).ok());
+    ASSERT_TRUE(data.apply(commit_push(step)).ok());
+
+    ASSERT_TRUE(other.apply(lane_push(2, step, some)).ok());
+    ASSERT_TRUE(other.apply(lane_push(1, step, others)).ok());
+    ASSERT_TRUE(other.apply(lane_push(1, step, others)).ok());
+    ASSERT_TRUE(other.apply(lane_push(0, step, some)).ok());
+    ASSERT_TRUE(other.apply(commit_push(step)).ok());
+    ASSERT_TRUE(other.apply(commit_push(step)).ok());
+    ASSERT_TRUE(other.apply(lane_push(0, step, some)).ok());  // too late
+    EXPECT_EQ(data.hash(), other.hash());
+    EXPECT_EQ(data.clock(), step + 1);
+  }
+  EXPECT_GT(data.table(0).rows(), 5U);
+}
+
+TEST_F(TableDataTest, ACommitIsOneUpdateWithTheSum) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto some = keys(4);
+  std::vector<float> sum(some.size() * 3);
+  for (uint16_t lane = 0; lane < 3; ++lane) {
+    std::vector<float> gradients(some.size() * 3);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = static_cast<float>(static_cast<int>(i) - 5) / 64 * static_cast<float>(lane);
+      sum[i] += gradients[i];  // exact
+    }
+    ASSERT_TRUE(
+        data.apply(push_bytes({.kind = PushKind::kAdd, .lane = lane, .lr = 0.5}, some, gradients))
+            .ok());
+    EXPECT_EQ(data.table(0).rows(), 0U) << "nothing changes before the commit";
+  }
+  ASSERT_TRUE(data.apply(commit_push(0)).ok());
+  ASSERT_TRUE(expected.apply(push_bytes({.lr = 0.5}, some, sum)).ok());
+  ASSERT_TRUE(expected.apply(commit_push(0)).ok());  // for the clock
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, SumsOfStepsUnderWayAreSaved) {
+  TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  ASSERT_TRUE(data.apply(lane_push(0, 0, some)).ok());
+  ASSERT_TRUE(data.apply(commit_push(0)).ok());
+  ASSERT_TRUE(data.apply(lane_push(1, 1, some)).ok());
+  ASSERT_TRUE(data.apply(lane_push(0, 2, some)).ok());  // a lane that is ahead
+  std::string saved;
+  data.save(saved);
+  TableData again(1, kFew, tables_, slabs_);
+  ASSERT_TRUE(again.load(saved).ok());
+  std::string saved_again;
+  again.save(saved_again);
+  EXPECT_EQ(saved_again, saved);
+  for (TableData* one : {&data, &again}) {
+    ASSERT_TRUE(one->apply(lane_push(1, 1, some)).ok());  // it is there
+    ASSERT_TRUE(one->apply(lane_push(0, 1, some)).ok());
+    ASSERT_TRUE(one->apply(commit_push(2)).ok());  // not the next one
+    EXPECT_EQ(one->clock(), 1);
+    ASSERT_TRUE(one->apply(commit_push(1)).ok());
+    ASSERT_TRUE(one->apply(commit_push(2)).ok());
+  }
+  EXPECT_EQ(again.hash(), data.hash());
+  EXPECT_EQ(again.clock(), 3);
+}
+
+TEST_F(TableDataTest, WhatCannotBeAddedIsRefused) {
+  TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(1);
+  const float bad[] = {1, NAN, 0};
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kAdd}, some, bad)).ok());
+  const float good[] = {1, 2, 3};
+  EXPECT_TRUE(data.check(push_bytes({.kind = PushKind::kAdd}, some, good)).ok());
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kCommit}, some, good)).ok());
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kAdd, .lane = 1023}, some, good)).ok());
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind{4}}, some, good)).ok());
+  EXPECT_FALSE(data.check(load_bytes(0, "rubbish")).ok());
+}
+
+TEST_F(TableDataTest, GoesBackToWhatWasSaved) {
+  TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  ASSERT_TRUE(data.apply(lane_push(0, 0, some)).ok());
+  ASSERT_TRUE(data.apply(commit_push(0)).ok());
+  ASSERT_TRUE(data.apply(lane_push(0, 1, some)).ok());  // is not saved
+  std::string saved;
+  data.save_rows(saved);
+  const auto then = data.hash();
+  ASSERT_TRUE(data.apply(commit_push(1)).ok());
+  EXPECT_NE(data.hash(), then);
+  ASSERT_TRUE(data.check(load_bytes(0, saved)).ok());
+  ASSERT_TRUE(data.apply(load_bytes(0, saved)).ok());
+  EXPECT_EQ(data.hash(), then);
+  ASSERT_TRUE(data.apply(commit_push(1)).ok());
+  EXPECT_EQ(data.clock(), 2);
+  ASSERT_TRUE(data.apply(load_bytes(0, "")).ok());
+  EXPECT_EQ(data.hash(), TableData(1, kFew, tables_, slabs_).hash());
+}
+
+TEST_F(TableDataTest, WhatIsOfAnEarlierEraHasNoEffect) {
+  TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  const auto of_era = [&](uint64_t era, PushKind kind) {
+    const std::vector<float> gradients(some.size() * 3, 0.5F);
+    const PushHeader header{.kind = kind, .era = era, .step = 0, .lr = 0.1};
+    return kind == PushKind::kAdd ? push_bytes(header, some, gradients)
+                                  : push_bytes(header, {}, {});
+  };
+  ASSERT_TRUE(data.apply(load_bytes(7, "")).ok());
+  ASSERT_TRUE(data.apply(of_era(6, PushKind::kAdd)).ok());
+  ASSERT_TRUE(data.apply(of_era(6, PushKind::kCommit)).ok());
+  EXPECT_EQ(data.clock(), 0);
+  ASSERT_TRUE(data.apply(of_era(7, PushKind::kAdd)).ok());
+  ASSERT_TRUE(data.apply(load_bytes(7, "")).ok());  // another worker's of the same
+  ASSERT_TRUE(data.apply(load_bytes(6, "")).ok());  // one that comes too late
+  ASSERT_TRUE(data.apply(of_era(7, PushKind::kCommit)).ok());
+  EXPECT_EQ(data.clock(), 1);
+  EXPECT_EQ(data.table(0).rows(), some.size());
+  EXPECT_FALSE(data.apply(of_era(8, PushKind::kAdd)).ok()) << "nobody may be ahead of a load";
+  std::string saved;
+  data.save(saved);
+  TableData copy(1, kFew, tables_, slabs_);
+  ASSERT_TRUE(copy.load(saved).ok());
+  ASSERT_TRUE(copy.apply(load_bytes(7, "")).ok());
+  EXPECT_EQ(copy.clock(), 1) << "a copy is in the same era";
+  ASSERT_TRUE(copy.apply(load_bytes(8, "")).ok());
+  EXPECT_EQ(copy.clock(), 0);
 }
 
 }  // namespace

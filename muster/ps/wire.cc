@@ -23,6 +23,8 @@ enum class Kind : uint8_t {
   kPushAnswer = 7,
   kRead = 8,
   kReadAnswer = 9,
+  kWhole = 10,
+  kWholeAnswer = 11,
 };
 
 struct Header {
@@ -124,15 +126,28 @@ std::string encode_one(const PushAnswer& answer) {
 
 std::string encode_one(const ReadRequest& request) {
   return Writer(Kind::kRead, request.shard, request.epoch, 0, request.table)
-      .add(request.request)
+      .add(request.request, static_cast<uint64_t>(request.clock))
       .add_bytes(request.keys.data(), request.keys.size() * sizeof(uint64_t))
       .finish();
 }
 
 std::string encode_one(const ReadAnswer& answer) {
-  return Writer(Kind::kReadAnswer, answer.shard, answer.epoch, answer.served ? 1 : 0)
-      .add(answer.request, answer.place)
+  return Writer(Kind::kReadAnswer, answer.shard, answer.epoch, static_cast<uint8_t>(answer.served))
+      .add(answer.request, static_cast<uint64_t>(answer.clock))
       .add_bytes(answer.weights.data(), answer.weights.size() * sizeof(float))
+      .finish();
+}
+
+std::string encode_one(const WholeRequest& request) {
+  return Writer(Kind::kWhole, request.shard, request.epoch, request.contents ? 1 : 0)
+      .add(request.request, static_cast<uint64_t>(request.clock))
+      .finish();
+}
+
+std::string encode_one(const WholeAnswer& answer) {
+  return Writer(Kind::kWholeAnswer, answer.shard, answer.epoch, static_cast<uint8_t>(answer.served))
+      .add(answer.request, static_cast<uint64_t>(answer.clock), answer.hash.low, answer.hash.high)
+      .add_bytes(answer.contents.data(), answer.contents.size())
       .finish();
 }
 
@@ -153,6 +168,11 @@ bool take_rest(std::string_view& from, std::vector<T>& values) {
   if (!from.empty()) std::memcpy(values.data(), from.data(), from.size());
   from = {};
   return true;
+}
+
+bool take_served(const Header& header, Served& served) {
+  served = static_cast<Served>(header.flag);
+  return served <= Served::kLost;
 }
 
 std::optional<WireMessage> decode_shard(const Header& header, std::string_view rest) {
@@ -215,15 +235,35 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       request.shard = header.shard;
       request.epoch = header.epoch;
       request.table = header.table;
-      if (!take_all(rest, request.request) || !take_rest(rest, request.keys)) return {};
+      if (!take_all(rest, request.request, request.clock)) return {};
+      if (!take_rest(rest, request.keys)) return {};
       return request;
+    }
+    case Kind::kWhole: {
+      WholeRequest request;
+      request.shard = header.shard;
+      request.epoch = header.epoch;
+      request.contents = header.flag != 0;
+      if (!take_all(rest, request.request, request.clock) || !rest.empty()) return {};
+      return request;
+    }
+    case Kind::kWholeAnswer: {
+      WholeAnswer answer;
+      answer.shard = header.shard;
+      answer.epoch = header.epoch;
+      if (!take_served(header, answer.served)) return {};
+      if (!take_all(rest, answer.request, answer.clock, answer.hash.low, answer.hash.high)) {
+        return {};
+      }
+      answer.contents = rest;
+      return answer;
     }
     default: {
       ReadAnswer answer;
       answer.shard = header.shard;
       answer.epoch = header.epoch;
-      answer.served = header.flag != 0;
-      if (!take_all(rest, answer.request, answer.place)) return {};
+      if (!take_served(header, answer.served)) return {};
+      if (!take_all(rest, answer.request, answer.clock)) return {};
       if (!take_rest(rest, answer.weights)) return {};
       return answer;
     }
@@ -248,7 +288,7 @@ Result<WireMessage> decode(std::string_view bytes) {
                  header.version, kVersion);
   }
   if (header.checksum != checksum_of(bytes)) return damaged("its checksum is wrong");
-  if (header.kind < Kind::kForward || header.kind > Kind::kReadAnswer) {
+  if (header.kind < Kind::kForward || header.kind > Kind::kWholeAnswer) {
     return damaged("it is of no kind that there is");
   }
   auto message =

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/shard_copy.h"
 
@@ -30,19 +31,47 @@ struct ReadRequest {
   uint64_t epoch = 0;
   uint64_t request = 0;  // drawn by the client, to know the answer
   uint32_t table = 0;
+  // Answered when the shard's clock (TableData::clock) is there, and not before.
+  int64_t clock = 0;
   std::vector<uint64_t> keys;
+};
+
+enum class Served : uint8_t {
+  kNo,  // look for a newer map
+  kYes,
+  kLost,  // no server has the shard any more
 };
 
 struct ReadAnswer {
   ShardNumber shard = 0;
   uint64_t epoch = 0;  // the server's
   uint64_t request = 0;
-  bool served = false;  // else look for a newer map
-  uint64_t place = 0;   // of the shard, when it was read
+  Served served = Served::kNo;
+  int64_t clock = 0;  // of the shard, when it was read
   std::vector<float> weights;
 };
 
-using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer>;
+// All of a shard, for those who compare runs, and for checkpoints.
+struct WholeRequest {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  uint64_t request = 0;
+  int64_t clock = 0;      // as ReadRequest's
+  bool contents = false;  // else its hash is enough
+};
+
+struct WholeAnswer {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  uint64_t request = 0;
+  Served served = Served::kNo;
+  int64_t clock = 0;
+  Hash128 hash;          // of the rows (TableData::hash)
+  std::string contents;  // TableData::save_rows
+};
+
+using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer,
+                                 WholeRequest, WholeAnswer>;
 
 std::string encode(const WireMessage& message);
 // An error: it is damaged, or of another version.

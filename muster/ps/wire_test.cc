@@ -20,10 +20,13 @@ std::vector<WireMessage> examples() {
           shard(Release{}),
           PushRequest{4, 11, {12, 13, text("another")}},
           PushAnswer{5, 14, 15, PushVerdict::kGap, 16, "why"},
-          ReadRequest{6, 17, 18, 19, {20, 21}},
-          ReadRequest{6, 17, 18, 19, {}},
-          ReadAnswer{7, 22, 23, true, 24, {0.5F, -1.0F, 2.0F}},
-          ReadAnswer{7, 22, 23, false, 0, {}}};
+          ReadRequest{6, 17, 18, 19, 40, {20, 21}},
+          ReadRequest{6, 17, 18, 19, -1, {}},
+          ReadAnswer{7, 22, 23, Served::kYes, 24, {0.5F, -1.0F, 2.0F}},
+          ReadAnswer{7, 22, 23, Served::kLost, -1, {}},
+          WholeRequest{8, 25, 26, 27, true},
+          WholeAnswer{9, 28, 29, Served::kYes, 32, {30, 31}, "rows"},
+          WholeAnswer{9, 28, 29, Served::kNo, 0, {}, ""}};
 }
 
 TEST(PsWire, WhatIsWrittenIsRead) {

@@ -334,7 +334,7 @@ void Cluster::beat(int place) {
 }
 
 void Cluster::beat_once(const ServerProcess& server) {
-  Heartbeat heartbeat{server.core.self(), server.core.epoch(), server.core.has_all()};
+  Heartbeat heartbeat{server.core.self(), server.core.epoch(), server.core.has_all(), {}, 0};
   if (plant_ == Plant::kReadyEarly && server.core.epoch() > 0) heartbeat.has_all = true;
   network_.deliver(server.place, kCoordinator,
                    [this, place = server.place, heartbeat, sent = world_.now()] {
@@ -374,7 +374,8 @@ void Cluster::new_push(ClientProcess& client) {
   for (size_t i = 0; i < 2 * keys.size(); ++i) {
     gradients.push_back(static_cast<float>(world_.below(1000)) / 500 - 1);
   }
-  auto bytes = std::make_shared<const std::string>(push_bytes(0, id, 0.1, keys, gradients));
+  auto bytes =
+      std::make_shared<const std::string>(push_bytes({.step = id, .lr = 0.1}, keys, gradients));
   witness_.add_push({client.place, shard, ++client.pushed[shard], bytes});
   client.push(shard, id, std::move(bytes));
 }

@@ -1,0 +1,35 @@
+#include "muster/ps/by_shard.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+namespace muster::ps {
+
+ByShard::ByShard(std::span<const uint64_t> keys, ShardNumber shards)
+    : shard_(keys.size()), order_(keys.size()) {
+  for (size_t i = 0; i < keys.size(); ++i) shard_[i] = shard_of(keys[i], shards);
+  std::iota(order_.begin(), order_.end(), 0U);
+  std::ranges::sort(order_, {}, [&](uint32_t i) { return std::pair(shard_[i], keys[i]); });
+}
+
+PushesByShard pushes_by_shard(const PushHeader& header, std::span<const uint64_t> keys,
+                              std::span<const float> gradients, size_t width, ShardNumber shards) {
+  PushesByShard pushes;
+  std::vector<uint64_t> some;
+  std::vector<float> their;
+  ByShard(keys, shards).for_each([&](ShardNumber shard, std::span<const uint32_t> places) {
+    some.clear();
+    their.clear();
+    for (const uint32_t place : places) {
+      some.push_back(keys[place]);
+      const auto row = gradients.subspan(place * width, width);
+      their.insert(their.end(), row.begin(), row.end());
+    }
+    pushes.emplace_back(shard,
+                        std::make_shared<const std::string>(push_bytes(header, some, their)));
+  });
+  return pushes;
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,616 @@
+#include "muster/ps/net/client.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "muster/base/thread.h"
+#include "muster/ps/by_shard.h"
+#include "muster/ps/net/network.h"
+#include "muster/ps/push_queue.h"
+#include "muster/ps/wire.h"
+
+namespace muster::ps {
+
+using namespace std::chrono_literals;
+
+// All shards, or their hashes, that were asked for.
+struct Client::WholeRead {
+  int64_t clock = 0;
+  bool contents = false;
+  std::vector<WholeAnswer> shards;
+  size_t unanswered = 0;
+};
+
+namespace {
+
+constexpr Duration kRetry = 20ms;    // of a connection
+constexpr Duration kAskAgain = 5ms;  // what a server could not answer
+constexpr Duration kRegistryRetry = 200ms;
+constexpr Duration kAloneFor = 30s;
+constexpr Duration kWholeTakes = 120s;
+constexpr Duration kLostFor = 3s;             // then it is an error
+constexpr size_t kMostUnanswered = 64 << 20;  // bytes of pushes; then push() waits
+
+uint64_t draw() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+class Client::Impl final : NetworkListener, PushLinks {
+ public:
+  Impl(std::string registry, const Clock& clock)
+      : registry_address_(std::move(registry)), clock_(clock), self_(draw()) {}
+
+  ~Impl() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    network_.wake();
+    thread_.join();
+  }
+
+  Status start(Duration timeout) {
+    thread_ = Thread("ps-client", [this] { run(); });
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return ready_ || failure_; });
+    if (failure_) return *failure_;
+    if (ready_) return {};
+    return Error(
+        ErrorKind::kIo, "no parameter servers after {} s: the registry at {} {}. Are they started?",
+        seconds(timeout), registry_address_, setup_ ? "waits for more of them" : "does not answer");
+  }
+
+  const TablesSetup& setup() const { return *setup_; }
+
+  template <typename Done>
+  Status wait_until(Done done) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failure_ || done(); });
+    if (failure_) return *failure_;
+    return {};
+  }
+  // False: it is not done after that long.
+  template <typename Done>
+  Result<bool> wait_for(Duration timeout, Done done) {
+    std::unique_lock lock(mutex_);
+    const bool over = changed_.wait_for(lock, timeout, [&] { return failure_ || done(); });
+    if (failure_) return *failure_;
+    return over;
+  }
+
+  // ---- What users' threads ask for.
+
+  using PushOrder = PushesByShard;
+  using Command = std::variant<std::shared_ptr<RowRead>, PushOrder, std::shared_ptr<WholeRead>>;
+
+  Status post(Command command) {
+    {
+      std::unique_lock lock(mutex_);
+      if (const auto* const pushes = std::get_if<PushOrder>(&command)) {
+        changed_.wait(lock, [&] { return failure_ || unanswered_bytes_ < kMostUnanswered; });
+        for (const auto& [shard, bytes] : *pushes) unanswered_bytes_ += bytes->size();
+        unanswered_ += pushes->size();
+      }
+      if (failure_) return *failure_;
+      commands_.push_back(std::move(command));
+    }
+    network_.wake();
+    return {};
+  }
+
+  Status wait() {
+    return wait_until([&] { return unanswered_ == 0; });
+  }
+
+  ClientTally tally() const {
+    const std::lock_guard lock(mutex_);
+    return tally_;
+  }
+
+ private:
+  struct ServerConnection {
+    ConnectionId connection = 0;
+    bool open = false;
+    Moment retry_at;
+  };
+  // A read of rows of one shard, or of all of it, that is not answered.
+  struct Question {
+    std::shared_ptr<RowRead> rows;  // null: of all
+    size_t part = 0;
+    std::shared_ptr<WholeRead> whole;
+    ShardNumber shard = 0;
+    bool sent = false;
+  };
+
+  // ---- The thread.
+
+  void run() {
+    while (true) {
+      std::vector<Command> commands;
+      {
+        const std::lock_guard lock(mutex_);
+        if (stopped_) return;
+        commands.swap(commands_);
+      }
+      for (auto& command : commands) std::visit([&](auto& one) { take(one); }, command);
+      const Moment now = clock_.now();
+      connect_all(now);
+      look_for_servers(now);
+      if (now >= retry_at_) retry(now);
+      network_.turn(unserved_.empty() ? kRetry / 2 : kAskAgain);
+      publish();
+    }
+  }
+
+  void take(std::shared_ptr<RowRead>& read) {
+    for (size_t i = 0; i < read->parts_.size(); ++i) {
+      ask({read, i, nullptr, read->parts_[i].shard, false});
+    }
+  }
+  void take(PushOrder& pushes) {
+    for (auto& [shard, bytes] : pushes) {
+      sizes_[shard].push_back(bytes->size());
+      queue_->push(shard, std::move(bytes));
+    }
+  }
+  void take(std::shared_ptr<WholeRead>& read) {
+    for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
+      ask({nullptr, 0, read, shard, false});
+    }
+  }
+
+  void ask(Question question) {
+    const uint64_t request = ++last_request_;
+    ask_again(request, questions_.emplace(request, std::move(question)).first->second);
+  }
+
+  void ask_again(uint64_t request, Question& question) {
+    const ServerKey* const primary = queue_->primary_of(question.shard);
+    if (primary == nullptr) return;
+    const auto server = servers_.find(*primary);
+    if (server == servers_.end() || !server->second.open) return;
+    if (question.sent) ++repeated_;
+    question.sent = true;
+    if (question.rows != nullptr) {
+      const auto& part = question.rows->parts_[question.part];
+      transmit(server->second,
+               encode(ReadRequest{question.shard, queue_->epoch(), request, question.rows->table_,
+                                  question.rows->clock_, part.keys}));
+    } else {
+      transmit(server->second,
+               encode(WholeRequest{question.shard, queue_->epoch(), request, question.whole->clock,
+                                   question.whole->contents}));
+    }
+  }
+
+  void transmit(const ServerConnection& server, const std::string& message) {
+    sent_bytes_ += message.size();
+    network_.send(server.connection, message);
+  }
+
+  // PushLinks.
+  void send(const ServerKey& to, ShardNumber shard, uint64_t epoch, const Push& push) override {
+    const auto server = servers_.find(to);
+    // It is sent when there is a connection.
+    if (server == servers_.end() || !server->second.open) return;
+    transmit(server->second, encode(PushRequest{shard, epoch, push}));
+  }
+
+  void connect_all(Moment now) {
+    if (registry_ == 0 && now >= registry_retry_at_) {
+      registry_ = network_.connect(registry_address_);
+    }
+    for (const auto& entry : map_.servers) {
+      auto& server = servers_[entry.key];
+      if (server.connection != 0 || now < server.retry_at) continue;
+      server.connection = network_.connect(entry.address);
+      connections_[server.connection] = entry.key;
+    }
+  }
+
+  // Without a registry or servers nothing can be answered. They may be on their way, but not for
+  // ever.
+  void look_for_servers(Moment now) {
+    if (registry_open_ && !map_.servers.empty()) {
+      alone_since_.reset();
+    } else if (!alone_since_) {
+      alone_since_ = now;
+    } else if (map_.epoch > 0 && now - *alone_since_ > kAloneFor) {
+      fail(Error(ErrorKind::kMachine,
+                 "no parameter server, or not their registry at {}, for {} s; the launcher's log "
+                 "says what happened to them",
+                 registry_address_, seconds(kAloneFor)));
+    }
+  }
+
+  // Of what servers could not answer then.
+  void retry(Moment now) {
+    retry_at_ = now + kAskAgain;
+    if (!queue_) return;
+    queue_->retry();
+    for (const uint64_t request : std::exchange(unserved_, {})) {
+      const auto found = questions_.find(request);
+      if (found != questions_.end()) ask_again(request, found->second);
+    }
+  }
+
+  // Questions for which this server is primary; null: all.
+  void repeat_questions(const ServerKey* server) {
+    for (auto& [request, question] : questions_) {
+      const ServerKey* const primary = queue_->primary_of(question.shard);
+      if (server == nullptr || (primary != nullptr && *primary == *server)) {
+        ask_again(request, question);
+      }
+    }
+  }
+
+  // ---- Network.
+
+  void opened(ConnectionId connection) override {
+    network_.send(connection, encode_control(Hello{false, {"", self_}}));
+    if (connection == registry_) registry_open_ = true;
+    const auto known = connections_.find(connection);
+    if (known == connections_.end()) return;
+    servers_[known->second].open = true;
+    queue_->reconnected(known->second);
+    repeat_questions(&known->second);
+  }
+
+  void closed(ConnectionId connection) override {
+    if (connection == registry_) {
+      registry_ = 0;
+      registry_open_ = false;
+      registry_retry_at_ = clock_.now() + kRegistryRetry;
+    }
+    const auto known = connections_.find(connection);
+    if (known == connections_.end()) return;
+    if (const auto server = servers_.find(known->second); server != servers_.end()) {
+      server->second = {0, false, clock_.now() + kRetry};
+    }
+    connections_.erase(known);
+  }
+
+  void received(ConnectionId connection, std::string_view bytes) override {
+    if (connection == registry_) return from_registry(bytes);
+    auto message = decode(bytes);
+    if (!message.ok()) {
+      network_.close(connection);
+      return closed(connection);
+    }
+    if (const auto* const answer = std::get_if<PushAnswer>(&*message)) {
+      answered(*answer);
+    } else if (const auto* const rows = std::get_if<ReadAnswer>(&*message)) {
+      answered(*rows);
+    } else if (auto* const whole = std::get_if<WholeAnswer>(&*message)) {
+      answered(std::move(*whole));
+    }
+  }
+
+  void from_registry(std::string_view bytes) {
+    auto message = decode_control(bytes);
+    if (!message.ok()) return fail(message.error());
+    if (auto* const setup = std::get_if<TablesSetup>(&*message)) {
+      if (setup_) return;
+      if (auto checked = check(*setup); !checked.ok()) return fail(std::move(checked).error());
+      queue_.emplace(self_, setup->shards, setup->copies, static_cast<PushLinks&>(*this));
+      sizes_.resize(setup->shards);
+      const std::lock_guard lock(mutex_);
+      setup_ = std::move(*setup);
+    } else if (const auto* const newest = std::get_if<NewMap>(&*message)) {
+      if (queue_ && newest->map.epoch > map_.epoch) enter(newest->map);
+    }
+  }
+
+  void enter(const ServerMap& map) {
+    for (const auto& entry : map_.servers) {
+      if (map.find(entry.key) != nullptr) continue;
+      const auto server = servers_.find(entry.key);
+      if (server == servers_.end()) continue;
+      connections_.erase(server->second.connection);
+      network_.close(server->second.connection);
+      servers_.erase(server);
+    }
+    map_ = map;
+    lost_since_.reset();
+    ++epochs_;
+    queue_->enter(map);
+    repeat_questions(nullptr);
+  }
+
+  // Whoever had it may only be late to say so.
+  void note_lost(ShardNumber shard) {
+    const Moment now = clock_.now();
+    if (!lost_since_) lost_since_ = now;
+    if (now - *lost_since_ < kLostFor) return;
+    fail(Error(ErrorKind::kMachine,
+               "the rows of shard {} are lost: every parameter server that had them has failed; go "
+               "on from the last checkpoint with `muster resume`",
+               shard));
+  }
+
+  void answered(const PushAnswer& answer) {
+    if (answer.verdict == PushVerdict::kLost) note_lost(answer.shard);
+    const size_t before = queue_->unanswered();
+    if (auto status = queue_->answered(answer); !status.ok()) {
+      return fail(std::move(status).error());
+    }
+    // None if it is no shard of ours.
+    for (size_t i = queue_->unanswered(); i < before; ++i) {
+      auto& sizes = sizes_[answer.shard];
+      answered_bytes_ += sizes.front();
+      sizes.pop_front();
+      ++answered_;
+    }
+  }
+
+  template <typename Answer>
+  void not_served(const Answer& answer) {
+    if (answer.served == Served::kLost) note_lost(answer.shard);
+    unserved_.push_back(answer.request);
+  }
+
+  void answered(const ReadAnswer& answer) {
+    const auto found = questions_.find(answer.request);
+    if (found == questions_.end() || found->second.rows == nullptr) return;
+    if (answer.served != Served::kYes) return not_served(answer);
+    auto& read = *found->second.rows;
+    read.least_clock_ = std::min(read.least_clock_, answer.clock);
+    read.most_clock_ = std::max(read.most_clock_, answer.clock);
+    const auto& part = read.parts_[found->second.part];
+    const size_t width = read.width_;
+    if (answer.weights.size() != part.keys.size() * width) {
+      return fail(Error(ErrorKind::kInternal, "a parameter server has sent {} weights for {} keys",
+                        answer.weights.size(), part.keys.size()));
+    }
+    for (size_t i = 0; i < part.places.size(); ++i) {
+      std::copy_n(&answer.weights[i * width], width, &read.weights_[part.places[i] * width]);
+    }
+    done_.push_back(std::move(found->second.rows));
+    questions_.erase(found);
+  }
+
+  void answered(WholeAnswer answer) {
+    const auto found = questions_.find(answer.request);
+    if (found == questions_.end() || found->second.whole == nullptr) return;
+    if (answer.served != Served::kYes) return not_served(answer);
+    auto read = std::move(found->second.whole);
+    read->shards[found->second.shard] = std::move(answer);
+    questions_.erase(found);
+    const std::lock_guard lock(mutex_);
+    --read->unanswered;
+    news_ = true;
+  }
+
+  void fail(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(error);
+    news_ = true;
+  }
+
+  // Tells users' threads what has come.
+  void publish() {
+    const std::lock_guard lock(mutex_);
+    bool news = std::exchange(news_, false) || answered_ > 0 || !done_.empty();
+    unanswered_ -= std::exchange(answered_, 0);
+    unanswered_bytes_ -= std::exchange(answered_bytes_, 0);
+    for (const auto& read : std::exchange(done_, {})) --read->unanswered_;
+    if (!ready_ && map_.epoch > 0) ready_ = news = true;
+    tally_ = {sent_bytes_, repeated_, epochs_};
+    if (news) changed_.notify_all();
+  }
+
+  const std::string registry_address_;
+  const Clock& clock_;
+  const uint64_t self_;
+
+  std::condition_variable changed_;
+  mutable std::mutex mutex_;  // these
+  bool stopped_ = false;
+  bool ready_ = false;
+  bool news_ = false;
+  std::optional<Error> failure_;
+  std::vector<Command> commands_;
+  size_t unanswered_ = 0;  // pushes
+  size_t unanswered_bytes_ = 0;
+  ClientTally tally_;
+  std::optional<TablesSetup> setup_;  // set once, before ready_
+
+  // Of the thread.
+  ServerMap map_;
+  std::optional<PushQueue> queue_;
+  std::vector<std::deque<size_t>> sizes_;  // of pushes that are not answered, by shard
+  ConnectionId registry_ = 0;
+  bool registry_open_ = false;
+  std::optional<Moment> alone_since_;
+  Moment registry_retry_at_;
+  Moment retry_at_;
+  std::optional<Moment> lost_since_;  // some shard, in the present epoch
+  std::map<ServerKey, ServerConnection> servers_;
+  std::map<ConnectionId, ServerKey> connections_;
+  uint64_t last_request_ = 0;
+  std::map<uint64_t, Question> questions_;
+  std::vector<uint64_t> unserved_;  // questions to repeat after a moment
+  // Since the last publish().
+  size_t answered_ = 0;
+  size_t answered_bytes_ = 0;
+  std::vector<std::shared_ptr<RowRead>> done_;
+  uint64_t sent_bytes_ = 0;
+  uint64_t repeated_ = 0;
+  uint64_t epochs_ = 0;
+
+  Network network_{*this};
+  Thread thread_;
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+Result<std::unique_ptr<Client>> Client::connect(const std::string& registry, const Clock& clock,
+                                                Duration timeout) {
+  auto impl = std::make_unique<Impl>(registry, clock);
+  MUSTER_RETURN_IF_ERROR(impl->start(timeout));
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+const TablesSetup& Client::setup() const { return impl_->setup(); }
+ClientTally Client::tally() const { return impl_->tally(); }
+Status Client::wait() { return impl_->wait(); }
+
+namespace {
+
+Error no_table(uint32_t table) {
+  return Error(ErrorKind::kInternal, "there is no table {} on the parameter servers", table);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RowRead>> Client::begin_read(uint32_t table, std::span<const uint64_t> keys,
+                                                    int64_t clock) {
+  if (table >= setup().tables.size()) return no_table(table);
+  auto read = std::make_shared<RowRead>();
+  read->table_ = table;
+  read->clock_ = clock;
+  read->width_ = setup().tables[table].width;
+  read->weights_.resize(keys.size() * read->width_);
+  ByShard(keys, setup().shards).for_each([&](ShardNumber shard, std::span<const uint32_t> places) {
+    auto& part = read->parts_.emplace_back();
+    part.shard = shard;
+    part.places.assign(places.begin(), places.end());
+    for (const uint32_t place : places) part.keys.push_back(keys[place]);
+  });
+  read->unanswered_ = read->parts_.size();
+  if (!read->parts_.empty()) MUSTER_RETURN_IF_ERROR(impl_->post(read));
+  return read;
+}
+
+Result<bool> Client::finish_within(RowRead& read, Duration timeout) {
+  return impl_->wait_for(timeout, [&] { return read.unanswered_ == 0; });
+}
+
+Status Client::finish(RowRead& read) {
+  return impl_->wait_until([&] { return read.unanswered_ == 0; });
+}
+
+Result<std::vector<float>> Client::read(uint32_t table, std::span<const uint64_t> keys,
+                                        int64_t clock) {
+  MUSTER_TRY(const auto read, begin_read(table, keys, clock));
+  MUSTER_RETURN_IF_ERROR(finish(*read));
+  return std::move(read->weights_);
+}
+
+Status Client::push(PushHeader header, std::span<const uint64_t> keys,
+                    std::span<const float> gradients) {
+  if (header.table >= setup().tables.size()) return no_table(header.table);
+  const size_t width = setup().tables[header.table].width;
+  if (gradients.size() != keys.size() * width) {
+    return Error(ErrorKind::kInternal, "{} floats are no gradient of {} rows of {}",
+                 gradients.size(), keys.size(), width);
+  }
+  return impl_->post(pushes_by_shard(header, keys, gradients, width, setup().shards));
+}
+
+Status Client::commit(uint64_t era, int64_t step) {
+  Impl::PushOrder pushes;
+  const auto bytes = std::make_shared<const std::string>(
+      push_bytes({.kind = PushKind::kCommit, .era = era, .step = step}, {}, {}));
+  for (ShardNumber shard = 0; shard < setup().shards; ++shard) pushes.emplace_back(shard, bytes);
+  return impl_->post(std::move(pushes));
+}
+
+Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool contents) {
+  auto read = std::make_shared<WholeRead>();
+  read->clock = clock;
+  read->contents = contents;
+  read->shards.resize(setup().shards);
+  read->unanswered = setup().shards;
+  MUSTER_RETURN_IF_ERROR(impl_->post(read));
+  MUSTER_TRY(const bool done, impl_->wait_for(kWholeTakes, [&] { return read->unanswered == 0; }));
+  if (!done) {
+    return Error(ErrorKind::kMachine,
+                 "parameter servers did not give all rows after step {} in {} s", clock,
+                 seconds(kWholeTakes));
+  }
+  for (const auto& shard : read->shards) {
+    if (clock < 0 || shard.clock == clock) continue;
+    return Error(ErrorKind::kInternal,
+                 "rows after step {} were asked for, and shard {} has gone on to {}", clock,
+                 shard.shard, shard.clock);
+  }
+  return read;
+}
+
+Result<Hash128> Client::hash(int64_t clock) {
+  MUSTER_TRY(const auto read, read_all(clock, false));
+  Hasher hasher;
+  for (const auto& shard : read->shards) hasher.add(&shard.hash, sizeof(shard.hash));
+  return hasher.finish();
+}
+
+Result<std::vector<std::string>> Client::save(int64_t clock) {
+  MUSTER_TRY(const auto read, read_all(clock, true));
+  std::vector<std::string> shards;
+  for (auto& shard : read->shards) shards.push_back(std::move(shard.contents));
+  return shards;
+}
+
+Status Client::load(uint64_t era, std::span<const std::string> shards) {
+  if (shards.size() != setup().shards) {
+    return Error(ErrorKind::kCheckpoint,
+                 "rows were saved in {} shards, and the job has {}: set tables.shards as it was",
+                 shards.size(), setup().shards);
+  }
+  // One by one: not all of them have to be on their way at the same time.
+  for (ShardNumber i = 0; i < shards.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(impl_->post(
+        Impl::PushOrder{{i, std::make_shared<const std::string>(load_bytes(era, shards[i]))}}));
+  }
+  return wait();
+}
+
+namespace {
+
+class MapReader final : NetworkListener {
+ public:
+  Result<ServerMap> fetch(const std::string& registry, Duration timeout) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    network_.connect(registry);
+    while (!map_ && !broken_ && std::chrono::steady_clock::now() < until) network_.turn(timeout);
+    if (map_) return *map_;
+    return Error(ErrorKind::kIo, "the registry at {} {}", registry,
+                 broken_ ? "cannot be reached" : "has no parameter servers yet");
+  }
+
+ private:
+  void opened(ConnectionId connection) override {
+    network_.send(connection, encode_control(Hello{false, {"", draw()}}));
+  }
+  void received(ConnectionId /*connection*/, std::string_view bytes) override {
+    const auto message = decode_control(bytes);
+    if (!message.ok()) return;
+    if (const auto* const newest = std::get_if<NewMap>(&*message)) map_ = newest->map;
+  }
+  void closed(ConnectionId /*connection*/) override { broken_ = true; }
+
+  std::optional<ServerMap> map_;
+  bool broken_ = false;
+  Network network_{*this};
+};
+
+}  // namespace
+
+Result<ServerMap> fetch_map(const std::string& registry, Duration timeout) {
+  return MapReader().fetch(registry, timeout);
+}
+
+}  // namespace muster::ps

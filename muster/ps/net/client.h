@@ -1,0 +1,107 @@
+// A worker's side of parameter servers: reads rows and pushes gradients, whichever servers there
+// are. A server that fails costs waiting, and nothing else: reads go to whoever is primary next,
+// and pushes are repeated until they are answered, and applied once (push_queue.h).
+//
+// A thread of its own, `ps-client`, has the connections. Safe for concurrent use; pushes of one
+// thread to one row keep their order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/hash.h"
+#include "muster/base/result.h"
+#include "muster/ps/net/control.h"
+#include "muster/ps/table_data.h"
+
+namespace muster::ps {
+
+// Rows that were asked for. Made by Client::begin_read.
+class RowRead {
+ public:
+  // Where they are when finish() has returned: width floats for each key, in the order of the keys.
+  const std::vector<float>& weights() const { return weights_; }
+  // Steps that were committed then: the least and the most of all shards.
+  int64_t least_clock() const { return least_clock_; }
+  int64_t most_clock() const { return most_clock_; }
+
+ private:
+  friend class Client;
+  struct Part {
+    uint64_t request = 0;
+    ShardNumber shard = 0;
+    std::vector<uint64_t> keys;
+    std::vector<uint32_t> places;  // of the keys in the whole
+  };
+  uint32_t table_ = 0;
+  int64_t clock_ = 0;
+  size_t width_ = 0;
+  std::vector<Part> parts_;
+  size_t unanswered_ = 0;
+  std::vector<float> weights_;
+  int64_t least_clock_ = std::numeric_limits<int64_t>::max();
+  int64_t most_clock_ = 0;
+};
+
+struct ClientTally {
+  uint64_t sent_bytes = 0;  // of pushes and reads, with their headers
+  uint64_t repeated = 0;    // messages that were sent more than once
+  uint64_t epochs = 0;      // maps that it has seen
+};
+
+// The newest map of a registry, for those who only look. Waits at most `timeout`.
+Result<ServerMap> fetch_map(const std::string& registry, Duration timeout);
+
+class Client {
+ public:
+  // Waits until the registry has answered and there are servers, at most so long. `clock` must
+  // outlive it.
+  static Result<std::unique_ptr<Client>> connect(const std::string& registry, const Clock& clock,
+                                                 Duration timeout);
+  // What was not answered may or may not be applied: wait() first.
+  ~Client();
+
+  const TablesSetup& setup() const;
+
+  // Rows as they are when that many steps are committed, or later (TableData::clock); with 0, as
+  // they are. Keys may be in any order, and several times.
+  Result<std::shared_ptr<RowRead>> begin_read(uint32_t table, std::span<const uint64_t> keys,
+                                              int64_t clock = 0);
+  Status finish(RowRead& read);
+  // False: not after that long.
+  Result<bool> finish_within(RowRead& read, Duration timeout);
+  // Both.
+  Result<std::vector<float>> read(uint32_t table, std::span<const uint64_t> keys,
+                                  int64_t clock = 0);
+
+  // A gradient for each key; no key twice. Returns when it is queued. `header`: kUpdate or kAdd.
+  Status push(PushHeader header, std::span<const uint64_t> keys, std::span<const float> gradients);
+  // Of all shards. All lanes must have been answered before (wait()).
+  Status commit(uint64_t era, int64_t step);
+  // Until all pushes are answered.
+  Status wait();
+
+  // Of all rows of all tables, after exactly that many steps; an error if there are more. -1: as
+  // they are.
+  Result<Hash128> hash(int64_t clock = -1);
+  // All rows, by shard (TableData::save_rows), and putting them in place of what servers have;
+  // empty ones: begin anew. `era`: see TableData.
+  Result<std::vector<std::string>> save(int64_t clock);
+  Status load(uint64_t era, std::span<const std::string> shards);
+  ClientTally tally() const;
+
+ private:
+  class Impl;
+  struct WholeRead;
+  explicit Client(std::unique_ptr<Impl> impl);
+  Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muster::ps

@@ -1,0 +1,55 @@
+// What servers and clients tell the registry, and what it answers, as bytes. Rows go other ways
+// (wire.h).
+//
+// A connection to the registry, or to a server, begins with Hello. The registry answers with
+// TablesSetup; then a server sends a Beat now and then and gets a BeatAnswer for each, and a client
+// gets the newest map whenever there is another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/ps/server_map.h"
+#include "muster/ps/server_registry.h"
+#include "muster/ps/table.h"
+
+namespace muster::ps {
+
+struct Hello {
+  bool server = false;  // else a client
+  ServerKey key;        // of a client: without an id
+};
+
+// What all servers and clients of a job have in common.
+struct TablesSetup {
+  ShardNumber shards = kShards;
+  int copies = 2;
+  std::vector<TableOptions> tables;  // the id of a table is its place
+};
+Status check(const TablesSetup& setup);
+
+struct Beat {
+  Heartbeat heartbeat;
+  int64_t asked = 0;  // the server's clock; comes back with the answer
+};
+struct BeatAnswer {
+  HeartbeatReply reply;
+  int64_t asked = 0;
+};
+
+// To a client: the newest map. To a server: there is one, so it should ask.
+struct NewMap {
+  ServerMap map;
+};
+
+using ControlMessage = std::variant<Hello, TablesSetup, Beat, BeatAnswer, NewMap>;
+
+std::string encode_control(const ControlMessage& message);
+// An error: it is damaged, or of another version.
+Result<ControlMessage> decode_control(std::string_view bytes);
+
+}  // namespace muster::ps

@@ -1,0 +1,65 @@
+#include "muster/ps/net/control.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::ps {
+namespace {
+
+std::vector<ControlMessage> examples() {
+  const ServerMap map{5, {{{"a", 1}, true, "host:1", 5}, {{"b", 2}, false, "", 0}}};
+  TablesSetup setup;
+  setup.tables.resize(2);
+  setup.tables[1].id = 1;
+  setup.tables[0].width = setup.tables[1].width = 3;
+  setup.tables[1].name = "items";
+  setup.tables[1].optimizer.rule = RowRule::kFtrl;
+  return {Hello{true, {"a", 7}},
+          Hello{false, {"", 8}},
+          setup,
+          Beat{{{"a", 7}, 4, true, "host:1", 6}, 123},
+          BeatAnswer{{HeartbeatReply::Standing::kMember, std::chrono::seconds(1), {map, map}}, 9},
+          NewMap{map}};
+}
+
+TEST(PsControl, WhatIsWrittenIsRead) {
+  for (const auto& message : examples()) {
+    const std::string bytes = encode_control(message);
+    const auto back = decode_control(bytes);
+    ASSERT_TRUE(back.ok()) << back.error().message();
+    EXPECT_EQ(back->index(), message.index());
+    EXPECT_EQ(encode_control(*back), bytes);
+  }
+}
+
+TEST(PsControl, WhatIsDamagedIsRefused) {
+  for (const auto& message : examples()) {
+    std::string bytes = encode_control(message);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(decode_control(std::string_view(bytes).substr(0, size)).ok()) << size;
+    }
+    for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+      EXPECT_FALSE(decode_control(bytes).ok()) << bit;
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    }
+  }
+}
+
+TEST(PsControl, ASetupThatCannotBeServedIsRefused) {
+  TablesSetup setup;
+  EXPECT_FALSE(check(setup).ok()) << "no table";
+  setup.tables.resize(1);
+  setup.tables[0].width = 4;
+  EXPECT_TRUE(check(setup).ok());
+  setup.copies = 3;
+  EXPECT_FALSE(check(setup).ok());
+  setup.copies = 2;
+  setup.shards = 0;
+  EXPECT_FALSE(check(setup).ok());
+  setup.shards = 16;
+  setup.tables[0].id = 1;
+  EXPECT_FALSE(check(setup).ok());
+}
+
+}  // namespace
+}  // namespace muster::ps

@@ -1,0 +1,334 @@
+#include "muster/ps/net/server.h"
+
+#include <unistd.h>
+
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster::ps {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Duration kRetry = 30ms;  // until a connection is tried again
+constexpr Duration kRegistryRetry = 200ms;
+constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
+// Copies that wait to be sent hold memory, and pushes behind them wait: not more than these bytes.
+constexpr size_t kMostWaiting = 64 << 20;
+
+uint64_t draw() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+std::string with_host(const std::string& address, const std::string& host) {
+  return host + address.substr(address.rfind(':'));
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), self_{options_.id, draw()} {}
+Server::~Server() { network_.reset(); }
+
+Result<Server::End> Server::run() {
+  network_.emplace(static_cast<NetworkListener&>(*this));
+  MUSTER_TRY(const auto listening, network_->listen(options_.listen));
+  address_ = with_host(listening, options_.host);
+  while (!(options_.stopped && options_.stopped()) && !removed_ && !failure_) {
+    const Moment now = clock_.now();
+    connect_all(now);
+    if (registry_open_ && setup_ && now >= next_beat_) beat();
+    if (core_) copy_some(now);
+    network_->turn(whole_.empty() ? std::min(options_.heartbeat / 2, Duration{10ms}) : 1ms);
+    if (!core_) continue;
+    answer_held();
+    answer_whole();
+    if (const Error* const error = core_->failure()) failure_ = *error;
+  }
+  network_.reset();
+  if (failure_) return *std::move(failure_);
+  return removed_ ? End::kRemoved : End::kStopped;
+}
+
+// ---- Connections.
+
+void Server::connect_all(Moment now) {
+  if (registry_ == 0 && now >= registry_retry_at_) registry_ = network_->connect(options_.registry);
+  for (auto& [key, peer] : peers_) {
+    // The one with the smaller key opens it.
+    if (!(self_ < key) || peer.connection != 0 || now < peer.retry_at) continue;
+    peer.connection = network_->connect(peer.address);
+    servers_[peer.connection] = key;
+  }
+}
+
+void Server::opened(ConnectionId connection) {
+  const auto hello = [&] { network_->send(connection, encode_control(Hello{true, self_})); };
+  if (connection == registry_) {
+    registry_open_ = true;
+    next_beat_ = Moment{};
+    return hello();
+  }
+  const auto known = servers_.find(connection);
+  if (known == servers_.end()) return;  // one that has yet to say who it is
+  hello();
+  peers_[known->second].open = true;
+  core_->reconnected(known->second);
+}
+
+void Server::closed(ConnectionId connection) {
+  if (connection == registry_) {
+    registry_ = 0;
+    registry_open_ = false;
+    registry_retry_at_ = clock_.now() + kRegistryRetry;
+    return;
+  }
+  if (const auto client = clients_.find(connection); client != clients_.end()) {
+    const auto found = connection_of_.find(client->second);
+    if (found != connection_of_.end() && found->second == connection) connection_of_.erase(found);
+    clients_.erase(client);
+  }
+  if (const auto server = servers_.find(connection); server != servers_.end()) {
+    auto& peer = peers_[server->second];
+    peer.connection = 0;
+    peer.open = false;
+    peer.retry_at = clock_.now() + kRetry;
+    servers_.erase(server);
+  }
+}
+
+// closed() does not come for those that are closed from here.
+void Server::refuse(ConnectionId connection) {
+  network_->close(connection);
+  closed(connection);
+}
+
+void Server::received(ConnectionId connection, std::string_view bytes) {
+  if (connection == registry_) return from_registry(bytes);
+  if (!servers_.contains(connection) && !clients_.contains(connection)) {
+    return greet(connection, bytes);
+  }
+  auto message = decode(bytes);
+  if (!message.ok()) {
+    tell(message.error().message());
+    return refuse(connection);
+  }
+  handle(connection, *std::move(message));
+}
+
+// The first message of somebody who has connected.
+void Server::greet(ConnectionId connection, std::string_view bytes) {
+  const auto message = decode_control(bytes);
+  const auto* const hello = message.ok() ? std::get_if<Hello>(&*message) : nullptr;
+  if (!message.ok()) tell(message.error().message());
+  // Who comes too early tries again.
+  if (hello == nullptr || !core_) return refuse(connection);
+  const ServerKey& key = hello->key;
+  if (!hello->server) {
+    clients_[connection] = key.incarnation;
+    connection_of_[key.incarnation] = connection;
+    return;
+  }
+  if (!(key < self_)) return refuse(connection);
+  Peer& peer = peers_[key];
+  if (peer.connection != 0) {  // it has noticed before us that it broke
+    network_->close(peer.connection);
+    servers_.erase(peer.connection);
+  }
+  peer.connection = connection;
+  peer.open = true;
+  servers_[connection] = key;
+  core_->reconnected(key);
+}
+
+void Server::handle(ConnectionId from, WireMessage message) {
+  if (auto* const shard = std::get_if<ShardMessage>(&message)) {
+    const auto server = servers_.find(from);
+    if (server == servers_.end()) return refuse(from);
+    const ServerKey key = server->second;
+    return core_->receive(key, *shard);
+  }
+  const auto client = clients_.find(from);
+  if (client == clients_.end()) return refuse(from);
+  if (auto* const push = std::get_if<PushRequest>(&message)) {
+    if (push->push.client != client->second) return refuse(from);
+    core_->push(push->shard, push->epoch, std::move(push->push));
+  } else if (const auto* const request = std::get_if<ReadRequest>(&message)) {
+    if (request->table >= setup_->tables.size()) return refuse(from);
+    ask(from, *request);
+  } else if (const auto* const whole = std::get_if<WholeRequest>(&message)) {
+    whole_.emplace_back(from, *whole);
+  } else {
+    refuse(from);
+  }
+}
+
+void Server::send(const ServerKey& to, ShardMessage message) {
+  const auto peer = peers_.find(to);
+  // What is lost here is asked for again when there is a connection.
+  if (peer == peers_.end() || !peer->second.open) return;
+  network_->send(peer->second.connection, encode(message));
+}
+
+void Server::answer(PushAnswer answer) {
+  const auto connection = connection_of_.find(answer.client);
+  if (connection != connection_of_.end()) network_->send(connection->second, encode(answer));
+}
+
+// ---- The registry.
+
+void Server::from_registry(std::string_view bytes) {
+  auto message = decode_control(bytes);
+  if (!message.ok()) {
+    failure_ = message.error();
+    return;
+  }
+  if (auto* const setup = std::get_if<TablesSetup>(&*message)) {
+    if (!setup_) begin(std::move(*setup));
+  } else if (const auto* const answer = std::get_if<BeatAnswer>(&*message); answer && core_) {
+    if (answer->reply.standing == HeartbeatReply::Standing::kRemoved) {
+      removed_ = true;
+    } else if (answer->reply.standing == HeartbeatReply::Standing::kMember) {
+      enter(answer->reply);
+      core_->extend_lease(Moment{Duration(answer->asked)}, answer->reply.lease);
+    }
+  } else if (const auto* const told = std::get_if<NewMap>(&*message)) {
+    if (told->map.epoch > map_.epoch) next_beat_ = Moment{};
+  }
+}
+
+void Server::begin(TablesSetup setup) {
+  if (auto checked = check(setup); !checked.ok()) {
+    failure_ = std::move(checked).error();
+    return;
+  }
+  setup_ = std::move(setup);
+  slabs_.emplace(options_.memory);
+  data_.resize(setup_->shards);
+  const auto make = [&](ShardNumber shard) {
+    auto data = std::make_unique<TableData>(shard, setup_->shards, setup_->tables, *slabs_);
+    data_[shard] = data.get();
+    return data;
+  };
+  core_.emplace(self_, setup_->shards, setup_->copies, make, static_cast<ShardLinks&>(*this));
+}
+
+void Server::beat() {
+  const Moment now = clock_.now();
+  next_beat_ = now + options_.heartbeat;
+  const Beat beat{{self_, core_->epoch(), core_->has_all(), address_, getpid()},
+                  now.time_since_epoch().count()};
+  network_->send(registry_, encode_control(beat));
+}
+
+void Server::enter(const HeartbeatReply& reply) {
+  if (reply.maps.empty()) return;
+  // Before core_->enter(), which sends.
+  for (const auto& map : reply.maps) {
+    if (map.epoch <= map_.epoch) continue;
+    for (const auto& entry : map_.servers) {
+      if (map.find(entry.key) == nullptr) forget_peer(entry.key);
+    }
+    for (const auto& entry : map.servers) {
+      if (entry.key != self_) peers_[entry.key].address = entry.address;
+    }
+    map_ = map;
+    tell(fmt::format("epoch {}: {} servers", map.epoch, map.servers.size()));
+  }
+  core_->enter(reply.maps);
+  next_beat_ = Moment{};  // others wait until all have entered it
+  for (const ShardNumber shard : core_->lost()) {
+    tell(fmt::format("shard {} is lost: no server that had it is left", shard));
+  }
+}
+
+void Server::forget_peer(const ServerKey& key) {
+  const auto peer = peers_.find(key);
+  if (peer == peers_.end()) return;
+  if (peer->second.connection != 0) {
+    network_->close(peer->second.connection);
+    servers_.erase(peer->second.connection);
+  }
+  peers_.erase(peer);
+}
+
+void Server::copy_some(Moment now) {
+  if (now < next_copy_) return;
+  for (const auto& [key, peer] : peers_) {
+    if (network_->waiting(peer.connection) > kMostWaiting) return;
+  }
+  if (core_->send_copies(1) == 0) next_copy_ = now + kLookForCopies;
+}
+
+// ---- Clients.
+
+// Null: not by a client that has seen this epoch, or not now.
+TableData* Server::readable(ShardNumber shard, uint64_t epoch) {
+  return core_->read(shard, epoch, clock_.now()) == nullptr ? nullptr : data_[shard];
+}
+
+void Server::ask(ConnectionId from, const ReadRequest& request) {
+  TableData* const data = readable(request.shard, request.epoch);
+  if (data != nullptr && data->clock() < request.clock) {
+    held_[request.shard].push_back({from, request});
+  } else {
+    answer(from, request, data);
+  }
+}
+
+template <typename Request>
+void Server::answer(ConnectionId from, const Request& request, TableData* data) {
+  auto answer = answer_to(request, data);
+  answer.shard = request.shard;
+  answer.epoch = core_->epoch();
+  answer.request = request.request;
+  if (data != nullptr) {
+    answer.served = Served::kYes;
+    answer.clock = data->clock();
+  } else if (request.shard < data_.size() && core_->at(request.shard).lost()) {
+    answer.served = Served::kLost;
+  }
+  network_->send(from, encode(answer));
+}
+
+// Those whose time has come, or that have to look for another server.
+void Server::answer_held() {
+  for (auto& [shard, waiting] : std::exchange(held_, {})) {
+    for (const auto& [from, request] : waiting) ask(from, request);
+  }
+}
+
+ReadAnswer Server::answer_to(const ReadRequest& request, TableData* data) {
+  ReadAnswer answer;
+  if (data == nullptr) return answer;
+  answer.weights.resize(request.keys.size() * setup_->tables[request.table].width);
+  data->table(request.table).read(request.keys, answer.weights.data());
+  return answer;
+}
+
+WholeAnswer Server::answer_to(const WholeRequest& request, TableData* data) {
+  WholeAnswer answer;
+  if (data == nullptr) return answer;
+  answer.hash = data->hash();
+  if (request.contents) data->save_rows(answer.contents);
+  return answer;
+}
+
+// One at a time: each may take long, and heartbeats go on between them.
+void Server::answer_whole() {
+  if (whole_.empty() || network_->waiting(whole_.front().first) > kMostWaiting) return;
+  const auto [from, request] = std::move(whole_.front());
+  whole_.pop_front();
+  TableData* const data = readable(request.shard, request.epoch);
+  if (data != nullptr && data->clock() < request.clock) {
+    whole_.emplace_back(from, request);  // not yet
+  } else {
+    answer(from, request, data);
+  }
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,137 @@
+// A parameter server: a ServerCore with its tables, its connections and its clock.
+//
+// Everything happens in the thread that calls run(): requests of clients, messages of other
+// servers, heartbeats. So no row has a lock. A machine with several cores has several servers.
+//
+// Connections. To the registry, for as long as it lives. Between two servers one, opened by the one
+// with the smaller key; whoever sees it break waits for the next one, and both then begin again
+// (ServerCore::reconnected). Clients open theirs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/ps/net/control.h"
+#include "muster/ps/net/network.h"
+#include "muster/ps/server_core.h"
+#include "muster/ps/slabs.h"
+#include "muster/ps/table_data.h"
+#include "muster/ps/wire.h"
+
+namespace muster::ps {
+
+struct ServerOptions {
+  std::string id;
+  std::string registry;                                // its address
+  std::string listen = "0.0.0.0:0";                    // where
+  std::string host = "127.0.0.1";                      // by which others reach it
+  size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
+  Duration heartbeat = std::chrono::milliseconds(100);
+  // Asked about every 10 ms: whether to stop. May be empty.
+  std::function<bool()> stopped;
+  // What happens, in sentences. May be empty.
+  std::function<void(const std::string&)> tell;
+};
+
+class Server final : NetworkListener, ShardLinks {
+ public:
+  // `clock` must be one that goes on while the machine sleeps (BootClock), and outlive it.
+  Server(ServerOptions options, const Clock& clock);
+  ~Server() override;
+
+  enum class End : uint8_t {
+    kStopped,
+    kRemoved,  // the registry counts it no more; start another one
+  };
+  // Serves until it is told to stop, or cannot go on.
+  Result<End> run();
+
+ private:
+  struct Peer {
+    std::string address;          // empty: not known yet
+    ConnectionId connection = 0;  // 0: none
+    bool open = false;
+    Moment retry_at;
+  };
+  // A request that waits for the clock of its shard.
+  struct Held {
+    ConnectionId from;
+    ReadRequest request;
+  };
+
+  // Network.
+  void opened(ConnectionId connection) override;
+  void received(ConnectionId connection, std::string_view message) override;
+  void closed(ConnectionId connection) override;
+  void from_registry(std::string_view bytes);
+  void greet(ConnectionId connection, std::string_view bytes);
+  void handle(ConnectionId from, WireMessage message);
+  void refuse(ConnectionId connection);
+
+  // ServerCore.
+  void send(const ServerKey& to, ShardMessage message) override;
+  void answer(PushAnswer answer) override;
+
+  void begin(TablesSetup setup);
+  void enter(const HeartbeatReply& reply);
+  void forget_peer(const ServerKey& key);
+  void connect_all(Moment now);
+  void beat();
+  void copy_some(Moment now);
+
+  TableData* readable(ShardNumber shard, uint64_t epoch);
+  // Answers it, or holds it until its time has come.
+  void ask(ConnectionId from, const ReadRequest& request);
+  // `data`: null if it is not served here.
+  template <typename Request>
+  void answer(ConnectionId from, const Request& request, TableData* data);
+  void answer_held();
+  void answer_whole();
+  ReadAnswer answer_to(const ReadRequest& request, TableData* data);
+  WholeAnswer answer_to(const WholeRequest& request, TableData* data);
+  void tell(const std::string& what) const {
+    if (options_.tell) options_.tell(what);
+  }
+
+  const ServerOptions options_;
+  const Clock& clock_;
+  const ServerKey self_;
+  std::string address_;
+  bool removed_ = false;
+  std::optional<Error> failure_;
+
+  std::optional<TablesSetup> setup_;
+  std::optional<Slabs> slabs_;
+  std::vector<TableData*> data_;  // by shard
+  std::optional<ServerCore> core_;
+  ServerMap map_;  // the newest that it has entered
+
+  ConnectionId registry_ = 0;
+  bool registry_open_ = false;
+  Moment registry_retry_at_;
+  Moment next_beat_;
+  Moment next_copy_;
+  std::map<ServerKey, Peer> peers_;
+  std::map<ConnectionId, ServerKey> servers_;  // who is there
+  std::map<ConnectionId, uint64_t> clients_;
+  std::map<uint64_t, ConnectionId> connection_of_;  // of clients
+  std::map<ShardNumber, std::vector<Held>> held_;
+  std::deque<std::pair<ConnectionId, WholeRequest>> whole_;  // in their order
+
+  std::optional<Network> network_;
+};
+
+}  // namespace muster::ps

@@ -1,0 +1,222 @@
+// Real server processes, killed, suspended and joined by others, and what clients see of it.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "muster/base/thread.h"
+#include "muster/ps/net/servers_testing.h"
+
+namespace muster::ps {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint16_t kLanes = 4;
+
+// The gradient of a lane depends on what it has read, as that of a model does.
+std::vector<float> gradients_of(const std::vector<float>& weights, int64_t step, uint16_t lane) {
+  std::vector<float> gradients(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    gradients[i] = weights[i] * 0.25F + static_cast<float>((i * 7 + lane) % 11) / 64 -
+                   static_cast<float>(step % 5) / 128;
+  }
+  return gradients;
+}
+
+PushHeader lane_header(uint32_t table, int64_t step, uint16_t lane) {
+  return {.kind = PushKind::kAdd, .lane = lane, .table = table, .step = step, .lr = 0.05};
+}
+
+// One lane of one step.
+void compute_lane(Client& client, int64_t step, uint16_t lane) {
+  for (uint32_t table = 0; table < 2; ++table) {
+    const auto keys = batch_keys(step, lane, 40);
+    const auto weights = client.read(table, keys, step);
+    ASSERT_TRUE(weights.ok()) << weights.error().message();
+    const auto pushed =
+        client.push(lane_header(table, step, lane), keys, gradients_of(*weights, step, lane));
+    ASSERT_TRUE(pushed.ok()) << pushed.error().message();
+  }
+}
+
+Hash128 expected_after(int64_t steps, const TablesSetup& setup) {
+  Reference reference(setup);
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<std::vector<float>> read;
+    for (uint16_t lane = 0; lane < kLanes; ++lane) {
+      for (uint32_t table = 0; table < 2; ++table) {
+        const auto keys = batch_keys(step, lane, 40);
+        reference.push(lane_header(table, step, lane), keys,
+                       gradients_of(reference.read(table, keys), step, lane));
+      }
+    }
+    reference.commit(step);
+  }
+  return reference.hash();
+}
+
+// Two workers with half of the lanes each; `between` is called in each step.
+template <typename Between>
+void train(ServerProcesses& servers, int64_t from, int64_t to, Between between) {
+  std::vector<std::unique_ptr<Client>> workers;
+  for (int i = 0; i < 2; ++i) workers.push_back(servers.connect());
+  ASSERT_TRUE(workers[0] && workers[1]);
+  for (int64_t step = from; step < to; ++step) {
+    Thread other("other", [&] {
+      for (uint16_t lane = 2; lane < kLanes; ++lane) compute_lane(*workers[1], step, lane);
+      ASSERT_TRUE(workers[1]->wait().ok());
+    });
+    for (uint16_t lane = 0; lane < 2; ++lane) compute_lane(*workers[0], step, lane);
+    between(step);
+    ASSERT_TRUE(workers[0]->wait().ok());
+    other.join();
+    ASSERT_TRUE(workers[static_cast<size_t>(step % 2)]->commit(0, step).ok());
+  }
+  for (auto& worker : workers) ASSERT_TRUE(worker->wait().ok());
+}
+
+Hash128 hash_of(ServerProcesses& servers) {
+  const auto client = servers.connect();
+  const auto hash = client->hash();
+  EXPECT_TRUE(hash.ok());
+  return hash.ok() ? *hash : Hash128{};
+}
+
+TEST(Servers, GiveRowsTheirFirstWeightsAndUpdateThem) {
+  ServerProcesses servers(2);
+  const auto client = servers.connect();
+  ASSERT_NE(client, nullptr);
+  const TablesSetup& setup = client->setup();
+  const std::vector<uint64_t> keys = {7, 3, 7, uint64_t{1} << 60};
+  const auto read = client->read(0, keys);
+  ASSERT_TRUE(read.ok());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::vector<float> first(4);
+    initial_weights(setup.tables[0], keys[i], first);
+    EXPECT_TRUE(std::ranges::equal(first, std::span(*read).subspan(4 * i, 4))) << i;
+  }
+  Reference reference(setup);
+  const std::vector<uint64_t> some = {9, 2, 500};
+  const std::vector<float> gradients = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  for (int64_t step = 0; step < 3; ++step) {
+    const PushHeader header{.table = 0, .step = step, .lr = 0.1};
+    ASSERT_TRUE(client->push(header, some, gradients).ok());
+    reference.push(header, some, gradients);
+  }
+  ASSERT_TRUE(client->wait().ok());
+  EXPECT_EQ(*client->read(0, some), reference.read(0, some));
+  EXPECT_EQ(*client->hash(), reference.hash());
+}
+
+TEST(Servers, AnyNumberOfThemGivesTheSameBits) {
+  const Hash128 expected = expected_after(6, small_setup());
+  for (const size_t count : {1, 2, 3}) {
+    ServerProcesses servers(count);
+    train(servers, 0, 6, [](int64_t) {});
+    EXPECT_EQ(hash_of(servers), expected) << count;
+  }
+}
+
+TEST(Servers, AKilledServerChangesNothing) {
+  ServerProcesses servers(3);
+  train(servers, 0, 24, [&](int64_t step) {
+    if (step % 4 != 2) return;
+    const std::string id = "s" + std::to_string(step / 4 % 3);
+    servers.wait_ready(3);
+    servers.kill(id);
+    servers.start(id);
+  });
+  EXPECT_EQ(hash_of(servers), expected_after(24, small_setup()));
+}
+
+TEST(Servers, OneThatWasSuspendedForTooLongBeginsAgain) {
+  ServerProcesses servers(3);
+  train(servers, 0, 12, [&](int64_t step) {
+    if (step % 4 != 1) return;
+    const std::string id = "s" + std::to_string(step / 4 % 3);
+    servers.wait_ready(3);
+    servers.signal(id, SIGSTOP);
+    wait_for("its removal", [&] { return servers.all_ready(2); });
+    servers.signal(id, SIGCONT);
+  });
+  servers.wait_ready(3);
+  EXPECT_EQ(hash_of(servers), expected_after(12, small_setup()));
+}
+
+TEST(Servers, OthersMayComeAndGoWhileWorkersPush) {
+  ServerProcesses servers(1);
+  train(servers, 0, 16, [&](int64_t step) {
+    if (step % 4 != 0) return;
+    if (step < 8) {
+      servers.start("new" + std::to_string(step));
+      servers.wait_ready(servers.count());
+    } else {
+      servers.kill(step == 8 ? "s0" : "new0");
+      servers.wait_ready(servers.count());
+    }
+  });
+  EXPECT_EQ(hash_of(servers), expected_after(16, small_setup()));
+}
+
+TEST(Servers, AWorkerThatIsLostAndOneThatPushesItsLanesAgain) {
+  ServerProcesses servers(2);
+  const auto worker = servers.connect();
+  for (int64_t step = 0; step < 5; ++step) {
+    {
+      const auto lost = servers.connect();
+      compute_lane(*lost, step, 1);
+      compute_lane(*lost, step, 3);
+    }  // it waits for nothing
+    for (uint16_t lane = 0; lane < kLanes; ++lane) compute_lane(*worker, step, lane);
+    ASSERT_TRUE(worker->wait().ok());
+    ASSERT_TRUE(worker->commit(0, step).ok());
+  }
+  ASSERT_TRUE(worker->wait().ok());
+  EXPECT_EQ(hash_of(servers), expected_after(5, small_setup()));
+}
+
+TEST(Servers, AReadWaitsForTheCommitOfTheStepBefore) {
+  ServerProcesses servers(2);
+  const auto worker = servers.connect();
+  const auto reader = servers.connect();
+  const std::vector<uint64_t> keys = {1, 2, 3};
+  const auto early = reader->begin_read(0, keys, 1);
+  ASSERT_TRUE(early.ok());
+  compute_lane(*worker, 0, 0);
+  ASSERT_TRUE(worker->wait().ok());
+  ASSERT_TRUE(reader->read(0, keys).ok());  // as they are
+  ASSERT_TRUE(worker->commit(0, 0).ok());
+  ASSERT_TRUE(reader->finish(**early).ok());
+  EXPECT_EQ((*early)->weights(), *reader->read(0, keys));
+}
+
+TEST(Servers, OneWithoutMemoryForARowEndsAndSaysSo) {
+  ServerProcesses servers(1, small_setup(), {"--memory", "1MiB"});
+  const auto client = servers.connect();
+  std::vector<uint64_t> keys(20000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  const std::vector<float> gradients(keys.size() * 8, 1.0F);
+  ASSERT_TRUE(client->push({.table = 1, .lr = 0.1}, keys, gradients).ok());
+  const int status = servers.wait_end("s0");
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ErrorKind::kMachine));
+}
+
+TEST(Servers, WithoutAnyAClientSaysWhatIsMissing) {
+  const BootClock clock;
+  const auto nobody = Client::connect("127.0.0.1:1", clock, 300ms);
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_NE(nobody.error().message().find("does not answer"), std::string::npos);
+  RegistryServiceOptions options;
+  options.setup = small_setup();
+  const auto registry = RegistryService::start(options, clock);
+  ASSERT_TRUE(registry.ok());
+  const auto waiting = Client::connect((*registry)->address(), clock, 1s);
+  ASSERT_FALSE(waiting.ok());
+  EXPECT_NE(waiting.error().message().find("waits for more"), std::string::npos)
+      << waiting.error().message();
+}
+
+}  // namespace
+}  // namespace muster::ps

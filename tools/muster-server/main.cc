@@ -1,0 +1,119 @@
+// muster-server: a parameter server of a job (docs/servers.md). Whoever starts a job starts these,
+// with the address of its registry.
+#include <getopt.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "muster/base/boot_clock.h"
+#include "muster/config/units.h"
+#include "muster/ps/net/server.h"
+
+namespace {
+
+using muster::Error;
+using muster::ErrorKind;
+using muster::ps::Server;
+using muster::ps::ServerOptions;
+
+constexpr const char* kHelp =
+    R"(muster-server: holds a part of a job's parameters (docs/servers.md)
+
+  muster-server --registry HOST:PORT --id NAME [--listen HOST:PORT] [--host HOST] [--memory 4GiB]
+
+  --registry HOST:PORT  of the job
+  --id NAME             of this server; no other server of the job has it
+  --listen HOST:PORT    where it listens (0.0.0.0:0: any free port)
+  --host HOST           by which others reach this machine (127.0.0.1)
+  --memory SIZE         for rows, at most (all there is)
+)";
+
+volatile sig_atomic_t asked_to_stop = 0;
+
+muster::Result<ServerOptions> parse(int argc, char** argv) {
+  ServerOptions options;
+  const option known[] = {{"registry", required_argument, nullptr, 'r'},
+                          {"id", required_argument, nullptr, 'i'},
+                          {"listen", required_argument, nullptr, 'l'},
+                          {"host", required_argument, nullptr, 'o'},
+                          {"memory", required_argument, nullptr, 'm'},
+                          {"help", no_argument, nullptr, 'h'},
+                          {}};
+  for (int letter = 0; (letter = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
+    switch (letter) {
+      case 'r':
+        options.registry = optarg;
+        break;
+      case 'i':
+        options.id = optarg;
+        break;
+      case 'l':
+        options.listen = optarg;
+        break;
+      case 'o':
+        options.host = optarg;
+        break;
+      case 'm': {
+        const auto bytes = muster::config::parse_bytes(optarg);
+        if (!bytes || *bytes <= 0) {
+          return Error(ErrorKind::kUsage, "--memory {}: write it as 512MiB or 4GB", optarg);
+        }
+        options.memory = static_cast<size_t>(*bytes);
+        break;
+      }
+      case 'h':
+        fmt::print("{}", kHelp);
+        std::exit(0);  // NOLINT(concurrency-mt-unsafe): there is one thread
+      default:
+        return Error(ErrorKind::kUsage, "see muster-server --help");
+    }
+  }
+  if (optind < argc) return Error(ErrorKind::kUsage, "'{}' is not an option", argv[optind]);
+  if (options.registry.empty()) return Error(ErrorKind::kUsage, "--registry is missing");
+  if (options.id.empty()) return Error(ErrorKind::kUsage, "--id is missing");
+  return options;
+}
+
+int fail(const std::string& id, const Error& error) {
+  fmt::print(stderr, "muster-server{}{}: {}\n", id.empty() ? "" : " ", id, error.message());
+  return static_cast<int>(error.kind());
+}
+
+// A server that its launcher has started ends with it (launch/process.h).
+void follow_launcher() {
+  const char* const launcher = std::getenv("MUSTER_LAUNCHER_PID");  // NOLINT(concurrency-mt-unsafe)
+  if (launcher == nullptr || std::to_string(getppid()) != launcher) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (std::to_string(getppid()) != launcher) raise(SIGTERM);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto options = parse(argc, argv);
+  if (!options.ok()) return fail("", options.error());
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    action.sa_handler = [](int) { asked_to_stop = 1; };
+    sigaction(number, &action, nullptr);
+  }
+  follow_launcher();
+  options->tell = [id = options->id](const std::string& what) {
+    fmt::print(stderr, "muster-server {}: {}\n", id, what);
+  };
+  options->stopped = [] { return asked_to_stop != 0; };
+  const muster::BootClock clock;
+  while (true) {
+    Server server(*options, clock);
+    const auto end = server.run();
+    if (!end.ok()) return fail(options->id, end.error());
+    if (*end == Server::End::kStopped) return 0;
+    options->tell("was away for too long and counts no more; it begins again, empty");
+  }
+}
