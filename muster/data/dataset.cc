@@ -59,6 +59,8 @@ Registry Registry::builtin() {
   registry.add("idx", open_idx);
   registry.add("csv", open_csv);
   registry.add("text", open_text);
+  registry.add("libsvm", open_libsvm);
+  registry.add("ctr", open_ctr);
   return registry;
 }
 
@@ -85,13 +87,20 @@ Result<std::unique_ptr<Dataset>> Registry::open(const config::SourceOptions& opt
 }
 
 Status check_compatible(const Schema& train, const Schema& test) {
-  if (train.input != test.input || train.target != test.target) {
+  if (train.input != test.input || train.target != test.target || train.has_ids != test.has_ids) {
     return Error(ErrorKind::kData, "the test data has other types than the training data");
+  }
+  if (train.numbers != test.numbers) {
+    return Error(ErrorKind::kData,
+                 "a training sample has {} numbers before its ids and a test sample {}; they must "
+                 "be the same",
+                 train.numbers, test.numbers);
   }
   if (train.input_shape != test.input_shape) {
     return Error(ErrorKind::kData,
-                 "a training sample has the shape {} and a test sample {}; they must be the same",
-                 shape_text(train.input_shape), shape_text(test.input_shape));
+                 "a training sample has the shape {} and a test sample {}; they must be the same{}",
+                 shape_text(train.input_shape), shape_text(test.input_shape),
+                 train.has_ids ? ": set `features` in the `args` of both" : "");
   }
   if (train.target_shape != test.target_shape) {
     return Error(ErrorKind::kData,

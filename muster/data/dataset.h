@@ -3,7 +3,7 @@
 // A data set is a list of samples with one schema. Opening checks everything once (the files are
 // whole, labels lie in range, numbers are numbers), so that reading a sample cannot fail and the
 // training loop has no data errors to handle. Formats live in a Registry that the program passes
-// in; a program adds its own beside idx, csv and text (docs/extend.md shows how).
+// in; a program adds its own beside the built-in ones (docs/extend.md shows how).
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ using DatasetFactory =
 // Formats by name. Not safe for concurrent use while formats are added; open() is.
 class Registry {
  public:
-  // idx, csv and text.
+  // idx, csv, text, libsvm and ctr.
   static Registry builtin();
 
   // The name must be new.

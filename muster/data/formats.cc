@@ -50,4 +50,22 @@ Status check_scaling(const config::SourceOptions& options) {
   return {};
 }
 
+Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,
+                          int64_t least, int64_t most) {
+  const config::Node* node = args.get(key);
+  if (node == nullptr) return fallback;
+  MUSTER_TRY(const int64_t value, node->as_int(key));
+  if (value >= least && value <= most) return value;
+  return node->error("{} must be from {} to {}, not {}", key, least, most, value);
+}
+
+Result<double> get_between(config::ArgReader& args, std::string_view key, double fallback,
+                           double least, double most) {
+  const config::Node* node = args.get(key);
+  if (node == nullptr) return fallback;
+  MUSTER_TRY(const double value, node->as_number(key));
+  if (value >= least && value <= most) return value;
+  return node->error("{} must be from {} to {}, not {}", key, least, most, value);
+}
+
 }  // namespace muster::data

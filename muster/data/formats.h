@@ -1,13 +1,15 @@
 // The formats that come with Muster, and what they share. Inside this module only: programs open
-// data through the Registry (dataset.h). Each format has two entrances: one takes the options of a
-// job, the other readers, so that tests and fuzzers can feed it bytes from memory.
+// data through the Registry (dataset.h). A format of files has two entrances: one takes the options
+// of a job, the other readers, so that tests and fuzzers can feed it bytes from memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
 #include "muster/base/result.h"
 #include "muster/config/job.h"
+#include "muster/config/node.h"
 #include "muster/data/byte_reader.h"
 #include "muster/data/dataset.h"
 #include "muster/data/plan.h"
@@ -35,10 +37,26 @@ Result<std::unique_ptr<Dataset>> read_csv(ByteReader reader, const config::Sourc
 Result<std::unique_ptr<Dataset>> open_text(const config::SourceOptions& options);
 Result<std::unique_ptr<Dataset>> read_text(ByteReader reader, const config::SourceOptions& options);
 
+// Records of ids, one sample per line: "label id id:1 ...", as LIBSVM and its relatives write them.
+// Target: 1 for the label 1 or +1, 0 for 0 or -1. Input: the ids in the order of the line, int64,
+// then -1 up to `args.features`, or to the longest line. `#` begins a comment; empty lines are
+// skipped. Values of ids other than 1 are refused.
+Result<std::unique_ptr<Dataset>> open_libsvm(const config::SourceOptions& options);
+Result<std::unique_ptr<Dataset>> read_libsvm(ByteReader reader,
+                                             const config::SourceOptions& options);
+
+// Synthetic click data, computed and not read: ctr.h.
+Result<std::unique_ptr<Dataset>> open_ctr(const config::SourceOptions& options);
+
 // The samples that `part` and `limit` leave of `size`; at least one, or an error that names `file`.
 Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size,
                              std::string_view file);
 // `mean` and `deviation` must be finite and the latter above 0.
 Status check_scaling(const config::SourceOptions& options);
+// An entry of a format's `args`, from `least` to `most`, or `fallback` if it is not there.
+Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,
+                          int64_t least, int64_t most);
+Result<double> get_between(config::ArgReader& args, std::string_view key, double fallback,
+                           double least, double most);
 
 }  // namespace muster::data

@@ -25,6 +25,11 @@ struct Schema {
   // Text: what token i stands for, as UTF-8. Empty otherwise, and also for text read as bytes,
   // where token i is byte i.
   std::vector<std::string> vocabulary;
+  // Records of numbers and ids (int64 inputs): the first so many of the input are numbers, in units
+  // of 2^-16, and the others ids; -1: there is none.
+  int64_t numbers = 0;
+  bool has_ids = false;
+  bool ids_are_a_bag = false;  // the same id means the same in every column; else columns differ
   // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
   float padding = 0;
 
