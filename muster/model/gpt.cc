@@ -125,7 +125,8 @@ Result<GptShape> read_shape(const config::Node& args, const data::Schema& schema
 
 Result<std::shared_ptr<Net>> make_gpt(const config::Node& args, const data::Schema& schema,
                                       const std::shared_ptr<LaneContext>& lane) {
-  if (schema.input != data::DType::kInt64 || schema.input_shape.size() != 1 || schema.classes < 1) {
+  if (schema.input != data::DType::kInt64 || schema.has_ids || schema.input_shape.size() != 1 ||
+      schema.classes < 1) {
     return Error(ErrorKind::kJob,
                  "model gpt needs text, but the data's samples are {}; use data of format text",
                  shape_text(schema.input_shape));

@@ -19,6 +19,7 @@
 #include <torch/types.h>
 
 #include "muster/base/result.h"
+#include "muster/model/rows.h"
 
 namespace muster::model {
 
@@ -27,6 +28,7 @@ struct LaneContext {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t lane = 0;
+  RowSource* rows = nullptr;  // null: the job has no tables
 };
 
 // A module that turns one tensor into another.

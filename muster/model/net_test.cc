@@ -249,7 +249,7 @@ TEST(Loss, FitsTheTargetsOrSaysSo) {
   EXPECT_EQ(
       find_loss(registry, options, images()).error().message(),
       "model.loss: there is no loss 'cross_entropi' (did you mean 'cross_entropy'?); there are "
-      "cross_entropy and mse");
+      "click, cross_entropy and mse");
 }
 
 TEST(Loss, CrossEntropyIsAMeanOverSamplesAndPlaces) {

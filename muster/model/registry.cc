@@ -52,12 +52,23 @@ Result<std::shared_ptr<Net>> make_net(const Registry& registry, const config::Mo
 
 }  // namespace
 
+size_t Loss::bins() const {
+  size_t all = 0;
+  for (const Metric& metric : metrics) all += metric.bins;
+  return all;
+}
+
 Registry Registry::builtin() {
   Registry registry;
+  registry.add_model("deepfm", make_deepfm);
+  registry.add_model("dlrm", make_dlrm);
   registry.add_model("gpt", make_gpt);
   registry.add_model("lenet", make_lenet);
   registry.add_model("mlp", make_mlp);
   registry.add_model("resnet", make_resnet);
+  registry.add_model("two-tower", make_two_tower);
+  registry.add_model("wide-deep", make_wide_deep);
+  add_click(registry);
   add_cross_entropy(registry);
   add_mse(registry);
   return registry;

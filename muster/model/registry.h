@@ -9,9 +9,11 @@
 // it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,13 +29,26 @@ namespace muster::model {
 using LossFunction =
     std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
 
-// A number that evaluation reports: the sum of the first by the sum of the second over all batches,
-// e.g. how many were right and how many there were.
+// A number that evaluation reports. It has one of two forms.
+//
+// A quotient: `measure` gives two numbers for a batch, and the metric is the sum of the first by
+// the sum of the second over all batches, e.g. how many were right and how many there were.
+//
+// A function of counts, for what is no quotient, such as the area under a curve: `collect` adds a
+// batch to `bins` numbers, which start at 0, and `finish` makes the metric from those of all
+// batches. What is added must be whole numbers, and their sums must stay below 2^53: then they are
+// exact, and the same in whatever order batches, threads and workers are added up. (Or the one NaN
+// of std::numeric_limits, where the metric is not defined.)
 struct Metric {
   std::string name;  // "accuracy"
   bool higher_is_better = true;
   std::function<std::pair<double, double>(const torch::Tensor& output, const torch::Tensor& target)>
-      measure;
+      measure = nullptr;
+  size_t bins = 0;  // 0: it is a quotient
+  std::function<void(const torch::Tensor& output, const torch::Tensor& target,
+                     std::span<double> bins)>
+      collect = nullptr;
+  std::function<double(std::span<const double> bins)> finish = nullptr;
 };
 
 struct Loss {
@@ -42,6 +57,9 @@ struct Loss {
   std::vector<Metric> metrics;  // the first one decides what is best, unless the job says otherwise
   // What kind of target it can be used with: class numbers (int64), or values (float32).
   enum class Target { kAny, kClasses, kValues } target = Target::kAny;
+
+  // Bins of all metrics together. They follow one another in the order of metrics.
+  size_t bins() const;
 };
 
 // Makes a net from the job's model.args and the data's schema. The net keeps `lane` for its dropout
@@ -52,7 +70,8 @@ using NetFactory = std::function<Result<std::shared_ptr<Net>>(
 
 class Registry {
  public:
-  // With the zoo (gpt, lenet, mlp, resnet) and the losses cross_entropy and mse.
+  // With the zoo (deepfm, dlrm, gpt, lenet, mlp, resnet, two-tower, wide-deep) and the losses
+  // click, cross_entropy and mse.
   static Registry builtin();
 
   // A name that is taken already is a mistake in the program.

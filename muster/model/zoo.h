@@ -49,4 +49,39 @@ Result<std::shared_ptr<Net>> make_resnet(const config::Node& args, const data::S
 Result<std::shared_ptr<Net>> make_gpt(const config::Node& args, const data::Schema& schema,
                                       const std::shared_ptr<LaneContext>& lane);
 
+// The click models. They need records of ids, with or without numbers, and two classes (data of
+// format ctr or libsvm), and a table (tables.width) of which each id has a row. A row is no
+// parameter: see rows.h.
+
+// DLRM (Naumov et al. 2019): dot products of all pairs of rows, and of rows with a vector that is
+// made of the numbers.
+//   bottom  widths of the hidden layers between the numbers and that vector  [64]
+//   top     widths of the hidden layers between the products and the scores  [64, 32]
+// Names: bottom.fc1, ..., top.fc1, ...
+Result<std::shared_ptr<Net>> make_dlrm(const config::Node& args, const data::Schema& schema,
+                                       const std::shared_ptr<LaneContext>& lane);
+
+// DeepFM (Guo et al. 2017): a factorization machine beside dense layers. A row is a first-order
+// weight, then factors, so tables.width must be at least 2.
+//   hidden  widths of the hidden layers  [64, 32]
+// Names: deep.fc1, ...
+Result<std::shared_ptr<Net>> make_deepfm(const config::Node& args, const data::Schema& schema,
+                                         const std::shared_ptr<LaneContext>& lane);
+
+// Wide & Deep (Cheng et al. 2016): a linear model beside dense layers. A row is a weight of the
+// linear model, then a vector for the dense layers, so tables.width must be at least 2.
+//   hidden  widths of the hidden layers  [64, 32]
+// Names: deep.fc1, ...
+Result<std::shared_ptr<Net>> make_wide_deep(const config::Node& args, const data::Schema& schema,
+                                            const std::shared_ptr<LaneContext>& lane);
+
+// Two towers of dense layers, for example of a user and an item, and the dot product of their
+// outputs. The numbers belong to the left one.
+//   left    how many ids, from the first, belong to the left tower  half of them
+//   hidden  widths of the hidden layers of either tower             [64]
+//   out     width of either tower's output                          32
+// Names: left.fc1, ..., right.fc1, ...
+Result<std::shared_ptr<Net>> make_two_tower(const config::Node& args, const data::Schema& schema,
+                                            const std::shared_ptr<LaneContext>& lane);
+
 }  // namespace muster::model

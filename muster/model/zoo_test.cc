@@ -201,8 +201,8 @@ TEST(Zoo, APassGivesTheSameBitsInEveryThread) {
 
 TEST(Zoo, SaysWhatIsWrongWithArguments) {
   EXPECT_EQ(complaint(zoo("lenett"), images()),
-            "model.zoo: there is no model 'lenett' (did you mean 'lenet'?); there are gpt, lenet, "
-            "mlp and resnet");
+            "model.zoo: there is no model 'lenett' (did you mean 'lenet'?); there are deepfm, "
+            "dlrm, gpt, lenet, mlp, resnet, two-tower and wide-deep");
   EXPECT_EQ(complaint(zoo("lenet"), testing::text()),
             "model lenet needs images (channels x height x width), but the data's samples are "
             "tokens, 16");
