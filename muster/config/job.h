@@ -35,13 +35,14 @@ struct ModelOptions {
 };
 
 struct SourceOptions {
-  std::string format;           // idx, csv, text, or a registered one; empty: there is no such data
-  std::string images;           // idx
-  std::string labels;           // idx
-  std::string path;             // csv, text
-  std::string label;            // csv: name or number of the column; empty: the last one
-  bool header = true;           // csv
-  std::string separator = ",";  // csv
+  // idx, csv, text, libsvm, ctr, or a registered one; empty: there is no such data
+  std::string format;
+  std::string images;                 // idx
+  std::string labels;                 // idx
+  std::string path;                   // csv, text, libsvm
+  std::string label;                  // csv: name or number of the column; empty: the last one
+  bool header = true;                 // csv
+  std::string separator = ",";        // csv
   std::string target = "class";       // csv: class or value
   std::string unit = "characters";    // text: characters or bytes
   int64_t context = 64;               // text: length of a sample
@@ -50,7 +51,7 @@ struct SourceOptions {
   double mean = 0;                    // inputs become (x - mean) / deviation
   double deviation = 1;
   int64_t limit = 0;  // 0: all samples
-  Node args;          // for a registered format
+  Node args;          // for libsvm, ctr, or a registered format
   bool operator==(const SourceOptions&) const = default;
 };
 
@@ -145,6 +146,26 @@ struct SyncOptions {
   bool operator==(const SyncOptions&) const = default;
 };
 
+// Rows that are looked up by a key, apart from the model's own parameters (muster/ps).
+struct TablesOptions {
+  int64_t width = 0;                      // floats of a row; 0: the job has no table
+  std::string optimizer = "row_adagrad";  // sgd, adagrad, row_adagrad, adam, ftrl
+  double lr = 0.05;
+  double eps = 1e-8;
+  double beta1 = 0.9;  // adam
+  double beta2 = 0.999;
+  double beta = 1;  // ftrl
+  double l1 = 0;
+  double l2 = 0;
+  double scale = 0.05;  // of the first weights
+  // No effect on the result.
+  int64_t servers = 0;  // 0: in the worker's own memory
+  int64_t copies = 2;
+  int64_t shards = 256;
+  int64_t memory = 0;  // bytes, of a server; 0: any number
+  bool operator==(const TablesOptions&) const = default;
+};
+
 struct CheckpointOptions {
   Every every = {1, Every::Unit::kPasses};
   int64_t keep = 3;
@@ -202,6 +223,7 @@ struct Job {
   double time = 0;  // seconds
   OptimizerOptions optimizer;
   SyncOptions sync;
+  TablesOptions tables;
   WorkersOptions workers;
   AuditOptions audit;
   CheckpointOptions checkpoint;

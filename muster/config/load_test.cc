@@ -195,8 +195,8 @@ TEST(Mistakes, WrongChoice) {
 TEST(Mistakes, UnknownModelOfTheZoo) {
   EXPECT_EQ(
       said_with_set("model.zoo=lenett"),
-      "-s model.zoo: model.zoo must be one of gpt, lenet, mlp or resnet, not 'lenett' (did you "
-      "mean 'lenet'?)");
+      "-s model.zoo: model.zoo must be one of deepfm, dlrm, gpt, lenet, mlp, resnet, two-tower or "
+      "wide-deep, not 'lenett' (did you mean 'lenet'?)");
 }
 
 TEST(Mistakes, InTheEnvironmentNameTheVariable) {

@@ -41,7 +41,8 @@ class Section {
   Access<S> access_;
 };
 
-// The section `sync`, in table_sync.cc.
+// The sections `sync`, in table_sync.cc, and `tables`, in table_tables.cc.
 void add_sync(Section<SyncOptions> s);
+void add_tables(Section<TablesOptions> s);
 
 }  // namespace muster::config

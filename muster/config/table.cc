@@ -11,7 +11,7 @@ namespace {
 void add_model(Section<ModelOptions> s) {
   s.add("zoo", &ModelOptions::zoo,
         "A model that comes with Muster. Exactly one of zoo, use and layers is set.")
-      .one_of({"gpt", "lenet", "mlp", "resnet"})
+      .one_of({"deepfm", "dlrm", "gpt", "lenet", "mlp", "resnet", "two-tower", "wide-deep"})
       .like("lenet");
   s.add("use", &ModelOptions::use, "A model registered in C++, by its name.").like("my_model");
   s.add("layers", &ModelOptions::layers, "The model as a list of layers.")
@@ -22,7 +22,7 @@ void add_model(Section<ModelOptions> s) {
       .as(Form::kMap)
       .like("{ width: 64 }");
   s.add("loss", &ModelOptions::loss, "What is minimised.")
-      .one_of({"cross_entropy", "mse"})
+      .one_of({"click", "cross_entropy", "mse"})
       .or_registered();
   s.add("freeze", &ModelOptions::freeze,
         "Parameters that are not trained, by name; * stands for any part of a name.")
@@ -36,8 +36,10 @@ void add_model(Section<ModelOptions> s) {
 
 void add_source(Section<SourceOptions> s) {
   const std::string format = s.key("format");
-  s.add("format", &SourceOptions::format, "How the data is stored. Empty: there is no such data.")
-      .one_of({"idx", "csv", "text"})
+  s.add("format", &SourceOptions::format,
+        "How the data is stored; ctr is not stored but computed, synthetic clicks. Empty: there is "
+        "no such data.")
+      .one_of({"idx", "csv", "text", "libsvm", "ctr"})
       .or_registered()
       .like("idx");
   s.add("images", &SourceOptions::images, "The file of images, as it is or gzipped.")
@@ -50,7 +52,7 @@ void add_source(Section<SourceOptions> s) {
       .like("train-labels-idx1-ubyte.gz");
   s.add("path", &SourceOptions::path, "The file.")
       .as(Form::kPath)
-      .only_with(format, {"csv", "text"})
+      .only_with(format, {"csv", "text", "libsvm"})
       .like("table.csv");
   s.add("label", &SourceOptions::label,
         "The column of the label, by name or by number from 0. Empty: the last one.")
@@ -89,10 +91,12 @@ void add_source(Section<SourceOptions> s) {
   s.add("limit", &SourceOptions::limit, "Use only so many samples, the first ones. 0: all.")
       .at_least(0)
       .in("samples");
-  s.add("args", &SourceOptions::args, "Arguments of a format registered in C++.")
+  s.add("args", &SourceOptions::args,
+        "Arguments of libsvm and ctr (muster/data/README.md lists them), or of a format "
+        "registered in C++.")
       .as(Form::kMap)
-      .only_with(format, {})
-      .like("{ fold: 3 }");
+      .only_with(format, {"libsvm", "ctr"})
+      .like("{ features: 26 }");
 }
 
 void add_data(const Section<DataOptions>& s) {
@@ -315,6 +319,8 @@ Table make_table() {
   job.add("time", &Job::time, "How long to train. 0: no limit.").as(Form::kDuration).like("30m");
   add_optimizer(job.section("optimizer", &Job::optimizer, "How weights are updated."));
   add_sync(job.section("sync", &Job::sync, "How lanes work together."));
+  add_tables(job.section("tables", &Job::tables,
+                         "Rows that are looked up by an id, apart from the model's parameters."));
   add_workers(job.section("workers", &Job::workers,
                           "Who computes, where several do. No effect on the result."));
   add_audit(job.section("audit", &Job::audit,

@@ -48,7 +48,8 @@ TEST(Table, HasEveryFieldOfJob) {
   EXPECT_EQ(names_in("eval"), field_count<EvalOptions>());
   EXPECT_EQ(names_in("early_stop"), field_count<EarlyStopOptions>());
   EXPECT_EQ(names_in("track"), field_count<TrackOptions>());
-  EXPECT_EQ(option_table().sections.size(), 18U);  // no section that is not in this list
+  EXPECT_EQ(names_in("tables"), field_count<TablesOptions>());
+  EXPECT_EQ(option_table().sections.size(), 19U);  // no section that is not in this list
 }
 
 TEST(Table, EveryEntryIsWellFormed) {

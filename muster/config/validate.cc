@@ -9,6 +9,8 @@
 namespace muster::config {
 namespace {
 
+constexpr int64_t kMostLanesOfTables = 1023;  // ps/step_sums.h
+
 // Job and places together, so that a rule is one line.
 class Rules {
  public:
@@ -23,6 +25,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(optimizer());
     MUSTER_RETURN_IF_ERROR(schedule());
     MUSTER_RETURN_IF_ERROR(sync());
+    MUSTER_RETURN_IF_ERROR(tables());
     MUSTER_RETURN_IF_ERROR(workers());
     return evaluation();
   }
@@ -95,7 +98,8 @@ class Rules {
     if (s.format.empty()) {
       if (s == SourceOptions{} && key == "data.test") return {};
       return at(name("format"),
-                "{}.format is missing; set it to idx, csv, text or a format of yours", key);
+                "{}.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours",
+                key);
     }
     const auto needs = [&](const char* option, const std::string& value) -> Status {
       if (!value.empty()) return {};
@@ -105,7 +109,9 @@ class Rules {
       MUSTER_RETURN_IF_ERROR(needs("images", s.images));
       MUSTER_RETURN_IF_ERROR(needs("labels", s.labels));
     }
-    if (s.format == "csv" || s.format == "text") MUSTER_RETURN_IF_ERROR(needs("path", s.path));
+    if (s.format == "csv" || s.format == "text" || s.format == "libsvm") {
+      MUSTER_RETURN_IF_ERROR(needs("path", s.path));
+    }
     if (s.separator.size() != 1) {
       return at(name("separator"), "{} must be one character, not '{}'", name("separator"),
                 s.separator);
@@ -190,6 +196,25 @@ class Rules {
       return at("optimizer.schedule.warmup",
                 "optimizer.schedule.warmup {} must be less than optimizer.schedule.steps {}",
                 s.warmup, s.steps);
+    }
+    return {};
+  }
+
+  Status tables() const {
+    const auto& t = job_.tables;
+    if (t.width == 0) {
+      if (t == TablesOptions{}) return {};
+      return at("tables.width", "tables.width is missing: how many numbers each row has");
+    }
+    if (job_.sync.strategy != "lockstep") {
+      return at("sync.strategy", "tables need sync.strategy lockstep, not {}", job_.sync.strategy);
+    }
+    if (job_.not_finite == "skip") {
+      return at("not_finite", "tables need not_finite: stop; remove it");
+    }
+    if (job_.lanes > kMostLanesOfTables) {
+      return at("lanes", "with tables there can be {} lanes at most, not {}", kMostLanesOfTables,
+                job_.lanes);
     }
     return {};
   }

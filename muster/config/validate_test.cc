@@ -42,6 +42,12 @@ TEST(Validate, AcceptsAGoodJob) {
   mine.data.train = source("mine", "/t");
   mine.data.train.args = Node::map({});
   EXPECT_TRUE(validate(mine).ok());
+  Job clicks = good();
+  clicks.data.train = source("ctr", "");
+  clicks.data.train.args = Node::map({{"stream", Node::scalar("1")}});
+  clicks.data.test = source("libsvm", "/t");
+  clicks.data.test.args = Node::map({{"features", Node::scalar("26")}});
+  EXPECT_TRUE(validate(clicks).ok());
 }
 
 TEST(Validate, NamesThePlaceOrTheNearestSectionOrTheFile) {
@@ -65,8 +71,8 @@ TEST(Validate, OptionWithoutEffect) {
   job = good();
   job.data.train.args = Node::map({});
   EXPECT_EQ(said(job),
-            "data.train.args has no effect with data.train.format idx; it is for one "
-            "registered in C++; remove it");
+            "data.train.args has no effect with data.train.format idx; it is for libsvm and ctr; "
+            "remove it");
   job = good();
   job.data.train = source("csv", "/t");
   job.data.augment.flip = true;
@@ -107,15 +113,23 @@ TEST(Validate, Model) {
 TEST(Validate, Data) {
   Job job = good();
   job.data.train = {};
-  EXPECT_EQ(said(job),
-            "data.train.format is missing; set it to idx, csv, text or a format of yours");
+  EXPECT_EQ(
+      said(job),
+      "data.train.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours");
   job = good();
   job.data.test.format = "";
-  EXPECT_EQ(said(job),
-            "data.test.format is missing; set it to idx, csv, text or a format of yours");
+  EXPECT_EQ(
+      said(job),
+      "data.test.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours");
   job = good();
   job.data.test = source("csv", "");
   EXPECT_EQ(said(job), "data.test.path is missing; format csv needs it");
+  job.data.test = source("libsvm", "");
+  EXPECT_EQ(said(job), "data.test.path is missing; format libsvm needs it");
+  job.data.test = source("ctr", "/t");
+  EXPECT_EQ(said(job),
+            "data.test.path has no effect with data.test.format ctr; it is for csv, text and "
+            "libsvm; remove it");
   job.data.test = source("csv", "/t");
   job.data.test.separator = "::";
   EXPECT_EQ(said(job), "data.test.separator must be one character, not '::'");

@@ -12,7 +12,7 @@
 namespace muster::launch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, FaultKind>, 13> kKinds = {{
+constexpr std::array<std::pair<std::string_view, FaultKind>, 15> kKinds = {{
     {"kill", FaultKind::kKill},
     {"pair", FaultKind::kPair},
     {"most", FaultKind::kMost},
@@ -26,6 +26,8 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 13> kKinds = {{
     {"lie", FaultKind::kLie},
     {"pause", FaultKind::kPause},
     {"restart", FaultKind::kRestart},
+    {"kill-server", FaultKind::kKillServer},
+    {"suspend-server", FaultKind::kSuspendServer},
 }};
 constexpr std::string_view kAim = "kill@";
 constexpr int kMostOfOne = 100000;

@@ -15,6 +15,8 @@
 //   lie:2                   what one worker computes is wrong from then on
 //   pause:2                 SIGSTOP to the coordinator for longer than the lease, then SIGCONT
 //   restart:2               SIGKILL to the coordinator; another one starts at the same address
+//   kill-server:3           SIGKILL to a parameter server (docs/servers.md)
+//   suspend-server:3        SIGSTOP for longer than its lease, then SIGCONT
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,8 @@ enum class FaultKind : uint8_t {
   kLie,
   kPause,
   kRestart,
+  kKillServer,
+  kSuspendServer,
 };
 
 struct Fault {

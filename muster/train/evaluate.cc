@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -31,6 +32,30 @@ Status gather_rows(std::span<double> rows, comm::Group& group, const comm::OpOpt
   return group.allreduce_max(bytes, options);
 }
 
+// Adds up the bins of all members; afterwards all have the sum.
+Status sum_bins(std::span<double> bins, comm::Group& group, const comm::OpOptions& options) {
+  std::vector<double> all(bins.size() * static_cast<size_t>(group.size()));
+  const std::span own =
+      std::span(all).subspan(bins.size() * static_cast<size_t>(group.rank()), bins.size());
+  std::ranges::copy(bins, own.begin());
+  MUSTER_RETURN_IF_ERROR(gather_rows(all, group, options));
+  std::ranges::fill(bins, 0.0);
+  for (size_t i = 0; i < all.size(); ++i) bins[i % bins.size()] += all[i];
+  return {};
+}
+
+// `sums`: of all batches, a sum and a count for each metric. `bins`: those of all metrics.
+void add_metrics(const std::vector<model::Metric>& metrics, std::span<const double> sums,
+                 std::span<const double> bins, EvalReport& report) {
+  for (size_t m = 0; m < metrics.size(); ++m) {
+    const auto& metric = metrics[m];
+    const double value = metric.bins > 0 ? metric.finish(bins.first(metric.bins))
+                                         : sums[2 * m] / std::max(1.0, sums[2 * m + 1]);
+    report.values.emplace_back(metric.name, value);
+    bins = bins.subspan(metric.bins);
+  }
+}
+
 }  // namespace
 
 comm::Part part_by_share(size_t count, size_t rank, std::span<const size_t> shares) {
@@ -55,6 +80,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
           ? part_by_share(batches, static_cast<size_t>(with.group->rank()), with.shares)
           : comm::Part{0, batches};
   std::vector<double> parts(batches * width);
+  std::vector<double> bins(plan.loss.bins());  // guarded by mutex
   std::atomic<size_t> next{own.begin};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
@@ -78,6 +104,10 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
         row[kFixed + 2 * m] = part->metrics[m].first;
         row[kFixed + 2 * m + 1] = part->metrics[m].second;
       }
+      if (bins.empty()) continue;
+      // Whole numbers: the sum is exact, so it does not matter which batch is added first.
+      const std::lock_guard lock(mutex);
+      std::ranges::transform(bins, part->bins, bins.begin(), std::plus<>());
     }
   });
   if (error) return *std::move(error);
@@ -86,16 +116,14 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
     const Vitals none;
     const WaitingForPeers waiting(with.vitals != nullptr ? *with.vitals : none);
     MUSTER_RETURN_IF_ERROR(gather_rows(parts, *with.group, with.options));
+    if (!bins.empty()) MUSTER_RETURN_IF_ERROR(sum_bins(bins, *with.group, with.options));
   }
   std::vector<double> sum(width, 0);
   for (size_t i = 0; i < parts.size(); ++i) sum[i % width] += parts[i];
   EvalReport report;
   report.samples = count;
   report.values.emplace_back("loss", sum[1] / std::max(1.0, sum[0]));
-  for (size_t m = 0; m < plan.loss.metrics.size(); ++m) {
-    report.values.emplace_back(plan.loss.metrics[m].name,
-                               sum[kFixed + 2 * m] / std::max(1.0, sum[kFixed + 2 * m + 1]));
-  }
+  add_metrics(plan.loss.metrics, std::span(sum).subspan(kFixed), bins, report);
   return report;
 }
 

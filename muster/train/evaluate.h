@@ -2,6 +2,8 @@
 //
 // The team takes batches one by one; each batch's sums are kept apart and added up in the order of
 // batches, so the result depends neither on the number of threads nor on who computes which batch.
+// Bins (model::Metric) are whole numbers, whose sum is the same in any order: they are added up at
+// once.
 #pragma once
 
 #include <map>

@@ -261,6 +261,13 @@ Status Recorder::save(bool best, double seconds) {
   for (auto& t : arena.state_views(arena.bytes())) {
     buffer->add_state(std::move(t.name), t.dtype, std::move(t.shape), t.data);
   }
+  if (session_.rows() != nullptr) {
+    MUSTER_TRY(const auto shards, session_.rows()->save(counters.step));
+    for (size_t i = 0; i < shards.size(); ++i) {
+      buffer->add_state(rows_name(i), ckpt::DType::U8, {static_cast<int64_t>(shards[i].size())},
+                        std::as_bytes(std::span(shards[i])));
+    }
+  }
   writer_.submit({.step = saved_step_, .roster = roster_, .best = best, .meta = std::move(meta)});
   return {};
 }

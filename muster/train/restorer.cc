@@ -23,6 +23,18 @@ T meta_value(const ckpt::Snapshot& snapshot, const char* key, T fallback) {
 
 }  // namespace
 
+Result<std::vector<std::string>> saved_rows(const ckpt::SafetensorsFile& state) {
+  std::vector<std::string> shards;
+  while (const auto* const shard = state.find(rows_name(shards.size()))) {
+    shards.emplace_back(reinterpret_cast<const char*>(shard->data.data()), shard->data.size());
+  }
+  if (shards.empty()) {
+    return Error(ErrorKind::kCheckpoint,
+                 "the checkpoint has no rows of tables: it is of a job without `tables`");
+  }
+  return shards;
+}
+
 ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback) {
   return {rollback.number, static_cast<int64_t>(rollback.step)};
 }
@@ -59,7 +71,8 @@ Result<Recovery::Restorable> Restorer::restorable(const roster::Rollback& known,
   return result;
 }
 
-Result<bool> Restorer::restore(uint64_t step) {
+Result<bool> Restorer::restore(uint64_t step, uint64_t roster) {
+  roster_ = roster;
   if (step == 0) {
     MUSTER_RETURN_IF_ERROR(make_initial());
     return true;
@@ -80,8 +93,17 @@ Result<bool> Restorer::restore(uint64_t step) {
   return true;
 }
 
+Status Restorer::load_rows(std::vector<std::string> shards) {
+  if (session_.rows() == nullptr) return {};
+  MUSTER_RETURN_IF_ERROR(session_.rows()->load(std::move(shards), roster_));
+  session_.arena().counters().era = roster_;
+  session_.arena().seal_counters();
+  return {};
+}
+
 Status Restorer::make_initial() {
   MUSTER_RETURN_IF_ERROR(session_.reset());
+  MUSTER_RETURN_IF_ERROR(load_rows({}));
   session_.auditor().trust(0);
   const auto& from = session_.job().model.init_from;
   if (from.empty()) return {};
@@ -108,6 +130,10 @@ Status Restorer::load(const ckpt::Snapshot& snapshot) {
   if (arena.counters().step != snapshot.step) {
     return Error(ErrorKind::kCheckpoint, "'{}' says step {} but its state is of step {}",
                  snapshot.path, snapshot.step, arena.counters().step);
+  }
+  if (session_.rows() != nullptr) {
+    MUSTER_TRY(auto shards, saved_rows(snapshot.state));
+    MUSTER_RETURN_IF_ERROR(load_rows(std::move(shards)));
   }
   // Now it is known to be of this model.
   MUSTER_TRY(const auto fingerprint, session_.fingerprint());

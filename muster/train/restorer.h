@@ -17,6 +17,9 @@ namespace muster::train {
 // As checkpoints know it.
 ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback);
 
+// The rows of a checkpoint, by shard (StepRows::save).
+Result<std::vector<std::string>> saved_rows(const ckpt::SafetensorsFile& state);
+
 class Restorer {
  public:
   // All must outlive it. `accept_other_data`: also a checkpoint of a run whose data.train or
@@ -36,8 +39,8 @@ class Restorer {
   // worker knows of. `repair`: this worker tells the store of that rollback.
   Result<Recovery::Restorable> restorable(const roster::Rollback& known, bool repair);
   // The state after this step; 0: the initial state. False: that checkpoint cannot be used, and
-  // restorable() will not offer it again.
-  Result<bool> restore(uint64_t step);
+  // restorable() will not offer it again. `roster`: the number of the one that does so, all of it.
+  Result<bool> restore(uint64_t step, uint64_t roster);
 
   // For how long the restored state had been trained.
   double seconds_before() const { return seconds_before_; }
@@ -46,6 +49,7 @@ class Restorer {
   Status load(const ckpt::Snapshot& snapshot);
   Status check_weights(const ckpt::Snapshot& snapshot);
   Status make_initial();
+  Status load_rows(std::vector<std::string> shards);
 
   Session& session_;
   Recorder& recorder_;
@@ -54,6 +58,7 @@ class Restorer {
   const bool accept_other_data_;
   std::set<int64_t> unreadable_;  // steps whose checkpoints could not be loaded
   double seconds_before_ = 0;
+  uint64_t roster_ = 0;  // 0: alone
 };
 
 }  // namespace muster::train

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries
   }
   std::unique_ptr<Session> session(new Session(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->open_data());
+  MUSTER_RETURN_IF_ERROR(session->open_rows());
   MUSTER_RETURN_IF_ERROR(session->build_nets());
   return session;
 }
@@ -100,6 +101,18 @@ Status Session::check_own_loop() const {
   return {};
 }
 
+Status Session::open_rows() {
+  if (job_.tables.width == 0) return {};
+  MUSTER_TRY(rows_, make_rows(job_, registries_.servers));
+  rows_->set_learning_rate([this](int64_t step) {
+    auto unit = job_.optimizer;
+    unit.lr = 1;  // the schedule alone
+    return job_.tables.lr * optim::learning_rate(unit, step, total_steps());
+  });
+  plan_.rows = rows_.get();
+  return {};
+}
+
 Status Session::build_nets() {
   flush_subnormals();  // initial weights are numbers of the job, too
 
@@ -153,6 +166,7 @@ Status Session::build_nets() {
                                              .optimizer = optimizer_.get(),
                                              .auditor = auditor_.get(),
                                              .memory = plan_.memory,
+                                             .rows = rows_.get(),
                                              .work = work_.get()}));
   if (plan_.own != nullptr) initial_.assign(arena_->weights().begin(), arena_->weights().end());
   return {};
@@ -257,7 +271,9 @@ Status Session::begin_fingerprint() {
   MUSTER_CHECK(loader_ == nullptr && arena_->counters().step == 0, "the model is still initial");
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
+  if (rows_ != nullptr) rows_->rehearse(true);
   const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory);
+  if (rows_ != nullptr) rows_->rehearse(false);
   if (!hash.ok()) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
     return hash.error();

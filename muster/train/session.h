@@ -18,6 +18,7 @@
 #include "muster/optim/optimizer.h"
 #include "muster/train/evaluate.h"
 #include "muster/train/membership/vitals.h"
+#include "muster/train/rows/step_rows.h"
 #include "muster/train/state/arena.h"
 #include "muster/train/step/gradient_sum.h"
 #include "muster/train/step/lane_net.h"
@@ -34,6 +35,7 @@ struct Registries {
   data::Registry data = data::Registry::builtin();
   OwnLanes* own_lanes = nullptr;    // if the program has a loop of its own
   Memory* memory = &host_memory();  // for training state, sums and batches
+  std::string servers;              // where the job's parameter servers are registered; empty: none
 };
 
 // The site of a worker, if its members compute units together (Strategy::join_site).
@@ -51,6 +53,9 @@ class Session {
   const data::Schema& schema() const { return plan_.schema; }
   const NetPlan& plan() const { return plan_; }
   Arena& arena() { return *arena_; }
+  StepRows* rows() { return rows_.get(); }  // null: the job has no tables
+  // Rows become those of the arena's step, which all members of the group have come to. Collective.
+  Status publish_rows() { return strategy_->publish_rows(); }
   int threads() const { return team_->threads(); }
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job. Depends on the state: a short
@@ -112,6 +117,7 @@ class Session {
   Result<std::unique_ptr<data::Dataset>> open_test() const;
   Result<HashedData> hash_data() const;
   Status finish_hashing();
+  Status open_rows();
   Status build_nets();
   Status try_smallest_lanes();
   void start_loader();
@@ -122,6 +128,7 @@ class Session {
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   data::LoaderPlan loading_;             // its batches: from where the loader began
+  std::unique_ptr<StepRows> rows_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Arena> work_;  // what nets compute with in periodic strategies; else null

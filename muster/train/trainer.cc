@@ -130,7 +130,8 @@ Membership::Sources Trainer::sources() {
   return {
       .restorable = [this](const roster::Rollback& known,
                            bool repair) { return restorer_.restorable(known, repair); },
-      .restore = [this](uint64_t step) { return restorer_.restore(step); },
+      .restore =
+          [this](uint64_t step) { return restorer_.restore(step, membership_->roster().number); },
       // Without a group there is nobody to come to a boundary with.
       .give_up =
           [this] {
@@ -184,6 +185,8 @@ Status Trainer::take_up(const Membership::Entry& entry) {
     MUSTER_RETURN_IF_ERROR(recorder_.begin(membership_->roster().number));
   }
   announce_roster();
+  // All are at this step, and have said so.
+  MUSTER_RETURN_IF_ERROR(session_.publish_rows());
   if (!session_.job().track.links || counters.step > 0 || membership_->size() < 2) return {};
   MUSTER_TRY(const auto links, membership_->measure_links());
   return recorder_.links(links);
@@ -351,11 +354,25 @@ Result<Trainer::Turn> Trainer::give_up() {
   return Turn::kEnd;
 }
 
+// Of weights, and of rows if there are any.
+std::string Trainer::hash_of_all() const {
+  const auto weights = session_.arena().weights_hash();
+  // The others may have gone on, or ended.
+  if (session_.rows() == nullptr || !recorder_.on()) return weights.hex();
+  const auto rows = session_.rows()->hash(session_.arena().counters().step);
+  if (!rows.ok()) {
+    env_.log->warning("the hash of rows is not known: {}", rows.error().message());
+    return weights.hex();
+  }
+  const Hash128 both[] = {weights, *rows};
+  return hash128(std::as_bytes(std::span(both))).hex();
+}
+
 TrainSummary Trainer::summary(EndReason reason) const {
   TrainSummary summary;
   summary.reason = reason;
   summary.signal = reason == EndReason::kSignal ? flags_.stop : 0;
-  summary.weights_hash = session_.arena().weights_hash().hex();
+  summary.weights_hash = hash_of_all();
   summary.counters = session_.arena().counters();
   summary.seconds = seconds(env_.clock->now() - started_);
   summary.test = session_.last_evaluation().values;

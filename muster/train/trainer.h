@@ -107,6 +107,7 @@ class Trainer {
   bool has_converged() const;
   std::optional<EndReason> ending() const;
   void announce_roster();
+  std::string hash_of_all() const;
   TrainSummary summary(EndReason reason) const;
   void watch_for_stop();
 

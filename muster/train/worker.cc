@@ -37,6 +37,7 @@ struct Arguments {
   std::string id = "0";
   std::string host = "127.0.0.1";
   std::string site;
+  std::string servers;
   std::string name;
   bool resume = false;
   bool accept_other_data = false;
@@ -75,10 +76,16 @@ track::ProgressMode display_mode(const std::string& name) {
 }
 
 // One training run in a directory that `muster` has made. Returns the exit code.
-Result<int> train_in(const Arguments& args, const Registries& registries, track::RunDirectory& run,
+Result<int> train_in(const Arguments& args, Registries registries, track::RunDirectory& run,
                      FileSystem& files, const Clock& clock, Log& log) {
+  registries.servers = args.servers;
   StopSignals signals(/*hangups=*/args.coordinators.empty());
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
+  if (job.tables.width > 0 && args.servers.empty() && !args.coordinators.empty()) {
+    return Error(ErrorKind::kJob,
+                 "several workers need their rows on parameter servers, and none were started: set "
+                 "tables.servers, for example to 2, and use `muster train --workers` or --hosts");
+  }
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 
   auto standard_output = track::FdSink::standard_output();
@@ -145,6 +152,10 @@ Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments
   MUSTER_TRY(const auto snapshot, open_snapshot(files, run.checkpoints(), args.checkpoint));
   MUSTER_TRY(auto session, Session::open(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->arena().load_model(snapshot.model));
+  if (session->rows() != nullptr) {
+    MUSTER_TRY(auto shards, saved_rows(snapshot.state));
+    MUSTER_RETURN_IF_ERROR(session->rows()->load(std::move(shards), 0));
+  }
   session->arena().counters().step = snapshot.step;
   return session;
 }
@@ -264,6 +275,7 @@ void add_commands(CLI::App& app, Arguments& args) {
       ->delimiter(',');
   train->add_option("--id", args.id, "of this worker's slot");
   train->add_option("--host", args.host, "where other workers reach this machine");
+  train->add_option("--servers", args.servers, "where the job's parameter servers are registered");
   train->add_option("--site", args.site, "whose workers compute replicas together");
   train->add_option("--job-name", args.name, "as the coordinator knows the job");
   train->add_option("--written", args.written, "the job file that the run's was resolved from");

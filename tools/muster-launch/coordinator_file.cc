@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -13,8 +14,10 @@
 namespace muster::cli {
 
 Result<CoordinatorFile> CoordinatorFile::write(FileSystem& files, const track::RunDirectory& run,
-                                               const std::string& address) {
-  const nlohmann::json text = {{"address", address}, {"pid", getpid()}};
+                                               const std::string& address,
+                                               const std::string& servers) {
+  nlohmann::json text = {{"address", address}, {"pid", getpid()}};
+  if (!servers.empty()) text["servers"] = servers;
   const std::string path = run.coordinator_file();
   MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path, text.dump() + "\n"));
   return CoordinatorFile(files, path);
@@ -50,6 +53,12 @@ Result<std::string> read_coordinator_file(FileSystem& files, const track::RunDir
     return none(fmt::format("'{}' cannot be read", path));
   }
   return object["address"].get<std::string>();
+}
+
+std::string servers_address(const std::string& run) {
+  std::ifstream file(run + "/coordinator.json");
+  const auto object = nlohmann::json::parse(file, nullptr, false);
+  return object.is_object() ? object.value("servers", "") : "";
 }
 
 std::string job_name(const track::RunDirectory& run) {

@@ -11,11 +11,12 @@
 
 namespace muster::cli {
 
+// `servers`: where the job's parameter servers are registered; "": it has none.
 // The file exists as long as this object does. Whoever writes it holds the run's lock.
 class CoordinatorFile {
  public:
   static Result<CoordinatorFile> write(FileSystem& files, const track::RunDirectory& run,
-                                       const std::string& address);
+                                       const std::string& address, const std::string& servers = "");
   CoordinatorFile(CoordinatorFile&& other) noexcept;
   CoordinatorFile& operator=(CoordinatorFile&&) = delete;
   ~CoordinatorFile();
@@ -28,6 +29,9 @@ class CoordinatorFile {
 
 // Where the coordinator of that run is. An error says that there is none.
 Result<std::string> read_coordinator_file(FileSystem& files, const track::RunDirectory& run);
+
+// Where the parameter servers of a run in this directory are registered; "": it has none now.
+std::string servers_address(const std::string& run);
 
 // What the coordinator calls the job: the name of the run's directory, whatever link led there.
 std::string job_name(const track::RunDirectory& run);

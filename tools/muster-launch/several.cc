@@ -10,7 +10,9 @@
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
 
+#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
+#include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
 #include "tools/muster-launch/slots.h"
@@ -105,11 +107,14 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     waker.wake();
   };
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
-  MUSTER_TRY(const auto coordinator_file,
-             CoordinatorFile::write(context.files, run, coordinator->address()));
   log.info("the coordinator listens on {}", coordinator->address());
+  MUSTER_TRY(const auto servers,
+             JobServers::start(ready.job, run, host_of(coordinator->address()), held, log));
+  const std::string registry = servers != nullptr ? servers->address() : "";
+  MUSTER_TRY(const auto coordinator_file,
+             CoordinatorFile::write(context.files, run, coordinator->address(), registry));
 
-  const auto starter = make_starter(ready, slots, coordinator->address(), held);
+  const auto starter = make_starter(ready, slots, coordinator->address(), registry, held);
   WaitingNotice notice(*coordinator, ready.job.workers.min, context.console);
   launch::SupervisorOptions options;
   options.ids = ids;
@@ -125,7 +130,11 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     return slots + coordinator->others(ids) >= static_cast<size_t>(ready.job.workers.min);
   };
   options.take_kill_requests = [&] { return kill_requests.take(); };
-  options.look = [&](Moment now) { return notice.look(now); };
+  options.look = [&](Moment now) {
+    const auto again = notice.look(now);
+    const auto sooner = servers != nullptr ? servers->look(now) : std::nullopt;
+    return again && sooner ? std::min(again, sooner) : (again ? again : sooner);
+  };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
   MUSTER_TRY(const auto end, supervisor.run());

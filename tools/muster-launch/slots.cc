@@ -109,8 +109,10 @@ Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files) {
 
 std::unique_ptr<launch::Starter> make_starter(const ReadyRun& ready, const Slots& slots,
                                               const std::string& coordinator,
+                                              const std::string& servers,
                                               const launch::HeldSignals& held) {
   auto words = ready.words;
+  if (!servers.empty()) words.insert(words.end(), {"--servers", servers});
   words.insert(words.end(), {"--coordinator", coordinator, "--job-name", job_name(ready.run)});
   if (!slots.hosts.empty()) return make_ssh_starter(ready, slots, words, held);
   // Those that join from elsewhere reach the workers here where they reach the coordinator.

@@ -31,9 +31,11 @@ std::string site_of(int64_t number, int64_t workers, int64_t sites);
 // An error if that is no address others could be told.
 Status check_listen(const std::string& address);
 
-// `coordinator`: its address, as workers reach it. `held` must outlive the result.
+// `coordinator`, `servers`: addresses, as workers reach them; of parameter servers the registry's,
+// or nothing. `held` must outlive the result.
 std::unique_ptr<launch::Starter> make_starter(const ReadyRun& ready, const Slots& slots,
                                               const std::string& coordinator,
+                                              const std::string& servers,
                                               const launch::HeldSignals& held);
 
 }  // namespace muster::cli

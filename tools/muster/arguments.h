@@ -52,7 +52,8 @@ struct VerifyArguments {
   std::string job;
   std::vector<std::string> set;
   int64_t workers = 4;
-  int64_t sites = 0;  // into which these are divided; 0: none
+  int64_t sites = 0;    // into which these are divided; 0: none
+  int64_t servers = 0;  // of parameters; 0: as the job says
   std::string faults = "kill:20,suspend:5,leave:5,join:5";
   uint64_t seed = 1;
   bool calm = false;   // one fault at a time

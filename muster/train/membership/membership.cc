@@ -46,7 +46,8 @@ namespace {
 // its own.
 bool bits_follow_from_position(const config::Job& job) {
   return job.sync.reduction == "exact" && job.numerics == "exact" &&
-         job.eval.every.unit != config::Every::Unit::kSeconds;
+         job.eval.every.unit != config::Every::Unit::kSeconds &&
+         job.tables.width == 0;  // rows have gone on with the others
 }
 
 // By site, in the order of their first members: ranks. One without a site is alone at its own.
@@ -400,7 +401,8 @@ Status Membership::reject(const Verdict& verdict, const Sources& sources) {
   const std::string what = describe(verdict);
   int keeper = 0;
   while (is_faulty(keeper)) ++keeper;
-  const bool invalid = !verdict.contained;
+  // Servers have the lanes of whoever is faulty.
+  const bool invalid = !verdict.contained || session_.rows() != nullptr;
   if (invalid) recovery_.roll_back(rollback);
   if (is_faulty(rank()) || !known) recovery_.lose_state();
   // Before the coordinator is told: whoever comes next must find it.

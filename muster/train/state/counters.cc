@@ -30,6 +30,7 @@ constexpr CounterField kFields[] = {
     {"best.value", offsetof(Counters, best.value), DType::F64},
     {"best.step", offsetof(Counters, best.step), DType::I64},
     {"best.stale", offsetof(Counters, best.stale), DType::I64},
+    {"era", offsetof(Counters, era), DType::U64},
 };
 
 // None is missing, and none overlaps another.

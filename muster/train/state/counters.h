@@ -56,6 +56,9 @@ struct Counters {
     int64_t step = -1;  // -1: no evaluation yet
     int64_t stale = 0;  // evaluations since then
   } best;
+  // ---- For rows of tables (train/rows): when the state was last loaded, by the number of the
+  // roster.
+  uint64_t era = 0;
 };
 
 struct CounterField {

@@ -15,6 +15,8 @@
 #include "muster/exact/block_layout.h"
 #include "muster/model/gradient_sink.h"
 #include "muster/model/init.h"
+#include "muster/model/row_lookup.h"
+#include "muster/train/rows/row_batch.h"
 
 namespace muster::train {
 namespace {
@@ -26,6 +28,10 @@ auto guarded(std::string_view doing, const Body& body) -> Result<decltype(body()
     return body();
   } catch (const c10::Error& e) {
     return Error(ErrorKind::kJob, "{}: {}", doing, e.what_without_backtrace());
+  } catch (const model::RowGradientNotFinite& e) {
+    return Error(ErrorKind::kNumerics, "{}", e.what());
+  } catch (const RowsFailed& e) {
+    return e.error;
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kMachine,
                  "{}: out of memory; a smaller batch or fewer threads need less", doing);
@@ -133,6 +139,7 @@ Result<FirstNet> build_first_net(const NetPlan& plan) {
   FirstNet first;
   first.context = std::make_shared<model::LaneContext>();
   first.context->seed = plan.seed;
+  first.context->rows = plan.rows;
   MUSTER_TRY(first.net, model::build(*plan.models, plan.options, plan.schema, first.context));
   model::initialise(*first.net, plan.seed);
   MUSTER_TRY(first.tensors, describe(*first.net, plan.options.freeze));
@@ -188,6 +195,7 @@ Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& are
   } else {
     lane->context_ = std::make_shared<model::LaneContext>();
     lane->context_->seed = plan.seed;
+    lane->context_->rows = plan.rows;
     MUSTER_TRY(lane->net_, model::build(*plan.models, plan.options, plan.schema, lane->context_));
   }
   MUSTER_TRY(auto attached,
@@ -355,13 +363,19 @@ Result<LaneNet::Evaluation> LaneNet::evaluate(const data::Batch& batch) {
   return guarded("evaluating the model", [&] {
     const torch::NoGradGuard no_grad;
     net_->eval();
+    context_->step = arena_.counters().step;  // rows as they are after so many
     const auto output = forward(batch, plan_.schema).to(torch::kFloat32);
     const auto target = target_of(batch, plan_.schema);
     Evaluation result;
     result.samples = static_cast<double>(batch.count);
     result.loss = plan_.loss.compute(output, target).item<float>() * result.samples;
+    result.bins.resize(plan_.loss.bins());
+    std::span<double> bins = result.bins;
     for (const auto& metric : plan_.loss.metrics) {
-      result.metrics.push_back(metric.measure(output, target));
+      const bool has_bins = metric.bins > 0;
+      if (has_bins) metric.collect(output, target, bins.first(metric.bins));
+      bins = bins.subspan(metric.bins);
+      result.metrics.push_back(has_bins ? std::pair(0.0, 0.0) : metric.measure(output, target));
     }
     return result;
   });
@@ -371,6 +385,7 @@ Result<torch::Tensor> LaneNet::predict(const data::Batch& batch, const data::Sch
   return guarded("running the model", [&] {
     const torch::NoGradGuard no_grad;
     net_->eval();
+    context_->step = arena_.counters().step;
     return forward(batch, schema).to(torch::kFloat32);
   });
 }

@@ -31,8 +31,9 @@ struct NetPlan {
   model::Loss loss;
   uint64_t seed = 0;
   bool bf16 = false;
-  OwnLanes* own = nullptr;          // the program's own forward and backward, if it has one
-  Memory* memory = &host_memory();  // where state, sums and batches live
+  model::RowSource* rows = nullptr;  // if the job has tables
+  OwnLanes* own = nullptr;           // the program's own forward and backward, if it has one
+  Memory* memory = &host_memory();   // where state, sums and batches live
 };
 
 // The arena's description of the model: its parameters in the model's order, then its statistics.
@@ -72,6 +73,7 @@ class LaneNet {
     double samples = 0;
     double loss = 0;
     std::vector<std::pair<double, double>> metrics;  // sum and count, as the loss names them
+    std::vector<double> bins;  // of those metrics that have bins (and 0 as sum and count)
   };
   Result<Evaluation> evaluate(const data::Batch& batch);
 

@@ -51,6 +51,20 @@ void Lockstep::assign(std::vector<int> units, comm::Group* group, Duration timeo
   timeout_ = timeout;
 }
 
+// Servers are told of a commit only when every worker knows of it. Otherwise the only one that does
+// could be lost behind that, and the others would compute the step again with rows that have
+// changed. Whoever comes here knows of it; so the barrier is enough.
+Status Lockstep::publish_rows() {
+  if (parts_.rows == nullptr || parts_.arena->counters().step == 0) return {};
+  {
+    const WaitingForPeers waiting(*vitals_);
+    MUSTER_RETURN_IF_ERROR(group_->barrier({.timeout = timeout_}));
+  }
+  if (group_->rank() != 0) return {};
+  parts_.rows->set_era(parts_.arena->counters().era);
+  return parts_.rows->commit(parts_.arena->counters().step - 1);
+}
+
 void Lockstep::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;
   exchange_.set_vitals(vitals);
@@ -72,7 +86,9 @@ Result<StepReport> Lockstep::run(const std::function<CommitFlags()>& flags) {
     MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
     fault_point(FaultPoint::kAfterCommit);
     MUSTER_TRY(auto report, apply());
-    if (report) return *std::move(report);
+    if (!report) continue;
+    MUSTER_RETURN_IF_ERROR(publish_rows());
+    return *std::move(report);
   }
 }
 
@@ -87,6 +103,7 @@ GradientSum::Mode Lockstep::mode() const {
 
 Status Lockstep::compute() {
   holds_sums_ = false;
+  if (parts_.rows != nullptr) parts_.rows->set_era(parts_.arena->counters().era);
   parts_.sum->begin(mode(), parts_.arena->exponents(), own_lanes_, parts_.arena->counters().step);
   if (few_ != nullptr) few_->begin(parts_.arena->counters().step);
   const int64_t step = parts_.arena->counters().step;
@@ -145,7 +162,9 @@ Status Lockstep::run_lanes() {
   MUSTER_RETURN_IF_ERROR(parts_.lanes->run(parts_.arena->counters().step, to_compute_,
                                            [this] { return exchange_.failed(); }));
   if (exchange_.failed()) return Error(ErrorKind::kInternal, "the group failed during the step");
-  return {};
+  if (parts_.rows == nullptr) return {};
+  const WaitingForPeers waiting(*vitals_);
+  return parts_.rows->wait();
 }
 
 Status Lockstep::commit(const CommitFlags& flags) {

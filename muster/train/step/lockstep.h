@@ -42,6 +42,7 @@ class Lockstep final : public Strategy {
   std::vector<int> lanes() const override { return own_lanes_; }
   void set_vitals(const Vitals* vitals) override;
   Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
+  Status publish_rows() override;
   CommitFlags agreed_flags() const override { return committer_.message().flags(); }
   Result<uint64_t> recompute(int lane) override;
   int units_at_once() const override;

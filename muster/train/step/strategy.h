@@ -14,6 +14,7 @@
 #include "muster/optim/optimizer.h"
 #include "muster/train/audit/auditor.h"
 #include "muster/train/membership/vitals.h"
+#include "muster/train/rows/step_rows.h"
 #include "muster/train/state/arena.h"
 #include "muster/train/state/state.h"
 #include "muster/train/step/commit.h"
@@ -45,6 +46,7 @@ struct StrategyParts {
   const optim::Optimizer* optimizer = nullptr;
   Auditor* auditor = nullptr;
   Memory* memory = &host_memory();  // for what the strategy needs besides
+  StepRows* rows = nullptr;         // if the job has tables
   Arena* work = nullptr;            // what the nets compute with, if that is not `arena`
 };
 
@@ -67,6 +69,9 @@ class Strategy : public State {
   // commit begins; what it returns is combined over the workers into agreed_flags(). An error, with
   // nothing changed, if an audit finds a difference (Auditor::has_finding).
   virtual Result<StepReport> run(const std::function<CommitFlags()>& flags) = 0;
+  // Makes rows of tables, if there are any, those of the present step. Collective; run() does so
+  // itself.
+  virtual Status publish_rows() { return {}; }
   // Of the commit that led to the present position.
   virtual CommitFlags agreed_flags() const = 0;
   // The hash of a lane's gradient in the next step, whoever's lane it is, for audits. The sums are

@@ -8,8 +8,10 @@
 #include <iterator>
 
 #include "muster/base/fault_point.h"
+#include "muster/ps/net/client.h"
 #include "muster/roster/coordinator.h"
 
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/verify/awaited.h"
 #include "tools/muster-launch/verify/fault_target.h"
 #include "tools/muster-launch/verify/ongoing.h"
@@ -31,8 +33,9 @@ constexpr double kAskEvery = 0.05;        // seconds, which workers have rejoine
 // Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
 constexpr uint32_t kCommitsBehind = 2;
 // What a coordinator does when it continues, or starts, belongs to the fault too.
-constexpr double kAftermath = 1;     // seconds
-constexpr int kSlowDiskPause = 250;  // milliseconds before each write
+constexpr double kAftermath = 1;       // seconds
+constexpr double kServerLease = 0.35;  // seconds: ps::RegistryOptions::patience
+constexpr int kSlowDiskPause = 250;    // milliseconds before each write
 
 class Disturbance {
  public:
@@ -156,6 +159,23 @@ class Disturbance {
            std::ssize(members()) >= plan_.workers;
   }
 
+  // All parameter servers, if each of them is ready: they survive one failure at a time.
+  std::vector<Target> ready_servers() {
+    const auto registry = servers_address(plan_.run);
+    if (registry.empty()) return {};
+    const auto map = ps::fetch_map(registry, kAnswerTakes);
+    if (!map.ok() || std::ssize(map->servers) != plan_.servers) return {};
+    std::vector<Target> servers;
+    for (const auto& server : map->servers) {
+      const Target target{server.key.id, static_cast<pid_t>(server.process),
+                          server.key.incarnation};
+      const bool hit = ongoing_.involves(target) || std::ranges::find(hit_, target) != hit_.end();
+      if (!server.ready || hit) return {};
+      servers.push_back(target);
+    }
+    return servers;
+  }
+
   // The first fault whose time has come and that is possible now, as things are.
   void hit_one() {
     if (ongoing_.has_corrupted()) return;
@@ -163,7 +183,8 @@ class Disturbance {
     const auto free = free_members();
     for (auto fault = waiting_.begin(); fault != waiting_.end() && fault->step <= commits_.newest();
          ++fault) {
-      const auto target = choose_target(*fault, free, plan_.lanes);
+      const auto target =
+          choose_target(*fault, hits_server(fault->kind) ? ready_servers() : free, plan_.lanes);
       if (!target) continue;
       const timespec delay{0, delay_of(*fault).count()};
       nanosleep(&delay, nullptr);
@@ -186,10 +207,12 @@ class Disturbance {
       case FaultKind::kKill:
       case FaultKind::kPair:
       case FaultKind::kMost:
+      case FaultKind::kKillServer:
         return strike(fault, target.victims, target.signal);
       case FaultKind::kSlowDisk:
         return slow_down(fault, target.victims[0]);
       case FaultKind::kSuspend:
+      case FaultKind::kSuspendServer:
       case FaultKind::kHang:
       case FaultKind::kCut:
       case FaultKind::kFlip:
@@ -214,6 +237,8 @@ class Disturbance {
     switch (fault.kind) {
       case FaultKind::kSuspend:
         return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
+      case FaultKind::kSuspendServer:
+        return ongoing_.stop(number, victims[0], when + stop_seconds(fault, kServerLease));
       case FaultKind::kHang:
         return ongoing_.hang(number, victims[0]);
       case FaultKind::kCut:

@@ -85,6 +85,10 @@ std::optional<FaultTarget> choose_target(const Fault& fault, std::vector<Target>
       std::swap(victim, free.back());
       free.pop_back();
       return FaultTarget{std::move(free), SIGKILL, std::nullopt};
+    case FaultKind::kKillServer:
+      return FaultTarget{{victim}, SIGKILL, std::nullopt};
+    case FaultKind::kSuspendServer:
+      return FaultTarget{{victim}, SIGSTOP, std::nullopt};
     case FaultKind::kSuspend:
       if (free.size() < 2) return std::nullopt;
       return FaultTarget{{victim}, SIGSTOP, std::nullopt};
@@ -124,6 +128,8 @@ bool comes_in(FaultKind kind, const Target& target) {
     case FaultKind::kSlowDisk:  // it stays
     case FaultKind::kPause:
     case FaultKind::kRestart:
+    case FaultKind::kKillServer:
+    case FaultKind::kSuspendServer:
       return false;
     default:
       return !is_joiner(target);
@@ -141,6 +147,10 @@ bool ends_incarnation(FaultKind kind) {
     default:
       return true;
   }
+}
+
+bool hits_server(FaultKind kind) {
+  return kind == FaultKind::kKillServer || kind == FaultKind::kSuspendServer;
 }
 
 bool hits_coordinator(FaultKind kind) {

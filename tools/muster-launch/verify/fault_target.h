@@ -43,6 +43,8 @@ bool comes_in(launch::FaultKind kind, const Target& target);
 
 // Whether the incarnation that it hits is over: whoever is seen as that was hit a moment ago.
 bool ends_incarnation(launch::FaultKind kind);
+// Whether it hits a parameter server: `free` of choose_target are these then.
+bool hits_server(launch::FaultKind kind);
 // Whether it hits the coordinator and no worker.
 bool hits_coordinator(launch::FaultKind kind);
 

@@ -51,6 +51,23 @@ Status check_cut(const DisturbPlan& plan) {
       plan.workers, plan.hosts.size());
 }
 
+// Faults of parameter servers need some, and those that survive them.
+Status check_servers(const DisturbPlan& disturb, const config::Job& job) {
+  const bool hit = has_kind(disturb.faults, FaultKind::kKillServer) ||
+                   has_kind(disturb.faults, FaultKind::kSuspendServer);
+  if (hit && (disturb.servers < 2 || job.tables.copies < 2)) {
+    return Error(ErrorKind::kUsage,
+                 "--faults kill-server and suspend-server need at least two parameter servers "
+                 "(--servers 2), with tables.copies 2");
+  }
+  if (disturb.servers > 0 && has_kind(disturb.faults, FaultKind::kRestart)) {
+    return Error(ErrorKind::kUsage,
+                 "--faults restart: parameter servers end with their coordinator; leave restart "
+                 "out, or set --servers 0");
+  }
+  return {};
+}
+
 }  // namespace
 
 Added options_for(const std::vector<launch::Fault>& faults,
@@ -67,6 +84,7 @@ Added options_for(const std::vector<launch::Fault>& faults,
 
 std::vector<std::string> settings(const VerifyArguments& arguments, const Added& added) {
   auto set = arguments.set;
+  if (arguments.servers > 0) set.push_back(fmt::format("tables.servers={}", arguments.servers));
   set.insert(set.end(), added.set.begin(), added.set.end());
   set.insert(set.end(), {"track.every=1 steps", "workers.restarts=100000"});
   return set;
@@ -94,6 +112,8 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   for (const auto& option : set) disturb.job.insert(disturb.job.end(), {"-s", option});
   disturb.workers = static_cast<int>(arguments.workers);
   disturb.sites = static_cast<int>(arguments.sites);
+  disturb.servers = loaded.job.tables.width > 0 ? loaded.job.tables.servers : 0;
+  MUSTER_RETURN_IF_ERROR(check_servers(disturb, loaded.job));
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
   const int64_t units = sync::units_of(loaded.job);

@@ -22,7 +22,8 @@ struct DisturbPlan {
   std::string run;                 // its directory
   std::string host = "127.0.0.1";  // where the coordinator listens, and workers are reached
   int workers = 4;
-  int sites = 0;  // 0: none
+  int sites = 0;        // 0: none
+  int64_t servers = 0;  // of parameters
 
   double lease = 2;         // seconds
   double hang_timeout = 0;  // seconds

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using launch::FaultKind;
 
-constexpr std::array<std::pair<FaultKind, const char*>, 14> kShown = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 16> kShown = {{
     {FaultKind::kKill, "kill"},
     {FaultKind::kAimed, "kill at a point"},
     {FaultKind::kPair, "two killed"},
@@ -30,12 +30,14 @@ constexpr std::array<std::pair<FaultKind, const char*>, 14> kShown = {{
     {FaultKind::kLie, "lie"},
     {FaultKind::kPause, "pause"},
     {FaultKind::kRestart, "restart"},
+    {FaultKind::kKillServer, "kill-server"},
+    {FaultKind::kSuspendServer, "suspend-server"},
 }};
 
 // Those whose pause is theirs alone.
 bool is_long(FaultKind kind) {
   return kind == FaultKind::kSuspend || kind == FaultKind::kHang || kind == FaultKind::kCut ||
-         kind == FaultKind::kFlip || kind == FaultKind::kLie;
+         kind == FaultKind::kFlip || kind == FaultKind::kLie || kind == FaultKind::kSuspendServer;
 }
 
 bool lasts(FaultKind kind) {

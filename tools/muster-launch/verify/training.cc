@@ -15,6 +15,7 @@
 #include "muster/launch/restarts.h"
 #include "muster/track/run_directory.h"
 
+#include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/slots.h"
 
 namespace muster::cli {
@@ -208,6 +209,8 @@ std::vector<std::string> worker_words(const DisturbPlan& plan, const std::string
       "train", "--run", plan.run,     "--display",        "none",   "--coordinator", coordinator,
       "--id",  id,      "--job-name", run_name(plan.run), "--host", plan.host};
   if (!site.empty()) words.insert(words.end(), {"--site", site});
+  const auto servers = servers_address(plan.run);
+  if (!servers.empty()) words.insert(words.end(), {"--servers", servers});
   return words;
 }
 

@@ -1,0 +1,66 @@
+// The options of the section `tables`: rows that are looked up by a key. See table.cc.
+#include "muster/config/section.h"
+
+namespace muster::config {
+
+void add_tables(Section<TablesOptions> s) {
+  s.add("width", &TablesOptions::width,
+        "How many numbers each row has. Models with ids (model.zoo: dlrm, deepfm, wide-deep, "
+        "two-tower) look up a row for each id; a row is made when its id is first seen. 0: the job "
+        "has no rows.")
+      .at_least(0)
+      .at_most(4096);
+  s.add("optimizer", &TablesOptions::optimizer,
+        "How rows are updated. Only rows that a batch has used are. row_adagrad has one number of "
+        "state for each row, adagrad one for each weight, adam and ftrl two.")
+      .one_of({"sgd", "adagrad", "row_adagrad", "adam", "ftrl"});
+  s.add("lr", &TablesOptions::lr,
+        "The learning rate of rows. It follows optimizer.schedule; that of ftrl never changes.")
+      .more_than(0);
+  s.add("eps", &TablesOptions::eps, "Added to the denominator.")
+      .more_than(0)
+      .only_with("tables.optimizer", {"adagrad", "row_adagrad", "adam"});
+  s.add("beta1", &TablesOptions::beta1, "Decay of the mean of gradients.")
+      .at_least(0)
+      .less_than(1)
+      .only_with("tables.optimizer", {"adam"});
+  s.add("beta2", &TablesOptions::beta2, "Decay of the mean of squared gradients.")
+      .at_least(0)
+      .less_than(1)
+      .only_with("tables.optimizer", {"adam"});
+  s.add("beta", &TablesOptions::beta, "Added to the denominator.")
+      .at_least(0)
+      .only_with("tables.optimizer", {"ftrl"});
+  s.add("l1", &TablesOptions::l1, "Weights whose accumulated gradient is smaller become zero.")
+      .at_least(0)
+      .only_with("tables.optimizer", {"ftrl"});
+  s.add("l2", &TablesOptions::l2, "Weight decay.")
+      .at_least(0)
+      .only_with("tables.optimizer", {"ftrl"});
+  s.add("scale", &TablesOptions::scale,
+        "First weights are drawn evenly between minus this and this.")
+      .at_least(0);
+  s.add("servers", &TablesOptions::servers,
+        "How many parameter servers hold the rows. 0: the worker itself, if there is only one. No "
+        "effect on the result.")
+      .at_least(0)
+      .at_most(1024);
+  s.add("copies", &TablesOptions::copies,
+        "On how many servers each row is: with 2 nothing is lost if one fails. No effect on the "
+        "result.")
+      .at_least(1)
+      .at_most(2);
+  s.add("shards", &TablesOptions::shards,
+        "Into how many parts the rows are cut, which servers share. The rows are the same with any "
+        "number; the hash of the result, and checkpoints, are not.")
+      .at_least(1)
+      .at_most(65536);
+  s.add("memory", &TablesOptions::memory,
+        "For the rows of one server, at most; a server that needs more ends. 0: any amount. No "
+        "effect on the result.")
+      .as(Form::kBytes)
+      .at_least(0)
+      .at_most(0x1p50);
+}
+
+}  // namespace muster::config

@@ -1,0 +1,142 @@
+// Rows of tables: the same bits for any number of threads, after going back, and whatever holds
+// them.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "muster/train/jobs_testing.h"
+#include "muster/train/rows/local_rows.h"
+
+namespace muster::train {
+namespace {
+
+const char* const kClicks = R"(
+model: { zoo: ZOO, loss: click }
+data:
+  train: { format: ctr, args: { samples: 4000, features: 5, ids: 300, numbers: 2 } }
+  test: { format: ctr, args: { samples: 600, stream: 1, features: 5, ids: 300, numbers: 2 } }
+batch: 37
+lanes: 4
+steps: 8
+optimizer: { kind: adam, lr: 0.01, schedule: { kind: cosine, warmup: 2 } }
+tables: { width: 6, lr: 0.1 }
+)";
+
+std::string job_with(const std::string& zoo) {
+  std::string text = kClicks;
+  return text.replace(text.find("ZOO"), 3, zoo);
+}
+
+void train(Session& session, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto report = session.step();
+    ASSERT_TRUE(report.ok()) << report.error().message();
+  }
+}
+
+std::string state_of(Session& session) {
+  const auto rows = session.rows()->hash(session.arena().counters().step);
+  EXPECT_TRUE(rows.ok());
+  return session.arena().weights_hash().hex() + " " + rows->hex();
+}
+
+std::string trained(const std::string& text, const std::vector<std::string>& sets) {
+  const auto session = open_session(text, sets);
+  train(*session, session->total_steps());
+  return state_of(*session);
+}
+
+class EveryModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryModel, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const auto text = job_with(GetParam());
+  const auto expected = trained(text, {"threads=1"});
+  EXPECT_EQ(trained(text, {"threads=3"}), expected);
+  EXPECT_EQ(trained(text, {"threads=2", "tables.shards=7", "data.loader.threads=0"}),
+            trained(text, {"threads=1", "tables.shards=7"}));
+  EXPECT_NE(trained(text, {"threads=1", "tables.lr=0.2"}), expected) << "rows have no effect";
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, EveryModel,
+                         ::testing::Values("dlrm", "deepfm", "wide-deep", "two-tower"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(Rows, RowsAreUpdatedOnceForAStep) {
+  const auto session = open_session(job_with("dlrm"));
+  const uint64_t keys[] = {1, 2};
+  std::vector<float> before(12);
+  session->rows()->read(0, keys, before.data());
+  // The same lane twice, as after a failure, and another one.
+  const std::vector<float> gradients(12, 0.25F);
+  for (const int lane : {0, 1, 0}) session->rows()->add(0, lane, keys, gradients.data());
+  std::vector<float> meanwhile(12);
+  session->rows()->read(0, keys, meanwhile.data());
+  EXPECT_EQ(meanwhile, before) << "nothing changes before the commit";
+  ASSERT_TRUE(session->rows()->commit(0).ok());
+  ASSERT_TRUE(session->rows()->commit(0).ok());
+  std::vector<float> after(12);
+  session->rows()->read(1, keys, after.data());
+  // row_adagrad at its first update: g / sqrt(g^2).
+  const double lr = 0.1 * 0.5;  // the first of two steps of warm-up
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], before[i] - lr, 1e-6);
+}
+
+TEST(Rows, WhatIsSavedIsLoaded) {
+  const auto session = open_session(job_with("deepfm"));
+  train(*session, 4);
+  const auto then = state_of(*session);
+  const auto saved = session->rows()->save(4);
+  ASSERT_TRUE(saved.ok());
+  std::vector<std::byte> arena(session->arena().bytes().begin(), session->arena().bytes().end());
+  train(*session, 4);
+  const auto end = state_of(*session);
+  EXPECT_NE(end, then);
+  std::ranges::copy(arena, session->arena().bytes().begin());
+  session->arena().seal_counters();
+  session->strategy().forget();
+  ASSERT_TRUE(session->rows()->load(*saved, 0).ok());
+  EXPECT_EQ(state_of(*session), then);
+
+  const auto other = open_session(job_with("deepfm"), {"tables.shards=3"});
+  EXPECT_FALSE(other->rows()->load(*saved, 0).ok()) << "another number of shards";
+}
+
+TEST(Rows, TheFingerprintLeavesNothingBehind) {
+  const auto session = open_session(job_with("dlrm"));
+  const auto before = session->rows()->hash(0);
+  ASSERT_TRUE(session->begin_fingerprint().ok());
+  EXPECT_EQ(*session->rows()->hash(0), *before);
+  train(*session, 8);
+  EXPECT_EQ(state_of(*session), trained(job_with("dlrm"), {}));
+}
+
+TEST(Rows, EvaluationHasTheMetricsOfClicks) {
+  const auto session = open_session(job_with("dlrm"), {"threads=2"});
+  train(*session, 8);
+  const auto report = session->evaluate();
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  EXPECT_GT(report->at("auc"), 0.3);
+  EXPECT_LT(report->at("auc"), 1.0);
+  EXPECT_GT(report->at("normalized_entropy"), 0.5);
+  // The batches in which it is computed have no effect on the counts.
+  const auto other = open_session(job_with("dlrm"), {"threads=1", "eval.batch=7"});
+  train(*other, 8);
+  EXPECT_EQ(other->evaluate()->at("auc"), report->at("auc"));
+}
+
+TEST(Rows, AJobWithoutTablesSaysWhatIsMissing) {
+  auto text = job_with("dlrm");
+  text.resize(text.find("tables:"));
+  const auto session = Session::open(make_job(text), testing_registries());
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.error().message().find("tables.width"), std::string::npos)
+      << session.error().message();
+}
+
+}  // namespace
+}  // namespace muster::train

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
+a resumption, and through SIGKILL and SIGSTOP of workers and servers.
+
+    tests/e2e/servers.py [--bin build/release/bin] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
+
+The job is examples/dlrm-synthetic.yaml. CI runs it as it is; a hundred faults take some minutes.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from verify import SOURCE, disturb
+
+JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
+FAULTS = "kill:2,kill@before-commit:1,kill@after-commit:1,kill-server:3,suspend-server:1,leave:1,join:1"
+LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
+
+
+def train(muster, folder, name, steps, workers, servers):
+    """Its result."""
+    run = os.path.join(folder, name)
+    words = ["--workers", str(workers), "-s", f"tables.servers={servers}"] if workers else []
+    subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "-s", "passes=0", "-s", f"steps={steps}", *words],
+                   check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(run, "result.json")) as file:
+        return json.load(file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--faulty-steps", type=int, default=250, help="of the run with faults")
+    parser.add_argument("--faults", default=FAULTS)
+    parser.add_argument("--seed", default="1")
+    args = parser.parse_args()
+    muster = os.path.join(args.bin, "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        hashes = {}
+        for workers, servers in LAYOUTS:
+            name = f"{workers}-{servers}"
+            result = train(muster, folder, name, args.steps, workers, servers)
+            hashes[name] = result["weights_hash"]
+            print(f"{workers} workers, {servers} servers: {hashes[name]}  auc {result['test']['auc']:.4f}", flush=True)
+        # Resumed from a checkpoint, once with servers and once without.
+        for workers, servers in LAYOUTS[:3:2]:
+            name = f"resumed-{workers}-{servers}"
+            train(muster, folder, name, args.steps // 2, workers, servers)
+            words = ["--workers", str(workers)] if workers else []
+            subprocess.run([muster, "resume", os.path.join(folder, name) + "/", "-q", "-s", f"steps={args.steps}", *words],
+                           check=True, stdout=subprocess.DEVNULL)
+            with open(os.path.join(folder, name, "result.json")) as file:
+                hashes[name] = json.load(file)["weights_hash"]
+        if len(set(hashes.values())) != 1:
+            sys.exit(f"the bits differ: {hashes}")
+        print(f"equal: {len(hashes)} runs")
+    happened = disturb(muster, "--servers", "3", "--faults", args.faults, "--seed", args.seed, "-s", "passes=0", "-s",
+                       f"steps={args.faulty_steps}", job=JOB)
+    wanted = {part.split(":")[0] for part in args.faults.split(",")}
+    left_out = wanted - {what["fault"] for what in happened}
+    if left_out:
+        sys.exit(f"none of the kinds {sorted(left_out)}")
+
+
+if __name__ == "__main__":
+    main()
