@@ -34,7 +34,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--faulty-steps", type=int, default=250, help="of the run with faults")
+    parser.add_argument("--faulty-steps", type=int, default=400, help="of the run with faults")
     parser.add_argument("--faults", default=FAULTS)
     parser.add_argument("--seed", default="1")
     args = parser.parse_args()

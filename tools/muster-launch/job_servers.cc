@@ -36,6 +36,10 @@ Status JobServers::begin(const config::Job& job, const std::string& logs, const 
   options.address = host + ":0";
   options.setup = ps::setup_of(job);
   options.registry.first = static_cast<size_t>(tables.servers);
+  // As for workers. One whose process ends is noticed at once.
+  options.registry.patience =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(job.workers.lease));
+  options.registry.lease = options.registry.patience * 17 / 20;
   MUSTER_TRY(registry_, ps::RegistryService::start(std::move(options), clock_));
   std::vector<std::string> words = {"--registry", address(),  "--host",
                                     host,         "--listen", host + ":0"};

@@ -1,8 +1,7 @@
 // Real server processes, killed, suspended and joined by others, and what clients see of it.
-#include <fcntl.h>
-
 #include <algorithm>
-#include <atomic>
+
+#include <gtest/gtest.h>
 
 #include "muster/base/thread.h"
 #include "muster/ps/net/servers_testing.h"

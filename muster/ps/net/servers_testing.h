@@ -1,6 +1,7 @@
 // Server processes of a test, the registry that they join, and what their rows must be.
 #pragma once
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -12,9 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "muster/base/boot_clock.h"
+#include "muster/base/check.h"
 #include "muster/base/random.h"
 #include "muster/ps/net/client.h"
 #include "muster/ps/net/registry_service.h"
@@ -36,13 +36,13 @@ inline TablesSetup small_setup(ShardNumber shards = 16, int copies = 2) {
   return setup;
 }
 
-// A thread that looks until something is so; it fails the test if that takes too long.
+// Looks until something is so; ends the program if that takes too long.
 template <typename Condition>
 void wait_for(const std::string& what, Condition condition,
               Duration most = std::chrono::seconds(30)) {
   const auto until = std::chrono::steady_clock::now() + most;
   while (!condition()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), until) << what;
+    MUSTER_CHECK(std::chrono::steady_clock::now() < until, "waited in vain for " + what);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -55,8 +55,11 @@ class ServerProcesses {
     RegistryServiceOptions options;
     options.setup = std::move(setup);
     options.registry.first = first;
+    // A busy machine may leave a server waiting for its turn for some hundred milliseconds.
+    options.registry.lease = std::chrono::milliseconds(1000);
+    options.registry.patience = std::chrono::milliseconds(1200);
     auto started = RegistryService::start(std::move(options), clock_);
-    EXPECT_TRUE(started.ok());
+    MUSTER_CHECK(started.ok(), "a registry can be started");
     registry_ = std::move(started).value();
     for (size_t i = 0; i < first; ++i) start("s" + std::to_string(i));
   }
@@ -89,7 +92,8 @@ class ServerProcesses {
     }
     // It ends with the test, however that ends.
     setenv("MUSTER_LAUNCHER_PID", std::to_string(getpid()).c_str(), 1);
-    ASSERT_EQ(posix_spawn(&pid, words[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
+    MUSTER_CHECK(posix_spawn(&pid, words[0].c_str(), &actions, nullptr, argv.data(), environ) == 0,
+                 "a server can be started");
     posix_spawn_file_actions_destroy(&actions);
     processes_[id] = pid;
   }
@@ -116,8 +120,8 @@ class ServerProcesses {
   }
   std::unique_ptr<Client> connect() {
     auto client = Client::connect(registry_->address(), clock_, std::chrono::seconds(20));
-    EXPECT_TRUE(client.ok()) << (client.ok() ? "" : client.error().message());
-    return client.ok() ? std::move(client).value() : nullptr;
+    MUSTER_CHECK(client.ok(), client.error().message());
+    return std::move(client).value();
   }
 
  private:
@@ -146,12 +150,13 @@ class Reference {
         some.push_back(key);
         for (size_t j = 0; j < width; ++j) their.push_back(gradients[place * width + j]);
       }
-      ASSERT_TRUE(shards_[shard]->apply(push_bytes(header, some, their)).ok());
+      MUSTER_CHECK(shards_[shard]->apply(push_bytes(header, some, their)).ok(), "a push");
     }
   }
   void commit(int64_t step) {
     for (auto& shard : shards_) {
-      ASSERT_TRUE(shard->apply(push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {})).ok());
+      MUSTER_CHECK(shard->apply(push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {})).ok(),
+                   "a commit");
     }
   }
   std::vector<float> read(uint32_t table, std::span<const uint64_t> keys) {

@@ -82,7 +82,7 @@ TEST(Rows, RowsAreUpdatedOnceForAStep) {
   std::vector<float> after(12);
   session->rows()->read(1, keys, after.data());
   // row_adagrad at its first update: g / sqrt(g^2).
-  const double lr = 0.1 * 0.5;  // the first of two steps of warm-up
+  const double lr = 0.1 / 3;  // the first step of the warm-up
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], before[i] - lr, 1e-6);
 }
 

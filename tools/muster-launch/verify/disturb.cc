@@ -33,9 +33,8 @@ constexpr double kAskEvery = 0.05;        // seconds, which workers have rejoine
 // Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
 constexpr uint32_t kCommitsBehind = 2;
 // What a coordinator does when it continues, or starts, belongs to the fault too.
-constexpr double kAftermath = 1;       // seconds
-constexpr double kServerLease = 0.35;  // seconds: ps::RegistryOptions::patience
-constexpr int kSlowDiskPause = 250;    // milliseconds before each write
+constexpr double kAftermath = 1;     // seconds
+constexpr int kSlowDiskPause = 250;  // milliseconds before each write
 
 class Disturbance {
  public:
@@ -238,7 +237,7 @@ class Disturbance {
       case FaultKind::kSuspend:
         return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
       case FaultKind::kSuspendServer:
-        return ongoing_.stop(number, victims[0], when + stop_seconds(fault, kServerLease));
+        return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
       case FaultKind::kHang:
         return ongoing_.hang(number, victims[0]);
       case FaultKind::kCut:

@@ -1,0 +1,123 @@
+// Reading and pushing rows through real servers, in batches of 4,096 keys; see ps_benchmark.cc for
+// the tables alone.
+//
+//   muster_ps_benchmark --benchmark_filter=Served    MUSTER_ROWS: how many rows are there (2
+//   million)
+//
+// Arguments: width, shards, servers. Each row is on one server, or on two of two. `payload`: bytes
+// sent by the client for each byte of keys and gradients.
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "muster/ps/net/servers_testing.h"
+
+namespace muster::ps {
+namespace {
+
+constexpr size_t kBatch = 4096;
+constexpr size_t kBatches = 64;
+constexpr size_t kUnderWay = 4;  // batches that a client has asked for and not got yet
+
+uint64_t row_count() {
+  const char* const text = std::getenv("MUSTER_ROWS");  // NOLINT(concurrency-mt-unsafe)
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 2'000'000;
+}
+
+struct Served {
+  Served(uint32_t width, ShardNumber shards, size_t servers)
+      : processes(servers, setup_of(width, shards, servers > 1 ? 2 : 1)),
+        client(processes.connect()) {
+    const uint64_t rows = row_count();
+    std::vector<uint64_t> keys(kBatch);
+    const std::vector<float> gradients(kBatch * width, 0.5F);
+    for (uint64_t first = 0; first < rows; first += kBatch) {
+      for (size_t i = 0; i < kBatch; ++i) keys[i] = first + i;
+      MUSTER_CHECK(client->push({.lr = 0.1}, keys, gradients).ok(), "a push");
+    }
+    MUSTER_CHECK(client->wait().ok(), "all are there");
+    std::mt19937_64 random(1);
+    for (size_t b = 0; b < kBatches; ++b) {
+      auto& batch = batches.emplace_back(kBatch);
+      for (uint64_t& key : batch) key = random() % rows;
+      std::ranges::sort(batch);
+      batch.erase(std::unique(batch.begin(), batch.end()), batch.end());
+    }
+  }
+  static TablesSetup setup_of(uint32_t width, ShardNumber shards, int copies) {
+    TablesSetup setup;
+    setup.shards = shards;
+    setup.copies = copies;
+    setup.tables.resize(1);
+    setup.tables[0].width = width;
+    return setup;
+  }
+
+  ServerProcesses processes;
+  std::unique_ptr<Client> client;
+  std::vector<std::vector<uint64_t>> batches;
+};
+
+Served& served(const benchmark::State& state) {
+  using Key = std::tuple<int64_t, int64_t, int64_t>;
+  static std::unique_ptr<Served> kept;
+  static Key key;
+  const Key wanted = {state.range(0), state.range(1), state.range(2)};
+  if (kept == nullptr || key != wanted) {
+    kept.reset();
+    kept = std::make_unique<Served>(static_cast<uint32_t>(state.range(0)),
+                                    static_cast<ShardNumber>(state.range(1)),
+                                    static_cast<size_t>(state.range(2)));
+    key = wanted;
+  }
+  return *kept;
+}
+
+void BM_ServedRead(benchmark::State& state) {
+  Served& on = served(state);
+  size_t number = 0, rows = 0;
+  std::deque<std::shared_ptr<RowRead>> under_way;
+  while (state.KeepRunning()) {
+    const auto& keys = on.batches[number++ % kBatches];
+    rows += keys.size();
+    under_way.push_back(on.client->begin_read(0, keys).value());
+    if (under_way.size() < kUnderWay) continue;
+    MUSTER_CHECK(on.client->finish(*under_way.front()).ok(), "a read");
+    under_way.pop_front();
+  }
+  for (const auto& read : under_way) MUSTER_CHECK(on.client->finish(*read).ok(), "a read");
+  state.SetItemsProcessed(static_cast<int64_t>(rows));
+}
+
+void BM_ServedPush(benchmark::State& state) {
+  Served& on = served(state);
+  const auto width = static_cast<size_t>(state.range(0));
+  const std::vector<float> gradients(kBatch * width, 0.01F);
+  const uint64_t sent = on.client->tally().sent_bytes;
+  size_t number = 0, rows = 0;
+  while (state.KeepRunning()) {
+    const auto& keys = on.batches[number++ % kBatches];
+    rows += keys.size();
+    const auto pushed = on.client->push({.step = static_cast<int64_t>(number), .lr = 0.01}, keys,
+                                        std::span(gradients).first(keys.size() * width));
+    MUSTER_CHECK(pushed.ok(), "a push");
+    // As a worker does after each step.
+    if (number % kUnderWay == 0) MUSTER_CHECK(on.client->wait().ok(), "it is there");
+  }
+  MUSTER_CHECK(on.client->wait().ok(), "it is there");
+  state.SetItemsProcessed(static_cast<int64_t>(rows));
+  const auto payload = static_cast<double>(rows * (8 + 4 * width));
+  state.counters["payload"] = static_cast<double>(on.client->tally().sent_bytes - sent) / payload;
+}
+
+#define MUSTER_SHAPES \
+  Args({16, 64, 1})->Args({16, 256, 1})->Args({64, 64, 1})->Args({16, 64, 2})->UseRealTime()
+BENCHMARK(BM_ServedRead)->MUSTER_SHAPES;
+BENCHMARK(BM_ServedPush)->MUSTER_SHAPES;
+
+}  // namespace
+}  // namespace muster::ps
