@@ -91,6 +91,7 @@ class ServerProcesses {
       posix_spawn_file_actions_addopen(&actions, out, "/dev/null", O_WRONLY, 0);
     }
     // It ends with the test, however that ends.
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody reads the environment meanwhile
     setenv("MUSTER_LAUNCHER_PID", std::to_string(getpid()).c_str(), 1);
     MUSTER_CHECK(posix_spawn(&pid, words[0].c_str(), &actions, nullptr, argv.data(), environ) == 0,
                  "a server can be started");

@@ -235,7 +235,6 @@ class Disturbance {
     const size_t number = happened_.size();
     switch (fault.kind) {
       case FaultKind::kSuspend:
-        return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
       case FaultKind::kSuspendServer:
         return ongoing_.stop(number, victims[0], when + stop_seconds(fault, plan_.lease));
       case FaultKind::kHang:

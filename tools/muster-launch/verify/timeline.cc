@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/muster-launch/verify/fault_target.h"
+
 namespace muster::cli {
 namespace {
 
@@ -119,7 +121,8 @@ Json by_kind(F spread_of_kind) {
 }
 
 std::string whom_text(const InjectedFault& what) {
-  return is_of_coordinator(what.kind) ? "coordinator" : fmt::format("worker {}", what.whom);
+  if (is_of_coordinator(what.kind)) return "coordinator";
+  return hits_server(what.kind) ? what.whom : fmt::format("worker {}", what.whom);
 }
 
 }  // namespace
