@@ -123,7 +123,7 @@ TEST_F(TableDataTest, AnAddressThatIsOddIsNoMatter) {
 std::string lane_push(uint16_t lane, int64_t step, std::span<const uint64_t> keys) {
   std::vector<float> gradients(keys.size() * 3);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    gradients[i] = 1.0F / static_cast<float>(3 + i + 7 * lane + static_cast<size_t>(step));
+    gradients[i] = 1.0F / static_cast<float>(3 + i + size_t{7} * lane + static_cast<size_t>(step));
   }
   return push_bytes({.kind = PushKind::kAdd, .lane = lane, .table = 0, .step = step, .lr = 0.1},
                     keys, gradients);

@@ -45,6 +45,7 @@ muster::Result<ServerOptions> parse(int argc, char** argv) {
                           {"memory", required_argument, nullptr, 'm'},
                           {"help", no_argument, nullptr, 'h'},
                           {}};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
   for (int letter = 0; (letter = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
     switch (letter) {
       case 'r':
