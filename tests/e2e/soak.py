@@ -279,7 +279,7 @@ class Watcher:
             except (FileNotFoundError, ProcessLookupError, KeyError, ValueError):
                 pass  # it has just ended, or is between fork and exec
         for (pid, _), since in zombies.items():
-            if now - since > ZOMBIE:
+            if now - since >= ZOMBIE:  # the clock has steps of 10 ms
                 self.wrong.append(f"process {pid} has ended, and nobody took note for {now - since:.0f} s")
         self.zombies = zombies
 
