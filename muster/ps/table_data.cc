@@ -89,6 +89,11 @@ Status TableData::check(std::string_view push) const {
     const bool without_effect = header.era > 0 && header.era <= era_;
     return without_effect ? Status() : check_load(push.substr(sizeof(PushHeader)));
   }
+  // A worker's load was answered before it adds anything.
+  if (header.kind != PushKind::kUpdate && header.era > era_) {
+    return Error(ErrorKind::kIo, "a push is malformed: it is of era {}, and the shard in {}",
+                 header.era, era_);
+  }
   for (size_t i = 0; i < header.count; ++i) {
     const uint64_t key = key_at(push, i);
     if (i > 0 && key <= key_at(push, i - 1)) {

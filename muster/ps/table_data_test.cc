@@ -257,7 +257,8 @@ TEST_F(TableDataTest, WhatIsOfAnEarlierEraHasNoEffect) {
   ASSERT_TRUE(data.apply(of_era(7, PushKind::kCommit)).ok());
   EXPECT_EQ(data.clock(), 1);
   EXPECT_EQ(data.table(0).rows(), some.size());
-  EXPECT_FALSE(data.apply(of_era(8, PushKind::kAdd)).ok()) << "nobody may be ahead of a load";
+  EXPECT_FALSE(data.check(of_era(8, PushKind::kAdd)).ok()) << "nobody may be ahead of a load";
+  EXPECT_FALSE(data.apply(of_era(8, PushKind::kAdd)).ok());
   std::string saved;
   data.save(saved);
   TableData copy(1, kFew, tables_, slabs_);
