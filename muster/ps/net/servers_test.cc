@@ -130,7 +130,7 @@ TEST(Servers, AKilledServerChangesNothing) {
 }
 
 TEST(Servers, OneThatWasSuspendedForTooLongBeginsAgain) {
-  ServerProcesses servers(3);
+  ServerProcesses servers(3, small_setup(), {}, 1200ms);
   train(servers, 0, 12, [&](int64_t step) {
     if (step % 4 != 1) return;
     const std::string id = "s" + std::to_string(step / 4 % 3);
@@ -211,7 +211,7 @@ TEST(Servers, WithoutAnyAClientSaysWhatIsMissing) {
   options.setup = small_setup();
   const auto registry = RegistryService::start(options, clock);
   ASSERT_TRUE(registry.ok());
-  const auto waiting = Client::connect((*registry)->address(), clock, 1s);
+  const auto waiting = Client::connect((*registry)->address(), clock, 4s);
   ASSERT_FALSE(waiting.ok());
   EXPECT_NE(waiting.error().message().find("waits for more"), std::string::npos)
       << waiting.error().message();

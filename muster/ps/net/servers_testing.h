@@ -39,7 +39,7 @@ inline TablesSetup small_setup(ShardNumber shards = 16, int copies = 2) {
 // Looks until something is so; ends the program if that takes too long.
 template <typename Condition>
 void wait_for(const std::string& what, Condition condition,
-              Duration most = std::chrono::seconds(30)) {
+              Duration most = std::chrono::seconds(60)) {
   const auto until = std::chrono::steady_clock::now() + most;
   while (!condition()) {
     MUSTER_CHECK(std::chrono::steady_clock::now() < until, "waited in vain for " + what);
@@ -49,15 +49,17 @@ void wait_for(const std::string& what, Condition condition,
 
 class ServerProcesses {
  public:
+  // A busy machine may leave a server waiting for its turn for a while.
+  static constexpr Duration kLong = std::chrono::seconds(5);
+
   explicit ServerProcesses(size_t first, TablesSetup setup = small_setup(),
-                           std::vector<std::string> arguments = {})
+                           std::vector<std::string> arguments = {}, Duration patience = kLong)
       : arguments_(std::move(arguments)) {
     RegistryServiceOptions options;
     options.setup = std::move(setup);
     options.registry.first = first;
-    // A busy machine may leave a server waiting for its turn for some hundred milliseconds.
-    options.registry.lease = std::chrono::milliseconds(1000);
-    options.registry.patience = std::chrono::milliseconds(1200);
+    options.registry.lease = patience * 17 / 20;
+    options.registry.patience = patience;
     auto started = RegistryService::start(std::move(options), clock_);
     MUSTER_CHECK(started.ok(), "a registry can be started");
     registry_ = std::move(started).value();
