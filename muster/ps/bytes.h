@@ -2,9 +2,12 @@
 #pragma once
 
 #include <bit>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
+
+#include "muster/base/hash.h"
 
 namespace muster::ps {
 
@@ -24,6 +27,12 @@ template <typename T>
   from.copy(reinterpret_cast<char*>(&value), sizeof(value));
   from.remove_prefix(sizeof(value));
   return true;
+}
+
+// Of a message that begins with its checksum: of all that follows that.
+inline uint64_t checksum_of(std::string_view message) {
+  const auto rest = message.substr(sizeof(uint64_t));
+  return hash64(rest.data(), rest.size());
 }
 
 }  // namespace muster::ps

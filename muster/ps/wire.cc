@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "muster/base/hash.h"
 #include "muster/ps/bytes.h"
 
 namespace muster::ps {
@@ -39,11 +38,6 @@ struct Header {
   uint64_t epoch = 0;
 };
 static_assert(sizeof(Header) == 32);
-
-uint64_t checksum_of(std::string_view message) {
-  const auto rest = message.substr(sizeof(Header::checksum));
-  return hash64(rest.data(), rest.size());
-}
 
 Error damaged(std::string_view what) {
   return Error(ErrorKind::kIo, "a message between parameter servers is damaged: {}", what);

@@ -1,13 +1,11 @@
 #include "muster/ps/net/client.h"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -39,17 +37,12 @@ constexpr Duration kWholeTakes = 120s;
 constexpr Duration kLostFor = 3s;             // then it is an error
 constexpr size_t kMostUnanswered = 64 << 20;  // bytes of pushes; then push() waits
 
-uint64_t draw() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 }  // namespace
 
 class Client::Impl final : NetworkListener, PushLinks {
  public:
   Impl(std::string registry, const Clock& clock)
-      : registry_address_(std::move(registry)), clock_(clock), self_(draw()) {}
+      : registry_address_(std::move(registry)), clock_(clock), self_(draw_incarnation()) {}
 
   ~Impl() override {
     {
@@ -113,9 +106,9 @@ class Client::Impl final : NetworkListener, PushLinks {
     return wait_until([&] { return unanswered_ == 0; });
   }
 
-  ClientTally tally() const {
+  uint64_t sent_bytes() const {
     const std::lock_guard lock(mutex_);
-    return tally_;
+    return told_bytes_;
   }
 
  private:
@@ -130,7 +123,6 @@ class Client::Impl final : NetworkListener, PushLinks {
     size_t part = 0;
     std::shared_ptr<WholeRead> whole;
     ShardNumber shard = 0;
-    bool sent = false;
   };
 
   // ---- The thread.
@@ -155,7 +147,7 @@ class Client::Impl final : NetworkListener, PushLinks {
 
   void take(std::shared_ptr<RowRead>& read) {
     for (size_t i = 0; i < read->parts_.size(); ++i) {
-      ask({read, i, nullptr, read->parts_[i].shard, false});
+      ask({read, i, nullptr, read->parts_[i].shard});
     }
   }
   void take(PushOrder& pushes) {
@@ -166,7 +158,7 @@ class Client::Impl final : NetworkListener, PushLinks {
   }
   void take(std::shared_ptr<WholeRead>& read) {
     for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
-      ask({nullptr, 0, read, shard, false});
+      ask({nullptr, 0, read, shard});
     }
   }
 
@@ -180,8 +172,6 @@ class Client::Impl final : NetworkListener, PushLinks {
     if (primary == nullptr) return;
     const auto server = servers_.find(*primary);
     if (server == servers_.end() || !server->second.open) return;
-    if (question.sent) ++repeated_;
-    question.sent = true;
     if (question.rows != nullptr) {
       const auto& part = question.rows->parts_[question.part];
       transmit(server->second,
@@ -323,7 +313,6 @@ class Client::Impl final : NetworkListener, PushLinks {
     }
     map_ = map;
     lost_since_.reset();
-    ++epochs_;
     queue_->enter(map);
     repeat_questions(nullptr);
   }
@@ -365,7 +354,6 @@ class Client::Impl final : NetworkListener, PushLinks {
     if (found == questions_.end() || found->second.rows == nullptr) return;
     if (answer.served != Served::kYes) return not_served(answer);
     auto& read = *found->second.rows;
-    read.least_clock_ = std::min(read.least_clock_, answer.clock);
     read.most_clock_ = std::max(read.most_clock_, answer.clock);
     const auto& part = read.parts_[found->second.part];
     const size_t width = read.width_;
@@ -406,7 +394,7 @@ class Client::Impl final : NetworkListener, PushLinks {
     unanswered_bytes_ -= std::exchange(answered_bytes_, 0);
     for (const auto& read : std::exchange(done_, {})) --read->unanswered_;
     if (!ready_ && map_.epoch > 0) ready_ = news = true;
-    tally_ = {sent_bytes_, repeated_, epochs_};
+    told_bytes_ = sent_bytes_;
     if (news) changed_.notify_all();
   }
 
@@ -423,7 +411,7 @@ class Client::Impl final : NetworkListener, PushLinks {
   std::vector<Command> commands_;
   size_t unanswered_ = 0;  // pushes
   size_t unanswered_bytes_ = 0;
-  ClientTally tally_;
+  uint64_t told_bytes_ = 0;
   std::optional<TablesSetup> setup_;  // set once, before ready_
 
   // Of the thread.
@@ -446,8 +434,6 @@ class Client::Impl final : NetworkListener, PushLinks {
   size_t answered_bytes_ = 0;
   std::vector<std::shared_ptr<RowRead>> done_;
   uint64_t sent_bytes_ = 0;
-  uint64_t repeated_ = 0;
-  uint64_t epochs_ = 0;
 
   Network network_{*this};
   Thread thread_;
@@ -464,7 +450,7 @@ Result<std::unique_ptr<Client>> Client::connect(const std::string& registry, con
 }
 
 const TablesSetup& Client::setup() const { return impl_->setup(); }
-ClientTally Client::tally() const { return impl_->tally(); }
+uint64_t Client::sent_bytes() const { return impl_->sent_bytes(); }
 Status Client::wait() { return impl_->wait(); }
 
 namespace {
@@ -576,41 +562,6 @@ Status Client::load(uint64_t era, std::span<const std::string> shards) {
         Impl::PushOrder{{i, std::make_shared<const std::string>(load_bytes(era, shards[i]))}}));
   }
   return wait();
-}
-
-namespace {
-
-class MapReader final : NetworkListener {
- public:
-  Result<ServerMap> fetch(const std::string& registry, Duration timeout) {
-    const auto until = std::chrono::steady_clock::now() + timeout;
-    network_.connect(registry);
-    while (!map_ && !broken_ && std::chrono::steady_clock::now() < until) network_.turn(timeout);
-    if (map_) return *map_;
-    return Error(ErrorKind::kIo, "the registry at {} {}", registry,
-                 broken_ ? "cannot be reached" : "has no parameter servers yet");
-  }
-
- private:
-  void opened(ConnectionId connection) override {
-    network_.send(connection, encode_control(Hello{false, {"", draw()}}));
-  }
-  void received(ConnectionId /*connection*/, std::string_view bytes) override {
-    const auto message = decode_control(bytes);
-    if (!message.ok()) return;
-    if (const auto* const newest = std::get_if<NewMap>(&*message)) map_ = newest->map;
-  }
-  void closed(ConnectionId /*connection*/) override { broken_ = true; }
-
-  std::optional<ServerMap> map_;
-  bool broken_ = false;
-  Network network_{*this};
-};
-
-}  // namespace
-
-Result<ServerMap> fetch_map(const std::string& registry, Duration timeout) {
-  return MapReader().fetch(registry, timeout);
 }
 
 }  // namespace muster::ps

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,8 +26,7 @@ class RowRead {
  public:
   // Where they are when finish() has returned: width floats for each key, in the order of the keys.
   const std::vector<float>& weights() const { return weights_; }
-  // Steps that were committed then: the least and the most of all shards.
-  int64_t least_clock() const { return least_clock_; }
+  // Steps that were committed then: the most of all shards.
   int64_t most_clock() const { return most_clock_; }
 
  private:
@@ -45,18 +43,8 @@ class RowRead {
   std::vector<Part> parts_;
   size_t unanswered_ = 0;
   std::vector<float> weights_;
-  int64_t least_clock_ = std::numeric_limits<int64_t>::max();
   int64_t most_clock_ = 0;
 };
-
-struct ClientTally {
-  uint64_t sent_bytes = 0;  // of pushes and reads, with their headers
-  uint64_t repeated = 0;    // messages that were sent more than once
-  uint64_t epochs = 0;      // maps that it has seen
-};
-
-// The newest map of a registry, for those who only look. Waits at most `timeout`.
-Result<ServerMap> fetch_map(const std::string& registry, Duration timeout);
 
 class Client {
  public:
@@ -94,7 +82,8 @@ class Client {
   // empty ones: begin anew. `era`: see TableData.
   Result<std::vector<std::string>> save(int64_t clock);
   Status load(uint64_t era, std::span<const std::string> shards);
-  ClientTally tally() const;
+  // Of pushes and reads, with their headers.
+  uint64_t sent_bytes() const;
 
  private:
   class Impl;

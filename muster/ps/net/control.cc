@@ -1,9 +1,9 @@
 #include "muster/ps/net/control.h"
 
+#include <random>
 #include <type_traits>
 #include <utility>
 
-#include "muster/base/hash.h"
 #include "muster/ps/bytes.h"
 
 namespace muster::ps {
@@ -123,11 +123,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 
-uint64_t checksum_of(std::string_view message) {
-  const auto rest = message.substr(sizeof(Header::checksum));
-  return hash64(rest.data(), rest.size());
-}
-
 Error damaged(std::string_view what) {
   return Error(ErrorKind::kIo, "a message of the registry of parameter servers is damaged: {}",
                what);
@@ -142,6 +137,11 @@ ControlMessage empty(size_t kind) {
 }
 
 }  // namespace
+
+uint64_t draw_incarnation() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
 
 std::string encode_control(const ControlMessage& message) {
   Out out;

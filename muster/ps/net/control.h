@@ -24,6 +24,9 @@ struct Hello {
   ServerKey key;        // of a client: without an id
 };
 
+// A number for `incarnation`: another one for each process.
+uint64_t draw_incarnation();
+
 // What all servers and clients of a job have in common.
 struct TablesSetup {
   ShardNumber shards = kShards;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,11 +18,6 @@ constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
 // Copies that wait to be sent hold memory, and pushes behind them wait: not more than these bytes.
 constexpr size_t kMostWaiting = 64 << 20;
 
-uint64_t draw() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 std::string with_host(const std::string& address, const std::string& host) {
   return host + address.substr(address.rfind(':'));
 }
@@ -31,7 +25,7 @@ std::string with_host(const std::string& address, const std::string& host) {
 }  // namespace
 
 Server::Server(ServerOptions options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), self_{options_.id, draw()} {}
+    : options_(std::move(options)), clock_(clock), self_{options_.id, draw_incarnation()} {}
 Server::~Server() { network_.reset(); }
 
 Result<Server::End> Server::run() {

@@ -97,7 +97,7 @@ void BM_ServedPush(benchmark::State& state) {
   Served& on = served(state);
   const auto width = static_cast<size_t>(state.range(0));
   const std::vector<float> gradients(kBatch * width, 0.01F);
-  const uint64_t sent = on.client->tally().sent_bytes;
+  const uint64_t sent = on.client->sent_bytes();
   size_t number = 0, rows = 0;
   while (state.KeepRunning()) {
     const auto& keys = on.batches[number++ % kBatches];
@@ -111,7 +111,7 @@ void BM_ServedPush(benchmark::State& state) {
   MUSTER_CHECK(on.client->wait().ok(), "it is there");
   state.SetItemsProcessed(static_cast<int64_t>(rows));
   const auto payload = static_cast<double>(rows * (8 + 4 * width));
-  state.counters["payload"] = static_cast<double>(on.client->tally().sent_bytes - sent) / payload;
+  state.counters["payload"] = static_cast<double>(on.client->sent_bytes() - sent) / payload;
 }
 
 #define MUSTER_SHAPES \

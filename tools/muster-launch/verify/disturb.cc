@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "muster/base/fault_point.h"
-#include "muster/ps/net/client.h"
+#include "muster/ps/net/fetch_map.h"
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/coordinator_file.h"

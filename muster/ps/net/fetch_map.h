@@ -1,0 +1,15 @@
+// Which servers a job has, for those who only look.
+#pragma once
+
+#include <string>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/ps/server_map.h"
+
+namespace muster::ps {
+
+// The newest map of a registry. Waits at most `timeout`.
+Result<ServerMap> fetch_map(const std::string& registry, Duration timeout);
+
+}  // namespace muster::ps
