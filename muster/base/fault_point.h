@@ -27,7 +27,8 @@ enum class FaultPoint : uint8_t {
   kForming,       // the addresses of a group are known, it is not connected
   kRecovery,      // the members of a new group have told each other where they are
   kEvaluation,    // its part of an evaluation is computed, not shared
-  kRound,         // of a periodic strategy: its replicas' round is computed, not exchanged
+  kRound,         // of a periodic strategy: its replicas' round is computed, not exchanged; of an
+                  // asynchronous one: a task's gradients are pushed, and have no place yet
 };
 inline constexpr int kFaultPoints = 9;  // with kNone
 

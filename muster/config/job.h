@@ -120,7 +120,7 @@ struct OuterOptions {
 
 struct SyncOptions {
   // auto, lockstep, average, bmuf, diloco, muloco, streaming, easgd, gossip, sparseloco, desloc,
-  // sparta, local-then-lockstep, topk, threshold, onebit, powersgd
+  // sparta, local-then-lockstep, topk, threshold, onebit, powersgd, server
   std::string strategy = "lockstep";
   std::string reduction = "exact";   // exact, native
   std::string rounding = "nearest";  // nearest, stochastic
@@ -143,6 +143,12 @@ struct SyncOptions {
   double decay = 0.95;   // of sparseloco
   double threshold = 3;  // of threshold
   int64_t rank = 2;      // of powersgd (sync/low_rank.h)
+  // Of server (train/step/server_rounds.h).
+  std::string mode = "async";  // async, ssp, softsync
+  int64_t staleness = 8;       // of ssp: tasks
+  int64_t pushes = 4;          // of softsync, that make one update
+  std::string late = "full";   // full, scale
+  int64_t fetch = 1;           // tasks
   bool operator==(const SyncOptions&) const = default;
 };
 
@@ -161,7 +167,7 @@ struct TablesOptions {
   // No effect on the result.
   int64_t servers = 0;  // 0: in the worker's own memory
   int64_t copies = 2;
-  int64_t shards = 256;
+  int64_t shards = 64;
   int64_t memory = 0;  // bytes, of a server; 0: any number
   bool operator==(const TablesOptions&) const = default;
 };

@@ -24,6 +24,14 @@ int64_t rounds_of(const SyncOptions& sync) {
   return sync.strategy == "streaming" ? rounds * sync.fragments : rounds;
 }
 
+bool is_asynchronous(std::string_view strategy) { return strategy == "server"; }
+
+int64_t pushes_of(const SyncOptions& sync) { return sync.mode == "softsync" ? sync.pushes : 1; }
+
+bool has_tables(const Job& job) {
+  return job.tables.width > 0 || is_asynchronous(job.sync.strategy);
+}
+
 int64_t steps_per_commit(const SyncOptions& sync) { return period_of(sync) * rounds_of(sync); }
 
 }  // namespace muster::config

@@ -23,4 +23,11 @@ int64_t rounds_of(const SyncOptions& sync);
 // How many steps are committed together.
 int64_t steps_per_commit(const SyncOptions& sync);
 
+// Whether workers train asynchronously, through parameter servers.
+bool is_asynchronous(std::string_view strategy);
+// Then: how many pushes make one update.
+int64_t pushes_of(const SyncOptions& sync);
+// Whether something of the job is in tables (muster/ps).
+bool has_tables(const Job& job);
+
 }  // namespace muster::config

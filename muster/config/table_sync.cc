@@ -7,25 +7,30 @@
 namespace muster::config {
 
 void add_sync(Section<SyncOptions> s) {
-  s.add("strategy", &SyncOptions::strategy,
-        "How lanes train together. lockstep: their gradients are added in every step. With the "
-        "others, replicas of the model train by themselves for sync.period steps, then they are "
-        "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
-        "Nesterov momentum, muloco less of it, for optimizer.kind muon; streaming does what diloco "
-        "does for one part of the weights after the other while they go on; with easgd they keep "
-        "weights of their own and are drawn to a common "
-        "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
-        "of its changes to all; with sparta a random part of their weights is averaged. desloc "
-        "averages "
-        "the optimizer's state less often than the weights. local-then-lockstep is average for "
-        "most of the steps, and lockstep for the last ones. With topk, threshold, onebit and "
-        "powersgd replicas have the same "
-        "weights and send a small part of their gradients in every step; what is not sent is added "
-        "to the next gradient. auto: `muster train` measures the job and the links between its "
-        "hosts, and takes what `muster plan` recommends.")
+  s.add(
+       "strategy", &SyncOptions::strategy,
+       "How lanes train together. lockstep: their gradients are added in every step. With the "
+       "others, replicas of the model train by themselves for sync.period steps, then they are "
+       "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
+       "Nesterov momentum, muloco less of it, for optimizer.kind muon; streaming does what diloco "
+       "does for one part of the weights after the other while they go on; with easgd they keep "
+       "weights of their own and are drawn to a common "
+       "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
+       "of its changes to all; with sparta a random part of their weights is averaged. desloc "
+       "averages "
+       "the optimizer's state less often than the weights. local-then-lockstep is average for "
+       "most of the steps, and lockstep for the last ones. With topk, threshold, onebit and "
+       "powersgd replicas have the same "
+       "weights and send a small part of their gradients in every step; what is not sent is added "
+       "to the next gradient. With server, workers train asynchronously, each as fast as it can: "
+       "all of "
+       "the model is on parameter servers, and a task, one lane of one step, changes it as soon as "
+       "it is computed (docs/servers.md); the result is not the same each time, but `muster "
+       "replay` computes it again. auto: `muster train` measures the job and the links between its "
+       "hosts, and takes what `muster plan` recommends.")
       .one_of({"auto", "lockstep", "average", "bmuf", "diloco", "muloco", "streaming", "easgd",
                "gossip", "sparseloco", "desloc", "sparta", "local-then-lockstep", "topk",
-               "threshold", "onebit", "powersgd"});
+               "threshold", "onebit", "powersgd", "server"});
   s.add("reduction", &SyncOptions::reduction,
         "How gradients are added: exact gives the same bits in any order, native is plain floating "
         "point.")
@@ -75,11 +80,13 @@ void add_sync(Section<SyncOptions> s) {
       .only_with("sync.strategy", with(periodic, gradients));
   s.add("period", &SyncOptions::period,
         "After how many steps the replicas are merged. Longer is less traffic and, beyond some "
-        "length, worse accuracy.")
+        "length, worse accuracy. With server: after how many steps all workers commit what they "
+        "have "
+        "done; no effect on accuracy.")
       .in("steps")
       .at_least(1)
       .at_most(1e6)
-      .only_with("sync.strategy", periodic);
+      .only_with("sync.strategy", with(periodic, {"server"}));
   s.add("rounds", &SyncOptions::rounds,
         "How many rounds are committed together. Until then each replica keeps something of its "
         "own, and after the loss of a worker all begin again with the last commit. More rounds are "
@@ -161,6 +168,33 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(64)
       .only_with("sync.strategy", {"powersgd"});
+  s.add("mode", &SyncOptions::mode,
+        "Of server. async: each push changes the model at once. ssp: the same, but nobody takes a "
+        "task that is more than sync.staleness ahead of the oldest one that is not done. softsync: "
+        "the model changes after every sync.pushes of them.")
+      .one_of({"async", "ssp", "softsync"})
+      .only_with("sync.strategy", {"server"});
+  s.add("staleness", &SyncOptions::staleness,
+        "How many tasks the fastest worker may be ahead. 0: one task at a time.")
+      .at_least(0)
+      .at_most(1e6)
+      .only_with("sync.mode", {"ssp"});
+  s.add("pushes", &SyncOptions::pushes, "How many pushes make one update, with their mean.")
+      .at_least(1)
+      .at_most(65536)
+      .only_with("sync.mode", {"softsync"});
+  s.add("late", &SyncOptions::late,
+        "How a push counts that was computed from old weights: full, or scale, which divides it by "
+        "how many updates there were since.")
+      .one_of({"full", "scale"})
+      .only_with("sync.strategy", {"server"});
+  s.add("fetch", &SyncOptions::fetch,
+        "After how many tasks a worker reads the model's parameters anew. More are less traffic, "
+        "and "
+        "older weights. Rows of tables are read for each task.")
+      .at_least(1)
+      .at_most(1e6)
+      .only_with("sync.strategy", {"server"});
 }
 
 }  // namespace muster::config

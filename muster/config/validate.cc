@@ -9,6 +9,7 @@
 namespace muster::config {
 namespace {
 
+constexpr int64_t kMostResults = 1 << 20;     // of a commit
 constexpr int64_t kMostLanesOfTables = 1023;  // ps/step_sums.h
 
 // Job and places together, so that a rule is one line.
@@ -202,12 +203,14 @@ class Rules {
 
   Status tables() const {
     const auto& t = job_.tables;
+    const bool asynchronous = is_asynchronous(job_.sync.strategy);
     if (t.width == 0) {
-      if (t == TablesOptions{}) return {};
+      if (t == TablesOptions{} || asynchronous) return {};
       return at("tables.width", "tables.width is missing: how many numbers each row has");
     }
-    if (job_.sync.strategy != "lockstep") {
-      return at("sync.strategy", "tables need sync.strategy lockstep, not {}", job_.sync.strategy);
+    if (job_.sync.strategy != "lockstep" && !asynchronous) {
+      return at("sync.strategy", "tables need sync.strategy lockstep or server, not {}",
+                job_.sync.strategy);
     }
     if (job_.not_finite == "skip") {
       return at("not_finite", "tables need not_finite: stop; remove it");
@@ -247,6 +250,7 @@ class Rules {
       return at("sync.reduction", "sync.strategy {} needs sync.reduction exact, not {}", s.strategy,
                 s.reduction);
     }
+    if (is_asynchronous(s.strategy)) return asynchronous();
     const auto own_or = [&](const char* key, double value) -> Status {
       if (value == -1 || value >= 0) return {};
       return at(key, "{} must be at least 0, or -1 for that of the strategy, not {}", key, value);
@@ -294,7 +298,6 @@ class Rules {
                 "a divisor of sync.period",
                 s.period, s.fragments);
     }
-    constexpr int64_t kMostResults = 1 << 20;
     const int64_t steps = steps_per_commit(s);
     if (job_.lanes * steps > kMostResults) {
       return at(
@@ -312,6 +315,41 @@ class Rules {
     return {};
   }
 
+  Status asynchronous() const {
+    const auto& s = job_.sync;
+    const auto& o = job_.optimizer;
+    if (o.kind != "sgd" && o.kind != "adagrad" && o.kind != "adam") {
+      return at("optimizer.kind",
+                "sync.strategy server needs optimizer.kind sgd, adagrad or adam, "
+                "not {}",
+                o.kind);
+    }
+    if (o.momentum != 0) {
+      return at("optimizer.momentum",
+                "sync.strategy server has no momentum: pushes that come late have the same effect; "
+                "remove it");
+    }
+    if (o.weight_decay != 0) {
+      return at("optimizer.weight_decay", "sync.strategy server has no weight decay; remove it");
+    }
+    if (s.bits != 32) {
+      return at("sync.bits", "sync.bits has no effect with sync.strategy server; remove it");
+    }
+    if (job_.not_finite == "skip") {
+      return at("not_finite", "sync.strategy server needs not_finite: stop; remove it");
+    }
+    if (job_.lanes % pushes_of(s) != 0) {
+      return at("sync.pushes",
+                "an update has {} pushes, and a step {}; set sync.pushes to a divisor of lanes",
+                s.pushes, job_.lanes);
+    }
+    if (job_.lanes * s.period > kMostResults) {
+      return at("sync.period", "{} steps with {} lanes are more than {} tasks; lower one of them",
+                s.period, job_.lanes, kMostResults);
+    }
+    return {};
+  }
+
   Status workers() const {
     const auto& w = job_.workers;
     const auto& s = job_.sync;
@@ -320,7 +358,9 @@ class Rules {
                 "workers.min is {}, but there are only {} {} to share; lower it or raise {}", w.min,
                 shared, what, key);
     };
-    if (s.strategy != "lockstep" && s.strategy != "auto" && w.min > s.replicas) {
+    const bool replicas =
+        s.strategy != "lockstep" && s.strategy != "auto" && !is_asynchronous(s.strategy);
+    if (replicas && w.min > s.replicas) {
       return too_many(s.replicas, "replicas", "sync.replicas");
     }
     if (s.lane_groups > 0 && w.min > s.lane_groups) {

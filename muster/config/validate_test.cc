@@ -214,6 +214,33 @@ TEST(Validate, Sync) {
       "or 2");
 }
 
+TEST(Validate, AsynchronousTraining) {
+  Job job = good();
+  job.lanes = 8;
+  job.sync.strategy = "server";
+  EXPECT_TRUE(validate(job).ok());
+  job.tables.servers = 2;
+  EXPECT_TRUE(validate(job).ok()) << "weights alone need no tables.width";
+  job.sync.staleness = 3;
+  EXPECT_NE(said(job).find("sync.staleness has no effect with sync.mode async"), std::string::npos);
+  job.sync.mode = "ssp";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.staleness = 8;
+  job.sync.mode = "softsync";
+  job.sync.pushes = 3;
+  EXPECT_EQ(said(job),
+            "an update has 3 pushes, and a step 8; set sync.pushes to a divisor of lanes");
+  job.sync.pushes = 2;
+  job.optimizer.kind = "lamb";
+  EXPECT_EQ(said(job), "sync.strategy server needs optimizer.kind sgd, adagrad or adam, not lamb");
+  job.optimizer.kind = "sgd";
+  job.optimizer.momentum = 0.9;
+  EXPECT_NE(said(job).find("sync.strategy server has no momentum"), std::string::npos);
+  job.optimizer.momentum = 0;
+  job.workers.min = 9;
+  EXPECT_NE(said(job).find("only 8 lanes to share"), std::string::npos);
+}
+
 TEST(Validate, GroupsAndReplicas) {
   Job job = good();
   job.sync.lane_groups = 4;
@@ -245,8 +272,8 @@ TEST(Validate, GroupsAndReplicas) {
   job.sync.period = 3;
   EXPECT_EQ(said(job),
             "sync.period has no effect with sync.strategy lockstep; it is for average, bmuf, "
-            "diloco, muloco, streaming, easgd, gossip, sparseloco, desloc, sparta and "
-            "local-then-lockstep; remove it");
+            "diloco, muloco, streaming, easgd, gossip, sparseloco, desloc, sparta, "
+            "local-then-lockstep and server; remove it");
   job.sync = {};
   job.sync.rounds = 3;
   EXPECT_EQ(said(job),

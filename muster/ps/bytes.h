@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "muster/base/hash.h"
 
@@ -26,6 +27,25 @@ template <typename T>
   if (from.size() < sizeof(value)) return false;
   from.copy(reinterpret_cast<char*>(&value), sizeof(value));
   from.remove_prefix(sizeof(value));
+  return true;
+}
+
+// How many, and all of them.
+template <typename T>
+void append_all(std::string& to, const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  append(to, uint64_t{values.size()});
+  to.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+template <typename T>
+[[nodiscard]] bool take_all(std::string_view& from, std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  uint64_t count = 0;
+  if (!take(from, count) || count > from.size() / sizeof(T)) return false;
+  values.resize(count);
+  from.copy(reinterpret_cast<char*>(values.data()), count * sizeof(T));
+  from.remove_prefix(count * sizeof(T));
   return true;
 }
 

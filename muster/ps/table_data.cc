@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "muster/ps/bytes.h"
 
@@ -33,6 +34,19 @@ bool all_finite(std::string_view floats) {
   return finite;
 }
 
+bool has_keys(PushKind kind) {
+  return kind == PushKind::kUpdate || kind == PushKind::kAdd || kind == PushKind::kStage;
+}
+
+bool has_body(PushKind kind) {
+  return kind == PushKind::kLoad || kind == PushKind::kApply || kind == PushKind::kOrder;
+}
+
+bool take_placed(std::string_view from, PlacedPushes& pushes) {
+  return take(from, pushes.first) && take(from, pushes.pushes) && take(from, pushes.oldest) &&
+         take_all(from, pushes.placed) && from.empty();
+}
+
 Error damaged() { return Error(ErrorKind::kIo, "the saved rows of a shard are damaged"); }
 
 }  // namespace
@@ -55,6 +69,23 @@ std::string load_bytes(uint64_t era, std::string_view contents) {
   return push;
 }
 
+std::string apply_bytes(uint64_t era, const PlacedPushes& pushes) {
+  std::string push;
+  append(push, PushHeader{.kind = PushKind::kApply, .era = era});
+  append(push, pushes.first);
+  append(push, pushes.pushes);
+  append(push, pushes.oldest);
+  append_all(push, pushes.placed);
+  return push;
+}
+
+std::string order_push(uint64_t era, std::string_view operation) {
+  std::string push;
+  append(push, PushHeader{.kind = PushKind::kOrder, .era = era});
+  push.append(operation);
+  return push;
+}
+
 TableData::TableData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
                      Slabs& slabs)
     : shard_(shard), shards_(shards), options_(tables) {
@@ -68,12 +99,12 @@ Status TableData::check_header(std::string_view push, PushHeader& header) const 
   };
   std::string_view rest = push;
   if (!take(rest, header)) return wrong("it is shorter than its header");
-  if (header.kind > PushKind::kLoad) return wrong("it is of no kind that there is");
-  if (header.kind >= PushKind::kCommit && header.count > 0) return wrong("it has keys");
+  if (header.kind > PushKind::kOrder) return wrong("it is of no kind that there is");
+  if (!has_keys(header.kind) && header.count > 0) return wrong("it has keys");
   if (header.lane >= StepSums::kMostLanes) return wrong("there are too many lanes");
   if (header.table >= tables_.size()) return wrong("there is no such table");
   const size_t width = tables_[header.table].options().width;
-  if (header.kind == PushKind::kLoad) return {};
+  if (has_body(header.kind)) return {};
   if (rest.size() != header.count * (sizeof(uint64_t) + width * sizeof(float))) {
     return wrong("its length is not that of its rows");
   }
@@ -94,6 +125,21 @@ Status TableData::check(std::string_view push) const {
     return Error(ErrorKind::kIo, "a push is malformed: it is of era {}, and the shard in {}",
                  header.era, era_);
   }
+  if (header.kind == PushKind::kOrder) {
+    if (shard_ != kOrderShard) {
+      return Error(ErrorKind::kIo, "a push is malformed: shard {} has no order", shard_);
+    }
+    return order_.check(push.substr(sizeof(PushHeader)));
+  }
+  if (header.kind == PushKind::kApply) {
+    PlacedPushes pushes;
+    const bool sound =
+        take_placed(push.substr(sizeof(PushHeader)), pushes) && pushes.first >= 0 &&
+        pushes.first < int64_t{1} << 48 && pushes.pushes >= 1 &&
+        std::ranges::all_of(pushes.placed, [](const auto& p) { return std::isfinite(p.weight); });
+    if (!sound) return Error(ErrorKind::kIo, "a push is malformed: its places");
+    return {};
+  }
   for (size_t i = 0; i < header.count; ++i) {
     const uint64_t key = key_at(push, i);
     if (i > 0 && key <= key_at(push, i - 1)) {
@@ -103,7 +149,7 @@ Status TableData::check(std::string_view push) const {
       return Error(ErrorKind::kIo, "a push is malformed: key {} is not of shard {}", key, shard_);
     }
   }
-  if (header.kind == PushKind::kAdd && !all_finite(push.substr(gradients_at(header.count)))) {
+  if (header.kind != PushKind::kUpdate && !all_finite(push.substr(gradients_at(header.count)))) {
     return Error(ErrorKind::kIo, "a push is malformed: a gradient is not finite");
   }
   return {};
@@ -149,9 +195,29 @@ Status TableData::apply(std::string_view push) {
       return Error(ErrorKind::kInternal, "a worker is in era {} before a shard, which is in {}",
                    header.era, era_);
     }
-    if (header.kind == PushKind::kCommit) return commit(header.step);
-    add(parsed);
-    return {};
+    const auto body = push.substr(sizeof(PushHeader));
+    switch (header.kind) {
+      case PushKind::kCommit:
+        return commit(header.step);
+      case PushKind::kApply:
+        return apply_placed(body);
+      case PushKind::kOrder:
+        order_.apply(body);
+        return {};
+      case PushKind::kStage:
+        staged_.stage(
+            static_cast<uint64_t>(header.step),
+            {.table = header.table,
+             .lr = header.lr,
+             .keys = {parsed.keys.begin(), parsed.keys.end()},
+             .gradients = {
+                 parsed.gradients,
+                 parsed.gradients + parsed.keys.size() * tables_[header.table].options().width}});
+        return {};
+      default:
+        add(parsed);
+        return {};
+    }
   }
   return tables_[parsed.header.table].update(parsed.keys, parsed.gradients, parsed.header.step,
                                              parsed.header.lr);
@@ -193,8 +259,31 @@ Status TableData::commit(int64_t step) {
   return {};
 }
 
+// Everybody who knows of them tells them, so most have been here before.
+Status TableData::apply_placed(std::string_view body) {
+  PlacedPushes pushes;
+  if (!take_placed(body, pushes)) return damaged();
+  int64_t place = pushes.first;
+  for (const auto& placed : pushes.placed) {
+    if (place++ != staged_.places()) continue;
+    if (!staged_.place(placed.ticket, placed.weight, pushes.pushes)) continue;
+    for (uint32_t i = 0; i < tables_.size(); ++i) {
+      double lr = 0;
+      if (!staged_.read_update(i, keys_, gradients_, lr)) continue;
+      MUSTER_RETURN_IF_ERROR(tables_[i].update(keys_, gradients_.data(), clock_, lr));
+    }
+    staged_.end_update();
+    ++clock_;
+  }
+  // What is missing between may be of tickets before the oldest.
+  if (place == staged_.places()) staged_.forget_before(pushes.oldest);
+  return {};
+}
+
 void TableData::clear() {
   for (auto& table : tables_) table.clear();
+  staged_ = {};
+  order_ = {};
   clock_ = 0;
   era_ = 0;
   sums_.clear();
@@ -211,20 +300,29 @@ Hash128 TableData::hash() {
 }
 
 // For each table: its width and optimizer, how many rows, candidates and tombstones; each row with
-// its values, each candidate, each tombstone. Then the clock and the sums of steps; at the end the
-// hash of rows and clock, as it must be when it is loaded.
+// its values, each candidate, each tombstone. Then the clock, the sums of steps, staged pushes and
+// the order of tasks; at the end the hash of rows and clock, as it must be when it is loaded, and
+// that of everything before.
 void TableData::save(std::string& to) {
+  const size_t begin = to.size();
   save_tables(to);
   save_sums(to);
+  staged_.save(to);
+  order_.save(to);
   append(to, hash());
+  append(to, hash64(to.data() + begin, to.size() - begin));
 }
 
 void TableData::save_rows(std::string& to) {
+  const size_t begin = to.size();
   save_tables(to);
   append(to, clock_);
   append(to, uint64_t{0});  // whoever loads it begins an era
   append(to, uint64_t{0});  // no sums
+  staged_.save_places(to);
+  order_.save(to);
   append(to, hash());
+  append(to, hash64(to.data() + begin, to.size() - begin));
 }
 
 void TableData::save_tables(std::string& to) {
@@ -272,6 +370,19 @@ Status TableData::load_sums(std::string_view& from) {
   return {};
 }
 
+Status TableData::load_tasks(std::string_view& from) {
+  const auto fits = [&](const StagedRows& rows) {
+    const auto is_here = [&](uint64_t key) { return shard_of(key, shards_) == shard_; };
+    return rows.table < tables_.size() && std::isfinite(rows.lr) &&
+           rows.gradients.size() == rows.keys.size() * tables_[rows.table].options().width &&
+           std::ranges::is_sorted(rows.keys, std::less_equal()) &&
+           std::ranges::all_of(rows.keys, is_here) &&
+           std::ranges::all_of(rows.gradients, [](float value) { return std::isfinite(value); });
+  };
+  MUSTER_RETURN_IF_ERROR(staged_.load(from, fits));
+  return order_.load(from);
+}
+
 Status TableData::load_table(TableShard& table, std::string_view& from) {
   const auto& options = table.options();
   uint64_t rows = 0;
@@ -315,8 +426,17 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
 Status TableData::load(std::string_view from) {
   clear();
   const auto load_all = [&]() -> Status {
+    uint64_t checksum = 0;
+    if (from.size() < sizeof(checksum)) return damaged();
+    const auto contents = from.substr(0, from.size() - sizeof(checksum));
+    from.remove_prefix(contents.size());
+    if (!take(from, checksum) || checksum != hash64(contents.data(), contents.size())) {
+      return damaged();
+    }
+    from = contents;
     for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
     MUSTER_RETURN_IF_ERROR(load_sums(from));
+    MUSTER_RETURN_IF_ERROR(load_tasks(from));
     Hash128 saved;
     if (!take(from, saved) || !from.empty() || saved != hash()) return damaged();
     return {};

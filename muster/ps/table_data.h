@@ -3,12 +3,15 @@
 // A push is a PushHeader, `count` keys (8 bytes each), and `count` x width floats. The keys ascend,
 // so none is there twice, and all fall into the shard.
 //
-// Two ways to update:
+// Three ways to update:
 // - at once (kUpdate): the floats are a gradient, and rows change when the push is applied;
 // - step by step (kAdd, kCommit): the gradients of all lanes of a step are added up (step_sums.h),
 //   each lane once, and become one update when the step is committed. Both may come again, from
 //   another worker, and then have no effect. The clock counts the steps that are committed. A lane
-//   may be ahead of it.
+//   may be ahead of it;
+// - asynchronously (kStage, kApply): gradients wait until their place in the order of all pushes is
+//   known (task_order.h), which one shard decides (kOrder), and become updates in that order. The
+//   clock counts updates.
 //
 // Eras. Workers may go back to a checkpoint (kLoad), each of them with the same one. A worker that
 // the others have given up may still be about to do what it began before. So each such return is an
@@ -27,8 +30,10 @@
 #include "muster/base/result.h"
 #include "muster/ps/server_map.h"
 #include "muster/ps/shard_copy.h"
+#include "muster/ps/staged_pushes.h"
 #include "muster/ps/step_sums.h"
 #include "muster/ps/table.h"
+#include "muster/ps/task_order.h"
 
 namespace muster::ps {
 
@@ -38,6 +43,9 @@ enum class PushKind : uint16_t {
   kAdd = 1,
   kCommit = 2,  // this step of all tables, if it is the next one; no keys
   kLoad = 3,    // what save_rows() gave, in place of everything; nothing: begin anew. No keys
+  kStage = 4,   // `step` is a ticket
+  kApply = 5,   // places of pushes (apply_bytes). No keys
+  kOrder = 6,   // an operation of TaskOrder (order_bytes). No keys
 };
 
 struct PushHeader {
@@ -59,6 +67,22 @@ std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
 // A push of kLoad.
 std::string load_bytes(uint64_t era, std::string_view contents);
 
+// Pushes that have places, one after the other.
+struct PlacedPushes {
+  int64_t first = 0;    // the place of the first
+  int64_t pushes = 1;   // that make one update
+  uint64_t oldest = 0;  // OrderView::oldest
+  struct Placed {
+    uint64_t ticket = 0;
+    float weight = 1;  // of its gradients
+    uint32_t unused = 0;
+  };
+  std::vector<Placed> placed;
+};
+// A push of kApply, and one of kOrder.
+std::string apply_bytes(uint64_t era, const PlacedPushes& pushes);
+std::string order_push(uint64_t era, std::string_view operation);
+
 class TableData final : public ShardData {
  public:
   // `tables` and `slabs` must outlive it. The id of a table is its place.
@@ -66,8 +90,9 @@ class TableData final : public ShardData {
             Slabs& slabs);
 
   TableShard& table(uint32_t id) { return tables_[id]; }
-  // Steps that are committed.
+  // Steps that are committed, or updates.
   int64_t clock() const { return clock_; }
+  const TaskOrder& order() const { return order_; }
 
   Status check(std::string_view push) const override;
   Status apply(std::string_view push) override;
@@ -93,10 +118,12 @@ class TableData final : public ShardData {
   Status check_load(std::string_view contents) const;
   void add(const Parsed& push);
   Status commit(int64_t step);
+  Status apply_placed(std::string_view body);
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);
   void save_sums(std::string& to) const;
   Status load_sums(std::string_view& from);
+  Status load_tasks(std::string_view& from);
   Status load_table(TableShard& table, std::string_view& from);
 
   const ShardNumber shard_;
@@ -106,6 +133,8 @@ class TableData final : public ShardData {
   int64_t clock_ = 0;
   uint64_t era_ = 0;
   std::map<int64_t, std::vector<StepSums>> sums_;  // by step, which is not committed, and table
+  StagedPushes staged_;
+  TaskOrder order_;  // of the first shard; elsewhere empty
   // Of one call.
   std::vector<uint64_t> keys_;
   std::vector<float> gradients_;

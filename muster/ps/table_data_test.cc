@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/base/hash.h"
+
 namespace muster::ps {
 namespace {
 
@@ -214,7 +216,7 @@ TEST_F(TableDataTest, WhatCannotBeAddedIsRefused) {
   EXPECT_TRUE(data.check(push_bytes({.kind = PushKind::kAdd}, some, good)).ok());
   EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kCommit}, some, good)).ok());
   EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kAdd, .lane = 1023}, some, good)).ok());
-  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind{4}}, some, good)).ok());
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind{7}}, some, good)).ok());
   EXPECT_FALSE(data.check(load_bytes(0, "rubbish")).ok());
 }
 
@@ -267,6 +269,396 @@ TEST_F(TableDataTest, WhatIsOfAnEarlierEraHasNoEffect) {
   EXPECT_EQ(copy.clock(), 1) << "a copy is in the same era";
   ASSERT_TRUE(copy.apply(load_bytes(8, "")).ok());
   EXPECT_EQ(copy.clock(), 0);
+}
+
+// ---- The asynchronous way.
+
+std::vector<float> ticket_gradients(uint64_t ticket, size_t rows) {
+  std::vector<float> gradients(rows * 3);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] = 1.0F / static_cast<float>(3 + i + size_t{7} * ticket);
+  }
+  return gradients;
+}
+
+std::string stage_push(uint64_t ticket, std::span<const uint64_t> keys, uint64_t era = 0) {
+  return push_bytes(
+      {.kind = PushKind::kStage, .era = era, .step = static_cast<int64_t>(ticket), .lr = 0.1}, keys,
+      ticket_gradients(ticket, keys.size()));
+}
+
+PlacedPushes places_of(int64_t first, std::span<const uint64_t> tickets, int64_t pushes = 1,
+                       uint64_t oldest = 0) {
+  PlacedPushes places{.first = first, .pushes = pushes, .oldest = oldest, .placed = {}};
+  for (const uint64_t ticket : tickets) places.placed.push_back({.ticket = ticket});
+  return places;
+}
+
+// These tickets have the places from `first` on.
+std::string places_push(int64_t first, const std::vector<uint64_t>& tickets, int64_t pushes = 1,
+                        uint64_t oldest = 0) {
+  return apply_bytes(0, places_of(first, tickets, pushes, oldest));
+}
+
+// The same rows and clock by updates at once, in this order.
+void update_at_once(TableData& data, std::span<const uint64_t> keys,
+                    const std::vector<uint64_t>& tickets) {
+  for (const uint64_t ticket : tickets) {
+    const int64_t step = data.clock();
+    ASSERT_TRUE(data.apply(push_bytes({.step = step, .lr = 0.1}, keys,
+                                      ticket_gradients(ticket, keys.size())))
+                    .ok());
+    ASSERT_TRUE(data.apply(commit_push(step)).ok());
+  }
+}
+
+TEST_F(TableDataTest, StagedRowsChangeNothingUntilTheyHaveAPlace) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  ASSERT_TRUE(data.check(stage_push(1, some)).ok());
+  ASSERT_TRUE(data.apply(stage_push(1, some)).ok());
+  EXPECT_EQ(data.table(0).rows(), 0U);
+  EXPECT_EQ(data.hash(), expected.hash());
+  ASSERT_TRUE(data.check(places_push(0, {1})).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {1})).ok());
+  EXPECT_EQ(data.clock(), 1);
+  update_at_once(expected, some, {1});
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, PlacesDecideTheOrder) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData other(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  for (const uint64_t ticket : {1, 2, 3}) ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  for (const uint64_t ticket : {3, 1, 2}) ASSERT_TRUE(other.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {2, 3, 1})).ok());
+  for (const auto& push : {places_push(0, {2}), places_push(1, {3, 1})}) {
+    ASSERT_TRUE(other.apply(push).ok());
+  }
+  EXPECT_EQ(data.clock(), 3);
+  EXPECT_EQ(data.hash(), other.hash());
+  TableData expected(1, kFew, tables_, slabs_);
+  update_at_once(expected, some, {2, 3, 1});
+  EXPECT_EQ(data.hash(), expected.hash());
+  TableData in_another_order(1, kFew, tables_, slabs_);
+  update_at_once(in_another_order, some, {1, 2, 3});
+  EXPECT_NE(data.hash(), in_another_order.hash());
+}
+
+TEST_F(TableDataTest, PlacesThatAreToldAgainHaveNoEffect) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  for (const uint64_t ticket : {1, 2, 3}) ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {1, 2})).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {1, 2})).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {1})).ok());
+  EXPECT_EQ(data.clock(), 2);
+  ASSERT_TRUE(data.apply(places_push(1, {2, 3})).ok());
+  EXPECT_EQ(data.clock(), 3);
+  update_at_once(expected, some, {1, 2, 3});
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, AGapBetweenPlacesHasToBeFilledFirst) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  for (const uint64_t ticket : {1, 2, 3}) ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(data.apply(places_push(1, {2}, 1, 3)).ok());
+  ASSERT_TRUE(data.apply(places_push(5, {}, 1, 9)).ok());
+  EXPECT_EQ(data.hash(), expected.hash());
+  ASSERT_TRUE(data.apply(places_push(0, {1})).ok());
+  EXPECT_EQ(data.clock(), 1);
+  ASSERT_TRUE(data.apply(places_push(1, {2, 3})).ok());
+  EXPECT_EQ(data.clock(), 3);
+  update_at_once(expected, some, {1, 2, 3});
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, PlacesFarAheadHaveNoEffect) {
+  TableData data(1, kFew, tables_, slabs_);
+  ASSERT_TRUE(data.apply(stage_push(1, keys(5))).ok());
+  const auto push = places_push(INT64_MAX, {1});
+  if (data.check(push).ok()) {
+    ASSERT_TRUE(data.apply(push).ok());
+  }
+  EXPECT_EQ(data.clock(), 0);
+}
+
+TEST_F(TableDataTest, APushWithoutRowsOfTheShardHasAPlaceToo) {
+  TableData data(1, kFew, tables_, slabs_);
+  ASSERT_TRUE(data.apply(places_push(0, {4, 5})).ok());
+  EXPECT_EQ(data.clock(), 2);
+  EXPECT_EQ(data.table(0).rows(), 0U);
+}
+
+TEST_F(TableDataTest, AnUpdateIsTheMeanOfItsPushes) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto all = keys(6);
+  const std::span<const uint64_t> first = std::span(all).subspan(0, 4);
+  const std::span<const uint64_t> second = std::span(all).subspan(2, 4);
+  const auto gradients_of = [](float sign) {
+    std::vector<float> gradients(12);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = sign * static_cast<float>(1 + i) / 64;
+    }
+    return gradients;
+  };
+  const auto stage = [&](int64_t ticket, std::span<const uint64_t> keys, float sign) {
+    ASSERT_TRUE(data.apply(push_bytes({.kind = PushKind::kStage, .step = ticket, .lr = 0.5}, keys,
+                                      gradients_of(sign)))
+                    .ok());
+  };
+  stage(1, first, 1);
+  stage(2, second, -1);
+  const auto place = [&](int64_t first_place, uint64_t ticket, float weight) {
+    auto places = places_of(first_place, std::span(&ticket, 1), 2);
+    places.placed[0].weight = weight;
+    ASSERT_TRUE(data.apply(apply_bytes(0, places)).ok());
+  };
+  place(0, 1, 0.5F);
+  EXPECT_EQ(data.clock(), 0);
+  EXPECT_EQ(data.table(0).rows(), 0U) << "half of an update changes nothing";
+  place(1, 2, 2);
+  EXPECT_EQ(data.clock(), 1);
+
+  std::vector<float> mean(all.size() * 3);  // exact
+  for (size_t i = 0; i < 12; ++i) {
+    mean[i] += 0.25F * gradients_of(1)[i];
+    mean[6 + i] += gradients_of(-1)[i];
+  }
+  ASSERT_TRUE(expected.apply(push_bytes({.lr = 0.5}, all, mean)).ok());
+  ASSERT_TRUE(expected.apply(commit_push(0)).ok());
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, OfSeveralTablesEachGetsItsRows) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData expected(1, kFew, tables_, slabs_);
+  const auto some = keys(3);
+  const std::vector<float> gradients(some.size() * 4, 0.5F);
+  for (const int64_t ticket : {1, 2}) {
+    ASSERT_TRUE(data.apply(stage_push(static_cast<uint64_t>(ticket), some)).ok());
+    const PushHeader header{.kind = PushKind::kStage, .table = 1, .step = ticket, .lr = 0.1};
+    ASSERT_TRUE(data.apply(push_bytes(header, some, gradients)).ok());
+  }
+  ASSERT_TRUE(data.apply(places_push(0, {1, 2})).ok());
+  for (const int64_t step : {0, 1}) {
+    ASSERT_TRUE(
+        expected.apply(push_bytes({.table = 1, .step = step, .lr = 0.1}, some, gradients)).ok());
+  }
+  update_at_once(expected, some, {1, 2});
+  EXPECT_EQ(data.table(1).rows(), 3U);
+  EXPECT_EQ(data.hash(), expected.hash());
+}
+
+TEST_F(TableDataTest, ATicketThatIsGivenUpIsDropped) {
+  TableData data(1, kFew, tables_, slabs_);
+  TableData never(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  for (const uint64_t ticket : {1, 2, 3}) ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  for (const uint64_t ticket : {2, 3}) ASSERT_TRUE(never.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {2}, 1, 3)).ok());
+  ASSERT_TRUE(data.apply(stage_push(1, some)).ok());  // too late
+  ASSERT_TRUE(data.apply(places_push(1, {1, 3}, 1, 2)).ok());
+  ASSERT_TRUE(never.apply(places_push(0, {2, 1, 3})).ok());
+  EXPECT_EQ(data.clock(), 3);
+  EXPECT_EQ(data.hash(), never.hash());
+}
+
+TEST_F(TableDataTest, ACopyBetweenPlacesGoesOnEqual) {
+  TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(5);
+  for (const uint64_t ticket : {1, 2, 3, 4, 7}) {
+    ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  }
+  ASSERT_TRUE(data.apply(places_push(0, {2, 4, 3}, 2, 3)).ok());  // half of an update is left
+  std::string saved;
+  data.save(saved);
+  TableData copy(1, kFew, tables_, slabs_);
+  const auto loaded = copy.load(saved);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message();
+  std::string saved_again;
+  copy.save(saved_again);
+  EXPECT_EQ(saved_again, saved);
+  for (TableData* one : {&data, &copy}) {
+    ASSERT_TRUE(one->apply(stage_push(1, some)).ok());  // is given up
+    ASSERT_TRUE(one->apply(stage_push(5, some)).ok());
+    ASSERT_TRUE(one->apply(places_push(2, {3, 5, 1, 7}, 2)).ok());
+    EXPECT_EQ(one->clock(), 3);
+  }
+  EXPECT_EQ(copy.hash(), data.hash());
+  EXPECT_EQ(copy.table(0).rows(), 5U);
+}
+
+std::string saved_order(const TableData& data) {
+  std::string bytes;
+  data.order().save(bytes);
+  return bytes;
+}
+
+TEST_F(TableDataTest, RowsAreSavedWithPlacesAndOrderButNoStagedPushes) {
+  TableData data(0, 1, tables_, slabs_);  // has all keys
+  TableData never(0, 1, tables_, slabs_);
+  const auto some = keys(5);
+  ASSERT_TRUE(data.apply(order_push(0, order_bytes(OpenRound{.token = 7, .end = 4}))).ok());
+  for (const uint64_t done : {0, 1}) {
+    ASSERT_TRUE(data.apply(order_push(0, order_bytes(NextTask{7, 0, done, {}, {{0}}}))).ok());
+  }
+  for (const uint64_t ticket : {1, 2}) ASSERT_TRUE(data.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(data.apply(places_push(0, {1}, 1, 2)).ok());
+  const auto then = data.hash();
+  std::string saved;
+  data.save_rows(saved);
+  ASSERT_TRUE(data.check(load_bytes(3, saved)).ok());
+  ASSERT_TRUE(data.apply(load_bytes(3, saved)).ok());
+  EXPECT_EQ(data.hash(), then);
+  EXPECT_EQ(data.clock(), 1);
+  EXPECT_EQ(data.order().places(), 1);
+  EXPECT_EQ(data.order().view(0, 0, false).ticket, 2U);
+  std::string saved_again;
+  data.save_rows(saved_again);
+  EXPECT_EQ(saved_again, saved);
+
+  ASSERT_TRUE(data.apply(apply_bytes(3, places_of(0, std::vector<uint64_t>{1, 2}))).ok());
+  EXPECT_EQ(data.clock(), 2);
+  ASSERT_TRUE(never.apply(stage_push(1, some)).ok());
+  ASSERT_TRUE(never.apply(places_push(0, {1, 2})).ok());
+  EXPECT_EQ(data.hash(), never.hash()) << "what was staged for ticket 2 is gone";
+
+  data.clear();
+  EXPECT_EQ(saved_order(data), saved_order(never));
+}
+
+TEST_F(TableDataTest, OnlyTheFirstShardHasAnOrder) {
+  TableData first(kOrderShard, kFew, tables_, slabs_);
+  const TableData second(1, kFew, tables_, slabs_);
+  const auto push = order_push(0, order_bytes(OpenRound{.token = 7, .end = 4}));
+  EXPECT_TRUE(first.check(push).ok());
+  EXPECT_FALSE(second.check(push).ok());
+  for (size_t size = 0; size < push.size(); ++size) {
+    EXPECT_FALSE(first.check(std::string_view(push).substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(first.check(order_push(0, "rubbish")).ok());
+  ASSERT_TRUE(first.apply(push).ok());
+  EXPECT_EQ(first.order().view(0, 0, false).token, 7U);
+  std::string saved;
+  first.save(saved);
+  TableData copy(kOrderShard, kFew, tables_, slabs_);
+  ASSERT_TRUE(copy.load(saved).ok());
+  EXPECT_EQ(saved_order(copy), saved_order(first));
+}
+
+TEST_F(TableDataTest, WhatCannotBeStagedOrPlacedIsRefused) {
+  const TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(1);
+  const float good[] = {1, 2, 3};
+  const auto staged = [&](const PushHeader& header, std::span<const float> gradients) {
+    return data.check(push_bytes(header, some, gradients)).ok();
+  };
+  EXPECT_TRUE(staged({.kind = PushKind::kStage, .step = 1}, good));
+  EXPECT_FALSE(staged({.kind = PushKind::kStage, .step = -1}, good));
+  EXPECT_FALSE(staged({.kind = PushKind::kStage, .table = 1, .step = 1}, good)) << "its width";
+  EXPECT_FALSE(staged({.kind = PushKind::kStage, .step = 1, .lr = NAN}, good));
+  EXPECT_FALSE(staged({.kind = PushKind::kApply}, good)) << "it has no keys";
+  EXPECT_FALSE(staged({.kind = PushKind::kOrder}, good)) << "it has no keys";
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    EXPECT_FALSE(staged({.kind = PushKind::kStage, .step = 1}, std::vector<float>{1, bad, 3}));
+  }
+  EXPECT_FALSE(data.check(stage_push(1, std::vector<uint64_t>{some[0], some[0]})).ok());
+
+  const auto push = places_push(3, {1, 2});
+  EXPECT_TRUE(data.check(push).ok());
+  EXPECT_FALSE(data.check(push + "x").ok());
+  for (size_t size = 0; size < push.size(); ++size) {
+    EXPECT_FALSE(data.check(std::string_view(push).substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(data.check(places_push(-1, {1})).ok());
+  EXPECT_FALSE(data.check(places_push(0, {1}, 0)).ok());
+  auto heavy = places_of(0, some);
+  heavy.placed[0].weight = NAN;
+  EXPECT_FALSE(data.check(apply_bytes(0, heavy)).ok());
+}
+
+TEST_F(TableDataTest, WhatIsStagedPlacedOrOrderedInAnEarlierEraHasNoEffect) {
+  TableData data(0, 1, tables_, slabs_);
+  TableData expected(0, 1, tables_, slabs_);
+  const auto some = keys(5);
+  const auto places = [](uint64_t era, const std::vector<uint64_t>& tickets) {
+    return apply_bytes(era, places_of(0, tickets));
+  };
+  const auto round = [](uint64_t era) {
+    return order_push(era, order_bytes(OpenRound{.token = 7, .end = 4}));
+  };
+  ASSERT_TRUE(data.apply(stage_push(2, some)).ok());
+  ASSERT_TRUE(data.apply(round(0)).ok());
+  ASSERT_TRUE(data.apply(load_bytes(7, "")).ok());  // all of that is gone
+  for (const auto& late : {stage_push(1, some, 6), places(6, {1}), round(6)}) {
+    EXPECT_TRUE(data.check(late).ok());
+    ASSERT_TRUE(data.apply(late).ok());
+  }
+  EXPECT_EQ(data.clock(), 0);
+  EXPECT_EQ(data.order().view(0, 0, false).openings, 0U);
+  ASSERT_TRUE(data.apply(stage_push(3, some, 7)).ok());
+  ASSERT_TRUE(data.apply(load_bytes(7, "")).ok());  // another worker's of the same
+  ASSERT_TRUE(data.apply(round(7)).ok());
+  ASSERT_TRUE(data.apply(places(7, {1, 2, 3})).ok());
+  EXPECT_EQ(data.clock(), 3);
+  EXPECT_EQ(data.order().view(0, 0, false).openings, 1U);
+  ASSERT_TRUE(expected.apply(stage_push(3, some)).ok());
+  ASSERT_TRUE(expected.apply(places_push(0, {1, 2, 3})).ok());
+  EXPECT_EQ(data.hash(), expected.hash()) << "tickets 1 and 2 have nothing staged";
+  for (const auto& early : {stage_push(4, some, 8), places(8, {4}), round(8)}) {
+    EXPECT_FALSE(data.check(early).ok());
+    EXPECT_FALSE(data.apply(early).ok());
+  }
+}
+
+// A copy of an empty shard with these.
+std::string copy_with(TableData& empty, const StagedPushes& staged) {
+  std::string bytes;
+  empty.save(bytes);
+  std::string none;
+  StagedPushes().save(none);
+  TaskOrder().save(none);
+  const size_t hashes = sizeof(Hash128) + sizeof(uint64_t);
+  const std::string rows_hash = bytes.substr(bytes.size() - hashes, sizeof(Hash128));
+  bytes.resize(bytes.size() - hashes - none.size());
+  staged.save(bytes);
+  TaskOrder().save(bytes);
+  bytes += rows_hash;
+  const uint64_t checksum = hash64(bytes.data(), bytes.size());
+  return bytes.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+}
+
+TEST_F(TableDataTest, SavedPushesThatCannotBeAreRefused) {
+  TableData empty(1, kFew, tables_, slabs_);
+  const auto some = keys(2);
+  const auto loads = [&](uint32_t table, const std::vector<uint64_t>& keys, size_t floats,
+                         bool placed) {
+    StagedPushes staged;
+    staged.stage(
+        1,
+        {.table = table, .lr = 0.1, .keys = keys, .gradients = std::vector<float>(floats, 0.5F)});
+    if (placed) staged.place(1, 1, 2);
+    TableData data(1, kFew, tables_, slabs_);
+    return data.load(copy_with(empty, staged)).ok();
+  };
+  auto elsewhere = some;
+  while (shard_of(elsewhere.back(), kFew) == 1) ++elsewhere.back();
+  for (const bool placed : {false, true}) {
+    EXPECT_TRUE(loads(0, some, 6, placed));
+    EXPECT_TRUE(loads(1, some, 8, placed));
+    EXPECT_TRUE(loads(0, {}, 0, placed));
+    for (const size_t floats : {0, 4, 5, 7, 8}) EXPECT_FALSE(loads(0, some, floats, placed));
+    EXPECT_FALSE(loads(0, {}, 3, placed));
+    EXPECT_FALSE(loads(2, some, 6, placed)) << "there is no table 2";
+    EXPECT_FALSE(loads(0, elsewhere, 6, placed)) << "of another shard";
+  }
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ enum class Kind : uint8_t {
   kReadAnswer = 9,
   kWhole = 10,
   kWholeAnswer = 11,
+  kOrder = 12,
+  kOrderAnswer = 13,
 };
 
 struct Header {
@@ -145,10 +147,24 @@ std::string encode_one(const WholeAnswer& answer) {
       .finish();
 }
 
+std::string encode_one(const OrderRequest& request) {
+  return Writer(Kind::kOrder, request.shard, request.epoch, request.results ? 1 : 0)
+      .add(request.request, request.worker, static_cast<uint64_t>(request.from))
+      .finish();
+}
+
+std::string encode_one(const OrderAnswer& answer) {
+  const auto view = encode_view(answer.view);
+  return Writer(Kind::kOrderAnswer, answer.shard, answer.epoch, static_cast<uint8_t>(answer.served))
+      .add(answer.request, static_cast<uint64_t>(answer.clock))
+      .add_bytes(view.data(), view.size())
+      .finish();
+}
+
 // ---- Reading.
 
 template <typename... Values>
-bool take_all(std::string_view& from, Values&... values) {
+bool take_each(std::string_view& from, Values&... values) {
   return (take(from, values) && ...);
 }
 
@@ -174,27 +190,28 @@ std::optional<WireMessage> decode_shard(const Header& header, std::string_view r
   switch (header.kind) {
     case Kind::kForward: {
       Forward what;
-      if (!take_all(rest, what.question, what.place, what.push.client, what.push.number)) return {};
+      if (!take_each(rest, what.question, what.place, what.push.client, what.push.number))
+        return {};
       what.push.bytes = shared(std::exchange(rest, {}));
       message.what = std::move(what);
       break;
     }
     case Kind::kConfirm: {
       Confirm what;
-      if (!take_all(rest, what.question, what.place)) return {};
+      if (!take_each(rest, what.question, what.place)) return {};
       message.what = what;
       break;
     }
     case Kind::kAsk: {
       Ask what;
-      if (!take_all(rest, what.question, what.place, what.chain)) return {};
+      if (!take_each(rest, what.question, what.place, what.chain)) return {};
       what.complete = header.flag != 0;
       message.what = what;
       break;
     }
     case Kind::kCopy: {
       Copy what;
-      if (!take_all(rest, what.question)) return {};
+      if (!take_each(rest, what.question)) return {};
       if (header.flag != 0) what.state = shared(std::exchange(rest, {}));
       message.what = std::move(what);
       break;
@@ -210,7 +227,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
   switch (header.kind) {
     case Kind::kPush: {
       PushRequest request{header.shard, header.epoch, {}};
-      if (!take_all(rest, request.push.client, request.push.number)) return {};
+      if (!take_each(rest, request.push.client, request.push.number)) return {};
       request.push.bytes = shared(rest);
       return request;
     }
@@ -220,7 +237,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       answer.epoch = header.epoch;
       if (header.flag > static_cast<uint8_t>(PushVerdict::kMalformed)) return {};
       answer.verdict = static_cast<PushVerdict>(header.flag);
-      if (!take_all(rest, answer.client, answer.number)) return {};
+      if (!take_each(rest, answer.client, answer.number)) return {};
       answer.reason = rest;
       return answer;
     }
@@ -229,7 +246,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       request.shard = header.shard;
       request.epoch = header.epoch;
       request.table = header.table;
-      if (!take_all(rest, request.request, request.clock)) return {};
+      if (!take_each(rest, request.request, request.clock)) return {};
       if (!take_rest(rest, request.keys)) return {};
       return request;
     }
@@ -238,7 +255,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       request.shard = header.shard;
       request.epoch = header.epoch;
       request.contents = header.flag != 0;
-      if (!take_all(rest, request.request, request.clock) || !rest.empty()) return {};
+      if (!take_each(rest, request.request, request.clock) || !rest.empty()) return {};
       return request;
     }
     case Kind::kWholeAnswer: {
@@ -246,10 +263,31 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       answer.shard = header.shard;
       answer.epoch = header.epoch;
       if (!take_served(header, answer.served)) return {};
-      if (!take_all(rest, answer.request, answer.clock, answer.hash.low, answer.hash.high)) {
+      if (!take_each(rest, answer.request, answer.clock, answer.hash.low, answer.hash.high)) {
         return {};
       }
       answer.contents = rest;
+      return answer;
+    }
+    case Kind::kOrder: {
+      OrderRequest request;
+      request.shard = header.shard;
+      request.epoch = header.epoch;
+      request.results = header.flag != 0;
+      if (!take_each(rest, request.request, request.worker, request.from) || !rest.empty()) {
+        return {};
+      }
+      return request;
+    }
+    case Kind::kOrderAnswer: {
+      OrderAnswer answer;
+      answer.shard = header.shard;
+      answer.epoch = header.epoch;
+      if (!take_served(header, answer.served)) return {};
+      if (!take_each(rest, answer.request, answer.clock)) return {};
+      auto view = decode_view(rest);
+      if (!view.ok()) return {};
+      answer.view = *std::move(view);
       return answer;
     }
     default: {
@@ -257,7 +295,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       answer.shard = header.shard;
       answer.epoch = header.epoch;
       if (!take_served(header, answer.served)) return {};
-      if (!take_all(rest, answer.request, answer.clock)) return {};
+      if (!take_each(rest, answer.request, answer.clock)) return {};
       if (!take_rest(rest, answer.weights)) return {};
       return answer;
     }
@@ -282,7 +320,7 @@ Result<WireMessage> decode(std::string_view bytes) {
                  header.version, kVersion);
   }
   if (header.checksum != checksum_of(bytes)) return damaged("its checksum is wrong");
-  if (header.kind < Kind::kForward || header.kind > Kind::kWholeAnswer) {
+  if (header.kind < Kind::kForward || header.kind > Kind::kOrderAnswer) {
     return damaged("it is of no kind that there is");
   }
   auto message =

@@ -16,6 +16,7 @@
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/shard_copy.h"
+#include "muster/ps/task_order.h"
 
 namespace muster::ps {
 
@@ -60,6 +61,25 @@ struct WholeRequest {
   bool contents = false;  // else its hash is enough
 };
 
+// The order of tasks (task_order.h), as one worker sees it.
+struct OrderRequest {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  uint64_t request = 0;
+  uint64_t worker = 0;
+  int64_t from = 0;      // the first place of interest
+  bool results = false;  // of the tasks of the round
+};
+
+struct OrderAnswer {
+  ShardNumber shard = 0;
+  uint64_t epoch = 0;
+  uint64_t request = 0;
+  Served served = Served::kNo;
+  int64_t clock = 0;
+  OrderView view;
+};
+
 struct WholeAnswer {
   ShardNumber shard = 0;
   uint64_t epoch = 0;
@@ -71,7 +91,7 @@ struct WholeAnswer {
 };
 
 using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer,
-                                 WholeRequest, WholeAnswer>;
+                                 WholeRequest, WholeAnswer, OrderRequest, OrderAnswer>;
 
 std::string encode(const WireMessage& message);
 // An error: it is damaged, or of another version.

@@ -9,6 +9,9 @@ Bytes text(const std::string& bytes) { return std::make_shared<const std::string
 
 std::vector<WireMessage> examples() {
   const auto shard = [](auto what) { return ShardMessage{3, 1000, std::move(what)}; };
+  OrderView order{40, 41, 42, 43, 44, 45, 46, 47, 48, {}, {}};
+  order.ordered = {{49, 50}, {51, -52}};
+  order.results = {{0.5, 53, -1, 54}};
   return {shard(Forward{1, 2, {3, 4, text("a push")}}),
           shard(Forward{1, 2, {3, 4, text("")}}),
           shard(Confirm{5, 6}),
@@ -26,7 +29,11 @@ std::vector<WireMessage> examples() {
           ReadAnswer{7, 22, 23, Served::kLost, -1, {}},
           WholeRequest{8, 25, 26, 27, true},
           WholeAnswer{9, 28, 29, Served::kYes, 32, {30, 31}, "rows"},
-          WholeAnswer{9, 28, 29, Served::kNo, 0, {}, ""}};
+          WholeAnswer{9, 28, 29, Served::kNo, 0, {}, ""},
+          OrderRequest{10, 33, 34, 35, 36, true},
+          OrderRequest{10, 33, 34, 35, -1, false},
+          OrderAnswer{11, 37, 38, Served::kYes, 39, order},
+          OrderAnswer{11, 37, 38, Served::kLost, 0, {}}};
 }
 
 TEST(PsWire, WhatIsWrittenIsRead) {

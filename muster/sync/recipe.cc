@@ -10,7 +10,9 @@
 
 namespace muster::sync {
 
-bool is_periodic(std::string_view strategy) { return strategy != "lockstep" && strategy != "auto"; }
+bool is_periodic(std::string_view strategy) {
+  return strategy != "lockstep" && strategy != "auto" && !is_asynchronous(strategy);
+}
 
 Recipe recipe_of(const config::SyncOptions& sync) {
   Recipe recipe;

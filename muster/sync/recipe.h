@@ -98,9 +98,10 @@ struct Recipe {
 void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<float> momentum,
                 std::span<float> weights);
 
-// Whether the strategy has rounds: all but lockstep.
+// Whether the strategy has replicas: all but lockstep and server.
 bool is_periodic(std::string_view strategy);
 using config::commits_several_rounds;
+using config::is_asynchronous;
 using config::period_of;
 using config::rounds_of;
 using config::sends_gradients;

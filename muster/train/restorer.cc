@@ -101,20 +101,25 @@ Status Restorer::load_rows(std::vector<std::string> shards) {
   return {};
 }
 
+Result<size_t> load_initial_weights(Session& session, FileSystem& files) {
+  const auto& from = session.job().model.init_from;
+  if (from.empty()) return 0;
+  MUSTER_TRY(const auto file, open_weights(files, from, session.job().runs));
+  const size_t loaded = session.arena().load_matching(file);
+  if (loaded > 0) return loaded;
+  return Error(ErrorKind::kCheckpoint,
+               "model.init_from: nothing in '{}' has the name and shape of anything in this model",
+               from);
+}
+
 Status Restorer::make_initial() {
   MUSTER_RETURN_IF_ERROR(session_.reset());
-  MUSTER_RETURN_IF_ERROR(load_rows({}));
+  MUSTER_TRY(const size_t loaded, load_initial_weights(session_, files_));
   session_.auditor().trust(0);
+  MUSTER_RETURN_IF_ERROR(load_rows({}));  // weights may be among them
   const auto& from = session_.job().model.init_from;
   if (from.empty()) return {};
-  MUSTER_TRY(const auto file, open_weights(files_, from, session_.job().runs));
-  const size_t loaded = session_.arena().load_matching(file);
   const size_t all = session_.arena().tensors().size();
-  if (loaded == 0) {
-    return Error(
-        ErrorKind::kCheckpoint,
-        "model.init_from: nothing in '{}' has the name and shape of anything in this model", from);
-  }
   log_.info("initial weights: {} of {} tensors from {}", loaded, all, from);
   if (loaded < all) {
     recorder_.warn(fmt::format("model.init_from: {} of {} tensors are not in '{}' and start afresh",

@@ -20,6 +20,9 @@ ckpt::SnapshotStore::Rollback as_stored(const roster::Rollback& rollback);
 // The rows of a checkpoint, by shard (StepRows::save).
 Result<std::vector<std::string>> saved_rows(const ckpt::SafetensorsFile& state);
 
+// Those of model.init_from that fit, if the job has it: how many tensors.
+Result<size_t> load_initial_weights(Session& session, FileSystem& files);
+
 class Restorer {
  public:
   // All must outlive it. `accept_other_data`: also a checkpoint of a run whose data.train or

@@ -9,10 +9,12 @@
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
 #include "muster/base/thread.h"
+#include "muster/config/rounds.h"
 #include "muster/optim/schedule.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
+#include "muster/train/rows/task_rows.h"
 
 namespace muster::train {
 
@@ -94,7 +96,7 @@ Status Session::check_own_loop() const {
   if (job_.model.use != kOwnLoop) return wrong("model", "write `model: { use: own-loop }`");
   if (job_.data.train.format != kOwnLoop) return wrong("data.train.format", "write `own-loop`");
   if (has_test()) return wrong("data.test", "it evaluates the model itself; leave this out");
-  if (sync::is_periodic(job_.sync.strategy)) {
+  if (sync::is_periodic(job_.sync.strategy) || sync::is_asynchronous(job_.sync.strategy)) {
     return wrong("sync.strategy", "it needs lockstep; leave this out");
   }
   if (job_.precision != "fp32") return wrong("precision", "it chooses its own; leave this out");
@@ -102,14 +104,24 @@ Status Session::check_own_loop() const {
 }
 
 Status Session::open_rows() {
-  if (job_.tables.width == 0) return {};
-  MUSTER_TRY(rows_, make_rows(job_, registries_.servers));
+  if (!config::has_tables(job_)) return {};
+  if (sync::is_asynchronous(job_.sync.strategy)) {
+    MUSTER_TRY(auto tables, registries_.tables ? registries_.tables(job_)
+                                               : open_tables(job_, registries_.servers));
+    auto tasks = std::make_unique<TaskRows>(job_, std::move(tables));
+    tasks->set_initial(
+        [this] { return arena_->weights().first(arena_->layout().block_elements()); });
+    tasks_ = tasks.get();
+    rows_ = std::move(tasks);
+  } else {
+    MUSTER_TRY(rows_, make_rows(job_, registries_.servers));
+  }
   rows_->set_learning_rate([this](int64_t step) {
     auto unit = job_.optimizer;
     unit.lr = 1;  // the schedule alone
     return job_.tables.lr * optim::learning_rate(unit, step, total_steps());
   });
-  plan_.rows = rows_.get();
+  if (job_.tables.width > 0) plan_.rows = rows_.get();
   return {};
 }
 
@@ -128,14 +140,22 @@ Status Session::build_nets() {
   MUSTER_RETURN_IF_ERROR(check_patterns("optimizer.adamw_on", job_.optimizer.adamw_on, matrices));
 
   arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
-  const bool periodic = sync::is_periodic(job_.sync.strategy);
-  if (periodic) {
+  const bool asynchronous = sync::is_asynchronous(job_.sync.strategy);
+  // The state of the job changes only when a round is committed.
+  const bool apart = asynchronous || sync::is_periodic(job_.sync.strategy);
+  if (asynchronous && arena_->first_statistic() < arena_->tensors().size()) {
+    return Error(ErrorKind::kJob,
+                 "sync.strategy server cannot train running statistics such as '{}'; use a model "
+                 "without batch normalization, or another strategy",
+                 arena_->tensors()[arena_->first_statistic()].info.name);
+  }
+  if (apart) {
     work_ =
         std::make_unique<Arena>(first.tensors, work_state_names(job_, *optimizer_), *plan_.memory);
   }
-  Arena& computing = periodic ? *work_ : *arena_;
+  Arena& computing = apart ? *work_ : *arena_;
   auditor_ = std::make_unique<Auditor>(job_, *arena_);
-  const bool few = !periodic && job_.sync.bits < exact::SumFormat::kAllBits;
+  const bool few = !apart && job_.sync.bits < exact::SumFormat::kAllBits;
   sum_ = std::make_unique<GradientSum>(
       arena_->layout(), static_cast<int>(job_.lanes),
       bucket_bytes(job_.sync.bucket, few ? job_.sync.bits : exact::SumFormat::kAllBits),
@@ -156,20 +176,25 @@ Status Session::build_nets() {
     nets_.push_back(std::move(net));
   }
   // The first net brought the initial weights.
-  if (periodic) std::ranges::copy(work_->weights(), arena_->weights().begin());
+  if (apart) std::ranges::copy(work_->weights(), arena_->weights().begin());
   lane_runner_ =
       std::make_unique<LaneRunner>(*team_, nets_, plan_.schema, static_cast<int>(job_.lanes));
-  MUSTER_TRY(strategy_, make_strategy(job_, {.arena = arena_.get(),
-                                             .sum = sum_.get(),
-                                             .team = team_.get(),
-                                             .lanes = lane_runner_.get(),
-                                             .optimizer = optimizer_.get(),
-                                             .auditor = auditor_.get(),
-                                             .memory = plan_.memory,
-                                             .rows = rows_.get(),
-                                             .work = work_.get()}));
+  MUSTER_TRY(strategy_, make_strategy(job_, parts()));
   if (plan_.own != nullptr) initial_.assign(arena_->weights().begin(), arena_->weights().end());
   return {};
+}
+
+StrategyParts Session::parts() {
+  return {.arena = arena_.get(),
+          .sum = sum_.get(),
+          .team = team_.get(),
+          .lanes = lane_runner_.get(),
+          .optimizer = optimizer_.get(),
+          .auditor = auditor_.get(),
+          .memory = plan_.memory,
+          .rows = rows_.get(),
+          .tasks = tasks_,
+          .work = work_.get()};
 }
 
 // What was used is in the state, so it says where the next step begins.

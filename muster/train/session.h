@@ -19,6 +19,7 @@
 #include "muster/train/evaluate.h"
 #include "muster/train/membership/vitals.h"
 #include "muster/train/rows/step_rows.h"
+#include "muster/train/rows/tables.h"
 #include "muster/train/state/arena.h"
 #include "muster/train/step/gradient_sum.h"
 #include "muster/train/step/lane_net.h"
@@ -36,6 +37,8 @@ struct Registries {
   OwnLanes* own_lanes = nullptr;    // if the program has a loop of its own
   Memory* memory = &host_memory();  // for training state, sums and batches
   std::string servers;              // where the job's parameter servers are registered; empty: none
+  // Other tables than those there, or in this process; empty: those.
+  std::function<Result<std::unique_ptr<Tables>>(const config::Job&)> tables;
 };
 
 // The site of a worker, if its members compute units together (Strategy::join_site).
@@ -54,6 +57,11 @@ class Session {
   const NetPlan& plan() const { return plan_; }
   Arena& arena() { return *arena_; }
   StepRows* rows() { return rows_.get(); }  // null: the job has no tables
+  TaskRows* tasks() { return tasks_; }      // null: it does not train asynchronously
+  // What the strategy works with.
+  StrategyParts parts();
+  // Reads ahead from the arena's step on. assign() and step() do so themselves.
+  void start_loader();
   // Rows become those of the arena's step, which all members of the group have come to. Collective.
   Status publish_rows() { return strategy_->publish_rows(); }
   int threads() const { return team_->threads(); }
@@ -120,7 +128,6 @@ class Session {
   Status open_rows();
   Status build_nets();
   Status try_smallest_lanes();
-  void start_loader();
 
   config::Job job_;
   const Registries& registries_;
@@ -129,6 +136,7 @@ class Session {
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<StepRows> rows_;
+  TaskRows* tasks_ = nullptr;  // the same, of asynchronous training
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Arena> work_;  // what nets compute with in periodic strategies; else null

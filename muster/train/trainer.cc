@@ -364,8 +364,7 @@ std::string Trainer::hash_of_all() const {
     env_.log->warning("the hash of rows is not known: {}", rows.error().message());
     return weights.hex();
   }
-  const Hash128 both[] = {weights, *rows};
-  return hash128(std::as_bytes(std::span(both))).hex();
+  return train::hash_of_all(weights, *rows);
 }
 
 TrainSummary Trainer::summary(EndReason reason) const {

@@ -4,6 +4,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -13,6 +15,7 @@
 #include "muster/base/fault_point.h"
 #include "muster/base/text.h"
 #include "muster/config/load.h"
+#include "muster/config/rounds.h"
 #include "muster/config/table.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
@@ -20,6 +23,7 @@
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/probe.h"
 #include "muster/train/predict.h"
+#include "muster/train/replay.h"
 #include "muster/train/signals.h"
 #include "muster/train/state/weights_file.h"
 #include "muster/train/trainer.h"
@@ -81,10 +85,11 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   registries.servers = args.servers;
   StopSignals signals(/*hangups=*/args.coordinators.empty());
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
-  if (job.tables.width > 0 && args.servers.empty() && !args.coordinators.empty()) {
-    return Error(ErrorKind::kJob,
-                 "several workers need their rows on parameter servers, and none were started: set "
-                 "tables.servers, for example to 2, and use `muster train --workers` or --hosts");
+  if (config::has_tables(job) && args.servers.empty() && !args.coordinators.empty()) {
+    return Error(
+        ErrorKind::kJob,
+        "several workers need their tables on parameter servers, and none were started: set "
+        "tables.servers, for example to 2, and use `muster train --workers` or --hosts");
   }
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 
@@ -233,6 +238,52 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
   return 0;
 }
 
+Result<int> run_replay(const Arguments& args, const Registries& registries) {
+  const auto files = posix_file_system();
+  MUSTER_TRY(const auto run, track::RunDirectory::open(*files, args.run));
+  MUSTER_TRY(auto job, load_job(*files, run.job_file(), {}));
+  MUSTER_TRY(const auto snapshot, open_snapshot(*files, run.checkpoints(), args.checkpoint));
+  const bool shown = args.output != "json" && isatty(STDERR_FILENO) != 0;
+  auto told = std::chrono::steady_clock::now();
+  const auto progress = [&](int64_t done, int64_t all) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown || (done < all && now - told < std::chrono::milliseconds(200))) return;
+    told = now;
+    fmt::print(stderr, "\rreplaying: {} of {} pushes{}", done, all, done == all ? "\n" : "");
+  };
+  MUSTER_TRY(const auto shards, saved_rows(snapshot.state));
+  MUSTER_TRY(auto result,
+             replay(std::move(job), registries, *files, shards, snapshot.step, progress));
+  // What was told at the end of the run.
+  const auto told_result = run.read_result();
+  if (told_result && told_result->value("steps", int64_t{-1}) == result.step) {
+    result.saved = told_result->value("weights_hash", result.saved);
+  }
+  const double bytes = static_cast<double>(result.record_bytes) /
+                       static_cast<double>(std::max<int64_t>(result.pushes, 1));
+  if (args.output == "json") {
+    std::puts(json{{"step", result.step},
+                   {"pushes", result.pushes},
+                   {"record_bytes", result.record_bytes},
+                   {"mean_staleness", result.mean_staleness},
+                   {"most_staleness", result.most_staleness},
+                   {"saved", result.saved},
+                   {"replayed", result.replayed},
+                   {"equal", result.equal()}}
+                  .dump()
+                  .c_str());
+  } else {
+    fmt::print(
+        "step {}: {} pushes; record {:.1f} bytes a push; {:.1f} updates late on average, {} at "
+        "most\n",
+        result.step, result.pushes, bytes, result.mean_staleness, result.most_staleness);
+    fmt::print("saved     {}\nreplayed  {}\n{}\n", result.saved, result.replayed,
+               result.equal() ? "equal" : "NOT equal");
+  }
+  constexpr int kDiffers = 9;
+  return result.equal() ? 0 : kDiffers;
+}
+
 Result<int> run_check(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   MUSTER_TRY(auto job, load_job(*files, args.job, {}, args.written));
@@ -288,6 +339,7 @@ void add_commands(CLI::App& app, Arguments& args) {
     command->add_option("-o", args.output)->check(CLI::IsMember({"table", "json"}));
   };
   trained(app.add_subcommand("eval", "evaluate a checkpoint on the test data"));
+  trained(app.add_subcommand("replay", "compute an asynchronous run again"));
   auto* predict = app.add_subcommand("predict", "show what a checkpoint says");
   trained(predict);
   predict->add_option("--samples", args.samples);
@@ -354,6 +406,7 @@ int worker_main(int argc, char** argv, const Registries& registries) {
     if (app.got_subcommand("train")) return run_train(args, registries);
     if (app.got_subcommand("eval")) return run_eval(args, registries);
     if (app.got_subcommand("predict")) return run_predict(args, registries);
+    if (app.got_subcommand("replay")) return run_replay(args, registries);
     if (app.got_subcommand("check")) return run_check(args, registries);
     std::puts(probe(args.threads).dump().c_str());
     return 0;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "muster/config/rounds.h"
 #include "muster/ps/net/job_setup.h"
 
 #include "tools/muster/worker_process.h"
@@ -18,7 +19,7 @@ Result<std::unique_ptr<JobServers>> JobServers::start(const config::Job& job,
                                                       const track::RunDirectory& run,
                                                       const std::string& host,
                                                       const launch::HeldSignals& held, Log& log) {
-  if (job.tables.width == 0 || job.tables.servers == 0) return std::unique_ptr<JobServers>();
+  if (!config::has_tables(job) || job.tables.servers == 0) return std::unique_ptr<JobServers>();
   std::unique_ptr<JobServers> servers(new JobServers(job, log));
   MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), host, held));
   return servers;

@@ -95,6 +95,13 @@ struct EvalArguments {
   std::string worker;
 };
 
+struct ReplayArguments {
+  RunChoice run;
+  std::string checkpoint;  // empty: the newest
+  Format format = Format::kTable;
+  std::string worker;
+};
+
 struct PredictArguments {
   RunChoice run;
   std::string checkpoint;
@@ -187,11 +194,12 @@ struct TextRequest {
   std::string text;
 };
 
-using Request = std::variant<TextRequest, TrainArguments, ResumeArguments, StatusArguments,
-                             CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
-                             ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
-                             ConfigSchemaArguments, RunsListArguments, RunsShowArguments,
-                             RunsCompareArguments, VerifyArguments, ExportArguments,
-                             DoctorArguments, PlanArguments, CompletionArguments, VersionArguments>;
+using Request =
+    std::variant<TextRequest, TrainArguments, ResumeArguments, StatusArguments,
+                 CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
+                 ReplayArguments, ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
+                 ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
+                 VerifyArguments, ExportArguments, DoctorArguments, PlanArguments,
+                 CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli

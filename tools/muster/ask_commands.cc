@@ -1,4 +1,4 @@
-// eval and predict: the worker knows, and prints.
+// eval, replay and predict: the worker knows, and prints.
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/worker_process.h"
@@ -52,6 +52,13 @@ Outcome run(const EvalArguments& arguments, Context& context) {
   MUSTER_TRY(auto words,
              start_of("eval", run, arguments.checkpoint, arguments.format, context.files));
   for (const auto& set : arguments.set) add(words, "-s", set);
+  return ask(arguments.worker, arguments.format, words, context);
+}
+
+Outcome run(const ReplayArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
+  const std::string which = arguments.checkpoint.empty() ? "newest" : arguments.checkpoint;
+  MUSTER_TRY(const auto words, start_of("replay", run, which, arguments.format, context.files));
   return ask(arguments.worker, arguments.format, words, context);
 }
 

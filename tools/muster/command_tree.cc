@@ -211,6 +211,16 @@ void add_eval(CLI::App* root, Request& request) {
   add_worker(app, a->worker);
 }
 
+void add_replay(CLI::App* root, Request& request) {
+  CLI::App* app = nullptr;
+  auto a = add_command<ReplayArguments>(root, app, "replay",
+                                        "compute an asynchronous run again, and compare", request);
+  add_run(app, a->run, true);
+  add_checkpoint(app, a->checkpoint);
+  add_format(app, a->format);
+  add_worker(app, a->worker);
+}
+
 void add_predict(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a = add_command<PredictArguments>(root, app, "predict",
@@ -374,6 +384,7 @@ std::unique_ptr<CLI::App> make_tree(Request& request) {
   add_resume(root.get(), request);
   add_job_of_several(root.get(), request);
   add_eval(root.get(), request);
+  add_replay(root.get(), request);
   add_predict(root.get(), request);
   add_config(root.get(), request);
   add_runs_commands(root.get(), request);

@@ -44,6 +44,7 @@ Outcome run(const CoordinatorArguments& arguments, Context& context);
 Outcome run(const JoinArguments& arguments, Context& context);
 Outcome run(const EvalArguments& arguments, Context& context);
 Outcome run(const PredictArguments& arguments, Context& context);
+Outcome run(const ReplayArguments& arguments, Context& context);
 Outcome run(const ConfigCheckArguments& arguments, Context& context);
 Outcome run(const ConfigShowArguments& arguments, Context& context);
 Outcome run(const ConfigExplainArguments& arguments, Context& context);

@@ -48,6 +48,12 @@ It makes a run directory, and trains nothing by itself: add workers with `muster
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},
+    Examples{"replay", R"(  muster replay latest
+  muster replay latest --checkpoint 400 -o json
+
+For runs with sync.strategy: server, which depend on the order in which pushes came. That order is
+part of a checkpoint; from it and the job the run is computed again, on one worker. Exit code 0: the
+same bits; 9: not.)"},
     Examples{"predict", R"(  muster predict latest --samples 0-9
   muster predict latest --from train --samples 42 -o json
   muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1)"},

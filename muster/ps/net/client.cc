@@ -27,6 +27,14 @@ struct Client::WholeRead {
   size_t unanswered = 0;
 };
 
+struct Client::OrderRead {
+  uint64_t worker = 0;
+  int64_t from = 0;
+  bool results = false;
+  bool answered = false;
+  OrderView view;
+};
+
 namespace {
 
 constexpr Duration kRetry = 20ms;    // of a connection
@@ -85,7 +93,8 @@ class Client::Impl final : NetworkListener, PushLinks {
   // ---- What users' threads ask for.
 
   using PushOrder = PushesByShard;
-  using Command = std::variant<std::shared_ptr<RowRead>, PushOrder, std::shared_ptr<WholeRead>>;
+  using Command = std::variant<std::shared_ptr<RowRead>, PushOrder, std::shared_ptr<WholeRead>,
+                               std::shared_ptr<OrderRead>>;
 
   Status post(Command command) {
     {
@@ -117,12 +126,12 @@ class Client::Impl final : NetworkListener, PushLinks {
     bool open = false;
     Moment retry_at;
   };
-  // A read of rows of one shard, or of all of it, that is not answered.
+  // A read of rows of one shard, or of all of it, or of the order, that is not answered.
   struct Question {
-    std::shared_ptr<RowRead> rows;  // null: of all
-    size_t part = 0;
-    std::shared_ptr<WholeRead> whole;
     ShardNumber shard = 0;
+    std::variant<std::shared_ptr<RowRead>, std::shared_ptr<WholeRead>, std::shared_ptr<OrderRead>>
+        what;
+    size_t part = 0;  // of a RowRead
   };
 
   // ---- The thread.
@@ -147,7 +156,7 @@ class Client::Impl final : NetworkListener, PushLinks {
 
   void take(std::shared_ptr<RowRead>& read) {
     for (size_t i = 0; i < read->parts_.size(); ++i) {
-      ask({read, i, nullptr, read->parts_[i].shard});
+      ask({read->parts_[i].shard, read, i});
     }
   }
   void take(PushOrder& pushes) {
@@ -158,9 +167,10 @@ class Client::Impl final : NetworkListener, PushLinks {
   }
   void take(std::shared_ptr<WholeRead>& read) {
     for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
-      ask({nullptr, 0, read, shard});
+      ask({shard, read});
     }
   }
+  void take(std::shared_ptr<OrderRead>& read) { ask({kOrderShard, read}); }
 
   void ask(Question question) {
     const uint64_t request = ++last_request_;
@@ -172,16 +182,20 @@ class Client::Impl final : NetworkListener, PushLinks {
     if (primary == nullptr) return;
     const auto server = servers_.find(*primary);
     if (server == servers_.end() || !server->second.open) return;
-    if (question.rows != nullptr) {
-      const auto& part = question.rows->parts_[question.part];
-      transmit(server->second,
-               encode(ReadRequest{question.shard, queue_->epoch(), request, question.rows->table_,
-                                  question.rows->clock_, part.keys}));
-    } else {
-      transmit(server->second,
-               encode(WholeRequest{question.shard, queue_->epoch(), request, question.whole->clock,
-                                   question.whole->contents}));
-    }
+    transmit(
+        server->second,
+        std::visit([&](const auto& what) { return encode(request_of(*what, question, request)); },
+                   question.what));
+  }
+  ReadRequest request_of(const RowRead& read, const Question& question, uint64_t request) const {
+    return {question.shard, queue_->epoch(), request,
+            read.table_,    read.clock_,     read.parts_[question.part].keys};
+  }
+  WholeRequest request_of(const WholeRead& read, const Question& question, uint64_t request) const {
+    return {question.shard, queue_->epoch(), request, read.clock, read.contents};
+  }
+  OrderRequest request_of(const OrderRead& read, const Question& question, uint64_t request) const {
+    return {question.shard, queue_->epoch(), request, read.worker, read.from, read.results};
   }
 
   void transmit(const ServerConnection& server, const std::string& message) {
@@ -284,6 +298,8 @@ class Client::Impl final : NetworkListener, PushLinks {
       answered(*rows);
     } else if (auto* const whole = std::get_if<WholeAnswer>(&*message)) {
       answered(std::move(*whole));
+    } else if (auto* const order = std::get_if<OrderAnswer>(&*message)) {
+      answered(std::move(*order));
     }
   }
 
@@ -343,40 +359,57 @@ class Client::Impl final : NetworkListener, PushLinks {
     }
   }
 
-  template <typename Answer>
-  void not_served(const Answer& answer) {
-    if (answer.served == Served::kLost) note_lost(answer.shard);
-    unserved_.push_back(answer.request);
+  // What was asked for, if it is of this kind and was served; else null. `part`: of a RowRead.
+  template <typename Read, typename Answer>
+  std::shared_ptr<Read> take_question(const Answer& answer, size_t* part = nullptr) {
+    const auto found = questions_.find(answer.request);
+    if (found == questions_.end()) return nullptr;
+    auto* const read = std::get_if<std::shared_ptr<Read>>(&found->second.what);
+    if (read == nullptr || answer.shard != found->second.shard) return nullptr;
+    if (answer.served != Served::kYes) {
+      if (answer.served == Served::kLost) note_lost(answer.shard);
+      unserved_.push_back(answer.request);
+      return nullptr;
+    }
+    if (part != nullptr) *part = found->second.part;
+    auto taken = std::move(*read);
+    questions_.erase(found);
+    return taken;
   }
 
   void answered(const ReadAnswer& answer) {
-    const auto found = questions_.find(answer.request);
-    if (found == questions_.end() || found->second.rows == nullptr) return;
-    if (answer.served != Served::kYes) return not_served(answer);
-    auto& read = *found->second.rows;
-    read.most_clock_ = std::max(read.most_clock_, answer.clock);
-    const auto& part = read.parts_[found->second.part];
-    const size_t width = read.width_;
+    size_t number = 0;
+    auto read = take_question<RowRead>(answer, &number);
+    if (read == nullptr) return;
+    auto& part = read->parts_[number];
+    part.clock = answer.clock;
+    const size_t width = read->width_;
     if (answer.weights.size() != part.keys.size() * width) {
       return fail(Error(ErrorKind::kInternal, "a parameter server has sent {} weights for {} keys",
                         answer.weights.size(), part.keys.size()));
     }
     for (size_t i = 0; i < part.places.size(); ++i) {
-      std::copy_n(&answer.weights[i * width], width, &read.weights_[part.places[i] * width]);
+      std::copy_n(&answer.weights[i * width], width, &read->weights_[part.places[i] * width]);
     }
-    done_.push_back(std::move(found->second.rows));
-    questions_.erase(found);
+    done_.push_back(std::move(read));
   }
 
   void answered(WholeAnswer answer) {
-    const auto found = questions_.find(answer.request);
-    if (found == questions_.end() || found->second.whole == nullptr) return;
-    if (answer.served != Served::kYes) return not_served(answer);
-    auto read = std::move(found->second.whole);
-    read->shards[found->second.shard] = std::move(answer);
-    questions_.erase(found);
+    const auto read = take_question<WholeRead>(answer);
+    if (read == nullptr) return;
+    const ShardNumber shard = answer.shard;
+    read->shards[shard] = std::move(answer);
     const std::lock_guard lock(mutex_);
     --read->unanswered;
+    news_ = true;
+  }
+
+  void answered(OrderAnswer answer) {
+    const auto read = take_question<OrderRead>(answer);
+    if (read == nullptr) return;
+    read->view = std::move(answer.view);
+    const std::lock_guard lock(mutex_);
+    read->answered = true;
     news_ = true;
   }
 
@@ -461,6 +494,19 @@ Error no_table(uint32_t table) {
 
 }  // namespace
 
+int64_t RowRead::most_clock() const {
+  int64_t most = 0;
+  for (const auto& part : parts_) most = std::max(most, part.clock);
+  return most;
+}
+
+std::vector<int64_t> RowRead::clocks() const {
+  std::vector<int64_t> clocks;
+  clocks.reserve(parts_.size());
+  for (const auto& part : parts_) clocks.push_back(part.clock);
+  return clocks;
+}
+
 Result<std::shared_ptr<RowRead>> Client::begin_read(uint32_t table, std::span<const uint64_t> keys,
                                                     int64_t clock) {
   if (table >= setup().tables.size()) return no_table(table);
@@ -506,12 +552,31 @@ Status Client::push(PushHeader header, std::span<const uint64_t> keys,
   return impl_->post(pushes_by_shard(header, keys, gradients, width, setup().shards));
 }
 
-Status Client::commit(uint64_t era, int64_t step) {
+Status Client::push_to_all(std::string push) {
   Impl::PushOrder pushes;
-  const auto bytes = std::make_shared<const std::string>(
-      push_bytes({.kind = PushKind::kCommit, .era = era, .step = step}, {}, {}));
+  const auto bytes = std::make_shared<const std::string>(std::move(push));
   for (ShardNumber shard = 0; shard < setup().shards; ++shard) pushes.emplace_back(shard, bytes);
   return impl_->post(std::move(pushes));
+}
+
+Status Client::commit(uint64_t era, int64_t step) {
+  return push_to_all(push_bytes({.kind = PushKind::kCommit, .era = era, .step = step}, {}, {}));
+}
+
+Status Client::apply(uint64_t era, const PlacedPushes& pushes) {
+  return push_to_all(apply_bytes(era, pushes));
+}
+
+Status Client::push_order(uint64_t era, std::string_view operation) {
+  return impl_->post(Impl::PushOrder{
+      {kOrderShard, std::make_shared<const std::string>(order_push(era, operation))}});
+}
+
+Result<OrderView> Client::order(uint64_t worker, int64_t from, bool results) {
+  const auto read = std::make_shared<OrderRead>(OrderRead{worker, from, results, false, {}});
+  MUSTER_RETURN_IF_ERROR(impl_->post(read));
+  MUSTER_RETURN_IF_ERROR(impl_->wait_until([&] { return read->answered; }));
+  return std::move(read->view);
 }
 
 Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool contents) {
@@ -551,11 +616,7 @@ Result<std::vector<std::string>> Client::save(int64_t clock) {
 }
 
 Status Client::load(uint64_t era, std::span<const std::string> shards) {
-  if (shards.size() != setup().shards) {
-    return Error(ErrorKind::kCheckpoint,
-                 "rows were saved in {} shards, and the job has {}: set tables.shards as it was",
-                 shards.size(), setup().shards);
-  }
+  MUSTER_RETURN_IF_ERROR(check_shards(setup(), shards.size()));
   // One by one: not all of them have to be on their way at the same time.
   for (ShardNumber i = 0; i < shards.size(); ++i) {
     MUSTER_RETURN_IF_ERROR(impl_->post(

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/base/clock.h"
@@ -26,8 +27,10 @@ class RowRead {
  public:
   // Where they are when finish() has returned: width floats for each key, in the order of the keys.
   const std::vector<float>& weights() const { return weights_; }
-  // Steps that were committed then: the most of all shards.
-  int64_t most_clock() const { return most_clock_; }
+  // Steps that were committed then (TableData::clock): the most of all shards.
+  int64_t most_clock() const;
+  // The same of each shard that has keys of these, in the order of their numbers.
+  std::vector<int64_t> clocks() const;
 
  private:
   friend class Client;
@@ -36,6 +39,7 @@ class RowRead {
     ShardNumber shard = 0;
     std::vector<uint64_t> keys;
     std::vector<uint32_t> places;  // of the keys in the whole
+    int64_t clock = 0;
   };
   uint32_t table_ = 0;
   int64_t clock_ = 0;
@@ -43,7 +47,6 @@ class RowRead {
   std::vector<Part> parts_;
   size_t unanswered_ = 0;
   std::vector<float> weights_;
-  int64_t most_clock_ = 0;
 };
 
 class Client {
@@ -68,10 +71,17 @@ class Client {
   Result<std::vector<float>> read(uint32_t table, std::span<const uint64_t> keys,
                                   int64_t clock = 0);
 
-  // A gradient for each key; no key twice. Returns when it is queued. `header`: kUpdate or kAdd.
+  // A gradient for each key; no key twice. Returns when it is queued. `header`: kUpdate, kAdd or
+  // kStage.
   Status push(PushHeader header, std::span<const uint64_t> keys, std::span<const float> gradients);
   // Of all shards. All lanes must have been answered before (wait()).
   Status commit(uint64_t era, int64_t step);
+  // The order of tasks (task_order.h): an operation of it, which returns when it is queued; and how
+  // it is, with everything that was answered before.
+  Status push_order(uint64_t era, std::string_view operation);
+  Result<OrderView> order(uint64_t worker, int64_t from, bool results);
+  // To all shards.
+  Status apply(uint64_t era, const PlacedPushes& pushes);
   // Until all pushes are answered.
   Status wait();
 
@@ -88,8 +98,10 @@ class Client {
  private:
   class Impl;
   struct WholeRead;
+  struct OrderRead;
   explicit Client(std::unique_ptr<Impl> impl);
   Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents);
+  Status push_to_all(std::string push);
   std::unique_ptr<Impl> impl_;
 };
 

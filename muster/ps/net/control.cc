@@ -176,6 +176,13 @@ Result<ControlMessage> decode_control(std::string_view bytes) {
   return message;
 }
 
+Status check_shards(const TablesSetup& setup, size_t saved) {
+  if (saved == setup.shards) return {};
+  return Error(ErrorKind::kCheckpoint,
+               "rows were saved in {} shards, and the job has {}: set tables.shards as it was",
+               saved, setup.shards);
+}
+
 Status check(const TablesSetup& setup) {
   if (setup.shards == 0 || setup.shards > 1 << 20) {
     return Error(ErrorKind::kJob, "tables.shards must be from 1 to 1048576, not {}", setup.shards);

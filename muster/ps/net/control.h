@@ -34,6 +34,8 @@ struct TablesSetup {
   std::vector<TableOptions> tables;  // the id of a table is its place
 };
 Status check(const TablesSetup& setup);
+// Whether saved rows, in so many shards, can be loaded.
+Status check_shards(const TablesSetup& setup, size_t saved);
 
 struct Beat {
   Heartbeat heartbeat;

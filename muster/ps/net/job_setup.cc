@@ -1,23 +1,63 @@
 #include "muster/ps/net/job_setup.h"
 
 #include "muster/base/check.h"
+#include "muster/config/rounds.h"
 
 namespace muster::ps {
+namespace {
 
-TablesSetup setup_of(const config::Job& job) {
+constexpr uint32_t kWeightsOfARow = 256;
+
+RowRule known_rule(const std::string& name) {
+  const auto rule = rule_named(name);
+  MUSTER_CHECK(rule.ok(), "the job is valid");
+  return *rule;
+}
+
+TableOptions rows_of(const config::Job& job) {
   const auto& tables = job.tables;
-  const auto rule = rule_named(tables.optimizer);
-  MUSTER_CHECK(tables.width > 0 && rule.ok(), "the job is valid, and has a table");
-  TablesSetup setup;
-  setup.shards = static_cast<ShardNumber>(tables.shards);
-  setup.copies = static_cast<int>(tables.copies);
-  auto& table = setup.tables.emplace_back();
+  TableOptions table;
   table.name = "rows";
   table.width = static_cast<uint32_t>(tables.width);
   table.scale = tables.scale;
   table.seed = job.seed;
-  table.optimizer = {*rule,        tables.lr,   tables.eps, tables.beta1,
-                     tables.beta2, tables.beta, tables.l1,  tables.l2};
+  table.optimizer = {known_rule(tables.optimizer),
+                     tables.lr,
+                     tables.eps,
+                     tables.beta1,
+                     tables.beta2,
+                     tables.beta,
+                     tables.l1,
+                     tables.l2};
+  return table;
+}
+
+TableOptions weights_of(const config::Job& job) {
+  const auto& optimizer = job.optimizer;
+  TableOptions table;
+  table.name = "weights";
+  table.width = kWeightsOfARow;
+  table.initial = InitialWeights::kZero;
+  table.seed = job.seed;
+  table.optimizer.rule = known_rule(optimizer.kind);
+  table.optimizer.lr = optimizer.lr;
+  table.optimizer.eps = optimizer.eps;
+  table.optimizer.beta1 = optimizer.beta1;
+  table.optimizer.beta2 = optimizer.beta2;
+  return table;
+}
+
+}  // namespace
+
+uint32_t weight_table(const config::Job& job) { return job.tables.width > 0 ? 1 : 0; }
+
+TablesSetup setup_of(const config::Job& job) {
+  MUSTER_CHECK(config::has_tables(job), "the job has tables");
+  TablesSetup setup;
+  setup.shards = static_cast<ShardNumber>(job.tables.shards);
+  setup.copies = static_cast<int>(job.tables.copies);
+  if (job.tables.width > 0) setup.tables.push_back(rows_of(job));
+  if (config::is_asynchronous(job.sync.strategy)) setup.tables.push_back(weights_of(job));
   return setup;
 }
 

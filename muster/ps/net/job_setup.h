@@ -6,7 +6,11 @@
 
 namespace muster::ps {
 
-// job.tables.width must not be 0.
+// Rows, if there are any, are table 0. config::has_tables(job) must be true.
 TablesSetup setup_of(const config::Job& job);
+
+// The table of the model's own parameters, if they are in one: the parts of a flat buffer, with
+// ascending keys.
+uint32_t weight_table(const config::Job& job);
 
 }  // namespace muster::ps

@@ -156,6 +156,8 @@ void Server::handle(ConnectionId from, WireMessage message) {
     ask(from, *request);
   } else if (const auto* const whole = std::get_if<WholeRequest>(&message)) {
     whole_.emplace_back(from, *whole);
+  } else if (const auto* const order = std::get_if<OrderRequest>(&message)) {
+    answer(from, *order, readable(order->shard, order->epoch));
   } else {
     refuse(from);
   }
@@ -309,6 +311,14 @@ WholeAnswer Server::answer_to(const WholeRequest& request, TableData* data) {
   if (data == nullptr) return answer;
   answer.hash = data->hash();
   if (request.contents) data->save_rows(answer.contents);
+  return answer;
+}
+
+OrderAnswer Server::answer_to(const OrderRequest& request, TableData* data) {
+  OrderAnswer answer;
+  if (data != nullptr) {
+    answer.view = data->order().view(request.worker, request.from, request.results);
+  }
   return answer;
 }
 

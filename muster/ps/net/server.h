@@ -102,6 +102,7 @@ class Server final : NetworkListener, ShardLinks {
   void answer_whole();
   ReadAnswer answer_to(const ReadRequest& request, TableData* data);
   WholeAnswer answer_to(const WholeRequest& request, TableData* data);
+  static OrderAnswer answer_to(const OrderRequest& request, TableData* data);
   void tell(const std::string& what) const {
     if (options_.tell) options_.tell(what);
   }

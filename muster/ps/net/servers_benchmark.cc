@@ -114,10 +114,29 @@ void BM_ServedPush(benchmark::State& state) {
   state.counters["payload"] = static_cast<double>(on.client->sent_bytes() - sent) / payload;
 }
 
+// One row there and back: what a worker waits for.
+void BM_ServedReadOne(benchmark::State& state) {
+  Served& on = served(state);
+  const std::vector<uint64_t> key = {7};
+  for (auto _ : state) MUSTER_CHECK(on.client->read(0, key).ok(), "a read");
+}
+
+void BM_ServedPushOne(benchmark::State& state) {
+  Served& on = served(state);
+  const std::vector<uint64_t> key = {7};
+  const std::vector<float> gradient(static_cast<size_t>(state.range(0)), 0.01F);
+  for (auto _ : state) {
+    MUSTER_CHECK(on.client->push({.lr = 0.01}, key, gradient).ok(), "a push");
+    MUSTER_CHECK(on.client->wait().ok(), "it is there");
+  }
+}
+
 #define MUSTER_SHAPES \
   Args({16, 64, 1})->Args({16, 256, 1})->Args({64, 64, 1})->Args({16, 64, 2})->UseRealTime()
 BENCHMARK(BM_ServedRead)->MUSTER_SHAPES;
 BENCHMARK(BM_ServedPush)->MUSTER_SHAPES;
+BENCHMARK(BM_ServedReadOne)->Args({16, 64, 1})->Args({16, 64, 2})->UseRealTime();
+BENCHMARK(BM_ServedPushOne)->Args({16, 64, 1})->Args({16, 64, 2})->UseRealTime();
 
 }  // namespace
 }  // namespace muster::ps

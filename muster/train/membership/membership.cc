@@ -11,6 +11,7 @@
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
 #include "muster/comm/two_level_group.h"
+#include "muster/config/rounds.h"
 
 namespace muster::train {
 
@@ -47,7 +48,7 @@ namespace {
 bool bits_follow_from_position(const config::Job& job) {
   return job.sync.reduction == "exact" && job.numerics == "exact" &&
          job.eval.every.unit != config::Every::Unit::kSeconds &&
-         job.tables.width == 0;  // rows have gone on with the others
+         !config::has_tables(job);  // they have gone on with the others
 }
 
 // By site, in the order of their first members: ranks. One without a site is alone at its own.

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/train/jobs_testing.h"
-#include "muster/train/rows/local_rows.h"
+#include "muster/train/rows/step_rows.h"
 
 namespace muster::train {
 namespace {

@@ -1,13 +1,14 @@
 #include "muster/train/rows/step_rows.h"
 
-#include "muster/train/rows/local_rows.h"
-#include "muster/train/rows/served_rows.h"
+#include <utility>
+
+#include "muster/train/rows/sync_rows.h"
 
 namespace muster::train {
 
 Result<std::unique_ptr<StepRows>> make_rows(const config::Job& job, const std::string& registry) {
-  if (registry.empty()) return std::unique_ptr<StepRows>(std::make_unique<LocalRows>(job));
-  return ServedRows::connect(registry);
+  MUSTER_TRY(auto tables, open_tables(job, registry));
+  return std::unique_ptr<StepRows>(std::make_unique<SyncRows>(std::move(tables)));
 }
 
 }  // namespace muster::train

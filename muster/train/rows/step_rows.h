@@ -46,6 +46,12 @@ class StepRows : public model::RowSource {
   virtual void set_era(uint64_t era) = 0;
 };
 
+// Of a result: weights and rows.
+inline std::string hash_of_all(const Hash128& weights, const Hash128& rows) {
+  const Hash128 both[] = {weights, rows};
+  return hash128(std::as_bytes(std::span(both))).hex();
+}
+
 // The name of a shard in a checkpoint's state.
 inline std::string rows_name(size_t shard) { return "rows/" + std::to_string(shard); }
 

@@ -16,7 +16,7 @@
 #include "muster/model/gradient_sink.h"
 #include "muster/model/init.h"
 #include "muster/model/row_lookup.h"
-#include "muster/train/rows/row_batch.h"
+#include "muster/train/rows/rows_base.h"
 
 namespace muster::train {
 namespace {

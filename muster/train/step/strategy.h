@@ -24,6 +24,8 @@
 
 namespace muster::train {
 
+class TaskRows;
+
 struct StepReport {
   int64_t steps = 1;  // that were committed together
   double loss = 0;    // mean over their samples
@@ -47,6 +49,7 @@ struct StrategyParts {
   Auditor* auditor = nullptr;
   Memory* memory = &host_memory();  // for what the strategy needs besides
   StepRows* rows = nullptr;         // if the job has tables
+  TaskRows* tasks = nullptr;        // the same, of asynchronous training
   Arena* work = nullptr;            // what the nets compute with, if that is not `arena`
 };
 

@@ -1,6 +1,7 @@
 #include "tools/muster-launch/verify/compare.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -27,15 +28,31 @@ Result<RunOutcome> read_outcome(const std::string& path, FileSystem& files) {
   return outcome;
 }
 
-std::vector<std::string> differences(const RunOutcome& undisturbed, const RunOutcome& disturbed) {
+namespace {
+
+std::vector<std::string> differ_in(std::initializer_list<const char*> keys,
+                                   const RunOutcome& undisturbed, const RunOutcome& disturbed) {
   std::vector<std::string> found;
-  for (const char* const key : {"weights_hash", "steps", "samples", "ledger", "test",
-                                "redone_steps", "skipped_steps", "best_step", "ended"}) {
+  for (const char* const key : keys) {
     const auto a = undisturbed.result.value(key, nlohmann::ordered_json());
     const auto b = disturbed.result.value(key, nlohmann::ordered_json());
     if (a == b) continue;
     found.push_back(fmt::format("{}: {} undisturbed, {} disturbed", key, a.dump(), b.dump()));
   }
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> differences_of_work(const RunOutcome& undisturbed,
+                                             const RunOutcome& disturbed) {
+  return differ_in({"steps", "samples", "ledger", "ended"}, undisturbed, disturbed);
+}
+
+std::vector<std::string> differences(const RunOutcome& undisturbed, const RunOutcome& disturbed) {
+  auto found = differ_in({"weights_hash", "steps", "samples", "ledger", "test", "redone_steps",
+                          "skipped_steps", "best_step", "ended"},
+                         undisturbed, disturbed);
   const auto& a = undisturbed.records;
   const auto& b = disturbed.records;
   const size_t lines = std::min(a.size(), b.size());

@@ -22,5 +22,9 @@ Result<RunOutcome> read_outcome(const std::string& run, FileSystem& files);
 
 // A phrase for each thing that is not equal; of the metrics, the first line that differs. Pure.
 std::vector<std::string> differences(const RunOutcome& undisturbed, const RunOutcome& disturbed);
+// The same of asynchronous runs, whose weights are not to be equal: which samples were used, and
+// how the run ended.
+std::vector<std::string> differences_of_work(const RunOutcome& undisturbed,
+                                             const RunOutcome& disturbed);
 
 }  // namespace muster::cli

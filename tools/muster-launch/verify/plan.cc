@@ -4,6 +4,7 @@
 #include <array>
 
 #include "muster/config/load.h"
+#include "muster/config/rounds.h"
 #include "muster/sync/recipe.h"
 
 #include "tools/muster/job_sources.h"
@@ -112,8 +113,9 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   for (const auto& option : set) disturb.job.insert(disturb.job.end(), {"-s", option});
   disturb.workers = static_cast<int>(arguments.workers);
   disturb.sites = static_cast<int>(arguments.sites);
-  disturb.servers = loaded.job.tables.width > 0 ? loaded.job.tables.servers : 0;
+  disturb.servers = config::has_tables(loaded.job) ? loaded.job.tables.servers : 0;
   MUSTER_RETURN_IF_ERROR(check_servers(disturb, loaded.job));
+  plan.asynchronous = config::is_asynchronous(loaded.job.sync.strategy);
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
   const int64_t units = sync::units_of(loaded.job);
@@ -127,7 +129,8 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
   }
   if (has_kind(disturb.faults, FaultKind::kCut)) MUSTER_RETURN_IF_ERROR(check_cut(disturb));
-  if (has_kind(disturb.faults, FaultKind::kLie) && sync::is_periodic(loaded.job.sync.strategy)) {
+  if (has_kind(disturb.faults, FaultKind::kLie) &&
+      (plan.asynchronous || sync::is_periodic(loaded.job.sync.strategy))) {
     return Error(
         ErrorKind::kUsage,
         "--faults lie: with sync.strategy {} lanes are not compared, so a wrong one is not "

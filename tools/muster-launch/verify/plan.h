@@ -51,6 +51,7 @@ std::vector<std::string> settings(const VerifyArguments& arguments, const Added&
 
 struct VerifyPlan {
   DisturbPlan disturb;
+  bool asynchronous = false;  // the disturbed run is compared with its replay
   Added added;
 };
 Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context);

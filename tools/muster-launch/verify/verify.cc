@@ -1,4 +1,5 @@
 // verify: trains a job twice, undisturbed on one worker and with faults on several, and compares.
+// Of an asynchronous job, the disturbed run is compared with its replay.
 //
 //   plan       the job, the faults, and the options that they need
 //   children   what is started, and ended with us
@@ -96,6 +97,29 @@ Result<RunOutcome> train_undisturbed(const VerifyArguments& arguments, const Add
   return Error(launch::kind_of(*ending).value_or(ErrorKind::kInternal),
                "the undisturbed run failed{}, so there is nothing to compare with; it is in {}",
                death ? ": " + death->sentence : "", folder.undisturbed());
+}
+
+// An asynchronous run has other bits each time; but it must be what its own record says.
+Result<std::vector<std::string>> differences_from_replay(const RunOutcome& expected,
+                                                         const RunOutcome& outcome,
+                                                         const DisturbPlan& plan, bool quiet,
+                                                         Children& children, Console& console) {
+  auto differ = differences_of_work(expected, outcome);
+  if (!quiet) console.line("\nreplayed, on one worker:");
+  MUSTER_RETURN_IF_ERROR(console.flush());
+  launch::Streams streams;
+  streams.write_nothing = quiet;
+  MUSTER_TRY(const pid_t pid,
+             children.start(plan.worker, {"replay", "--run", plan.run, "--checkpoint", "newest"},
+                            streams));
+  MUSTER_TRY(const auto ending, children.wait(pid, [] {}));
+  const int code = exit_code_of(ending);
+  if (code == kDiffers) {
+    differ.emplace_back("weights or rows: other ones when the run is computed again");
+  } else if (code != 0) {
+    differ.push_back(fmt::format("the run cannot be computed again (exit code {})", code));
+  }
+  return differ;
 }
 
 void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome,
@@ -201,7 +225,12 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
                  disturbed.exit_code, plan.run);
   }
   const double step_seconds = measure_pauses(disturbed.commits, disturbed.happened);
-  auto differ = differences(expected, *outcome);
+  std::vector<std::string> differ;
+  if (wanted.asynchronous) {
+    MUSTER_TRY(differ, differences_from_replay(expected, *outcome, plan, json, children, console));
+  } else {
+    differ = differences(expected, *outcome);
+  }
   MUSTER_TRY(const auto accused, read_accused(context.files, plan.run + "/workers"));
   for (auto& wrong : wrong_accusations(accused, disturbed.happened)) {
     differ.push_back(std::move(wrong));

@@ -1,18 +1,22 @@
-// What both kinds of rows have in common.
+// What rows in lockstep and asynchronous ones have in common: rehearsals and learning rates.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "muster/ps/table_data.h"
 #include "muster/train/rows/step_rows.h"
+#include "muster/train/rows/tables.h"
 
 namespace muster::train {
 
-inline constexpr uint32_t kRowTable = 0;  // the only one (ps::setup_of)
+inline constexpr uint32_t kRowTable = 0;  // ps::setup_of
 
 // RowSource's calls throw: libtorch carries that through backward.
 class RowsFailed : public std::runtime_error {
@@ -24,9 +28,10 @@ inline void throw_if_error(Status status) {
   if (!status.ok()) throw RowsFailed(std::move(status).error());
 }
 
-// Rehearsals and learning rates.
 class RowsBase : public StepRows {
  public:
+  explicit RowsBase(std::unique_ptr<Tables> tables) : tables_(std::move(tables)) {}
+
   void set_learning_rate(std::function<double(int64_t)> rate) override { rate_ = std::move(rate); }
   void rehearse(bool on) override { rehearsing_ = on; }
   void set_era(uint64_t era) override { era_ = era; }
@@ -53,15 +58,25 @@ class RowsBase : public StepRows {
   }
   int64_t width() const final { return options().width; }
 
+  Status wait() override { return tables_->wait(); }
+  Result<Hash128> hash(int64_t step) override { return tables_->hash(clock_of(step)); }
+  Result<std::vector<std::string>> save(int64_t step) override {
+    return tables_->save(clock_of(step));
+  }
+
  protected:
+  Tables& tables() { return *tables_; }
   uint64_t era() const { return era_; }
 
  private:
-  virtual const ps::TableOptions& options() const = 0;
+  const ps::TableOptions& options() const { return tables_->setup().tables[kRowTable]; }
+  // Of a shard (TableData::clock) after so many steps.
+  virtual int64_t clock_of(int64_t step) const = 0;
   virtual Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) = 0;
   virtual Status add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
                           std::span<const float> gradients) = 0;
 
+  std::unique_ptr<Tables> tables_;
   std::function<double(int64_t)> rate_;
   bool rehearsing_ = false;
   uint64_t era_ = 0;

@@ -1,0 +1,143 @@
+#include "muster/ps/staged_pushes.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "muster/ps/bytes.h"
+
+namespace muster::ps {
+namespace {
+
+Error damaged() { return Error(ErrorKind::kIo, "the saved pushes of a shard are damaged"); }
+
+void append_rows(std::string& to, const std::vector<StagedRows>& all) {
+  append(to, uint64_t{all.size()});
+  for (const auto& rows : all) {
+    append(to, rows.table);
+    append(to, rows.lr);
+    append_all(to, rows.keys);
+    append_all(to, rows.gradients);
+  }
+}
+
+bool take_rows(std::string_view& from, const std::function<bool(const StagedRows&)>& fits,
+               std::vector<StagedRows>& all) {
+  uint64_t count = 0;
+  if (!take(from, count)) return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    auto& rows = all.emplace_back();
+    if (!take(from, rows.table) || !take(from, rows.lr) || !take_all(from, rows.keys) ||
+        !take_all(from, rows.gradients) || !fits(rows)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void StagedPushes::stage(uint64_t ticket, StagedRows rows) {
+  if (ticket >= oldest_) staged_[ticket].push_back(std::move(rows));
+}
+
+bool StagedPushes::place(uint64_t ticket, float weight, int64_t pushes) {
+  auto& placed = update_.emplace_back();
+  placed.weight = weight / static_cast<float>(pushes);
+  // None: no row of this shard was used.
+  if (const auto found = staged_.find(ticket); found != staged_.end()) {
+    placed.rows = std::move(found->second);
+    staged_.erase(found);
+  }
+  ++places_;
+  return static_cast<int64_t>(update_.size()) >= pushes;
+}
+
+bool StagedPushes::read_update(uint32_t table, std::vector<uint64_t>& keys,
+                               std::vector<float>& gradients, double& lr) const {
+  struct Piece {
+    uint64_t key;
+    size_t place;
+    const float* gradient;
+    float weight;
+  };
+  std::vector<Piece> pieces;
+  size_t width = 0;
+  for (const auto& placed : update_) {
+    for (const auto& rows : placed.rows) {
+      if (rows.table != table || rows.keys.empty()) continue;
+      width = rows.gradients.size() / rows.keys.size();
+      lr = rows.lr;
+      for (size_t i = 0; i < rows.keys.size(); ++i) {
+        pieces.push_back(
+            {rows.keys[i], pieces.size(), rows.gradients.data() + i * width, placed.weight});
+      }
+    }
+  }
+  if (pieces.empty()) return false;
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
+    return std::tie(a.key, a.place) < std::tie(b.key, b.place);
+  });
+  keys.clear();
+  gradients.clear();
+  for (const auto& piece : pieces) {
+    if (keys.empty() || keys.back() != piece.key) {
+      keys.push_back(piece.key);
+      gradients.resize(gradients.size() + width, 0.0f);
+    }
+    float* const sum = gradients.data() + gradients.size() - width;
+    for (size_t i = 0; i < width; ++i) sum[i] += piece.weight * piece.gradient[i];
+  }
+  return true;
+}
+
+void StagedPushes::forget_before(uint64_t ticket) {
+  oldest_ = std::max(oldest_, ticket);
+  staged_.erase(staged_.begin(), staged_.lower_bound(oldest_));
+}
+
+void StagedPushes::save(std::string& to) const {
+  append(to, places_);
+  append(to, oldest_);
+  append(to, uint64_t{staged_.size()});
+  for (const auto& [ticket, rows] : staged_) {
+    append(to, ticket);
+    append_rows(to, rows);
+  }
+  append(to, uint64_t{update_.size()});
+  for (const auto& placed : update_) {
+    append(to, placed.weight);
+    append_rows(to, placed.rows);
+  }
+}
+
+void StagedPushes::save_places(std::string& to) const {
+  StagedPushes empty;
+  empty.places_ = places_;
+  empty.oldest_ = oldest_;
+  empty.save(to);
+}
+
+Status StagedPushes::load(std::string_view& from,
+                          const std::function<bool(const StagedRows&)>& fits) {
+  StagedPushes loaded;
+  uint64_t tickets = 0;
+  uint64_t placed = 0;
+  if (!take(from, loaded.places_) || !take(from, loaded.oldest_) || !take(from, tickets) ||
+      loaded.places_ < 0) {
+    return damaged();
+  }
+  for (uint64_t i = 0; i < tickets; ++i) {
+    uint64_t ticket = 0;
+    if (!take(from, ticket) || !take_rows(from, fits, loaded.staged_[ticket])) return damaged();
+  }
+  if (!take(from, placed)) return damaged();
+  for (uint64_t i = 0; i < placed; ++i) {
+    auto& one = loaded.update_.emplace_back();
+    if (!take(from, one.weight) || !take_rows(from, fits, one.rows)) return damaged();
+  }
+  *this = std::move(loaded);
+  return {};
+}
+
+}  // namespace muster::ps

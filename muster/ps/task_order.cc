@@ -1,0 +1,293 @@
+#include "muster/ps/task_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "muster/base/check.h"
+#include "muster/ps/bytes.h"
+
+namespace muster::ps {
+namespace {
+
+enum class Op : uint8_t { kOpen = 1, kNext = 2 };
+
+constexpr int64_t kMostTasks = int64_t{1} << 20;   // of a round
+constexpr int64_t kMostNumber = int64_t{1} << 48;  // of a task
+
+Error malformed(std::string_view what) {
+  return Error(ErrorKind::kIo, "a push is malformed: {}", what);
+}
+Error damaged() { return Error(ErrorKind::kIo, "the saved order of tasks is damaged"); }
+
+void append_open(std::string& to, const OpenRound& open) {
+  append(to, open.openings);
+  append(to, open.token);
+  append(to, open.first);
+  append(to, open.end);
+  append(to, open.staleness);
+  append(to, open.pushes);
+}
+
+bool take_open(std::string_view& from, OpenRound& open) {
+  return take(from, open.openings) && take(from, open.token) && take(from, open.first) &&
+         take(from, open.end) && take(from, open.staleness) && take(from, open.pushes);
+}
+
+void append_result(std::string& to, const TaskResult& result) {
+  append(to, result.loss);
+  append(to, result.samples);
+  append(to, result.not_finite);
+  append(to, result.used);
+}
+
+bool take_result(std::string_view& from, TaskResult& result) {
+  return take(from, result.loss) && take(from, result.samples) && take(from, result.not_finite) &&
+         take(from, result.used);
+}
+
+void append_results(std::string& to, const std::vector<TaskResult>& results) {
+  append(to, uint64_t{results.size()});
+  for (const auto& result : results) append_result(to, result);
+}
+
+bool take_results(std::string_view& from, std::vector<TaskResult>& results) {
+  uint64_t count = 0;
+  if (!take(from, count) || count > from.size() / sizeof(TaskResult)) return false;
+  results.resize(count);
+  return std::ranges::all_of(results, [&](auto& result) { return take_result(from, result); });
+}
+
+// The rest of the op.
+Result<OpenRound> parse_open(std::string_view rest) {
+  OpenRound open;
+  if (!take_open(rest, open) || !rest.empty()) return malformed("its length");
+  if (open.token == 0 || open.first < 0 || open.end < open.first || open.end >= kMostNumber ||
+      open.end - open.first > kMostTasks || open.staleness < -1 || open.pushes < 1 ||
+      (open.end - open.first) % open.pushes != 0) {
+    return malformed("there is no such round");
+  }
+  return open;
+}
+
+Result<NextTask> parse_next(std::string_view rest) {
+  NextTask next;
+  if (!take(rest, next.token) || !take(rest, next.worker) || !take(rest, next.done) ||
+      !take_result(rest, next.result)) {
+    return malformed("its length");
+  }
+  auto record = take_record(rest, 0, 0);
+  if (!record.ok() || !rest.empty()) return malformed("what it was computed from");
+  next.versions = std::move(record->versions);
+  return next;
+}
+
+}  // namespace
+
+std::string order_bytes(const OpenRound& open) {
+  std::string bytes;
+  append(bytes, Op::kOpen);
+  append_open(bytes, open);
+  return bytes;
+}
+
+std::string order_bytes(const NextTask& next) {
+  std::string bytes;
+  append(bytes, Op::kNext);
+  append(bytes, next.token);
+  append(bytes, next.worker);
+  append(bytes, next.done);
+  append_result(bytes, next.result);
+  append_record(bytes, 0, 0, {0, next.versions});
+  return bytes;
+}
+
+std::string encode_view(const OrderView& view) {
+  std::string bytes;
+  append(bytes, view.openings);
+  append(bytes, view.token);
+  append(bytes, view.first);
+  append(bytes, view.end);
+  append(bytes, view.finished);
+  append(bytes, view.ticket);
+  append(bytes, view.task);
+  append(bytes, view.oldest);
+  append(bytes, view.from);
+  append_all(bytes, view.ordered);
+  append_results(bytes, view.results);
+  return bytes;
+}
+
+Result<OrderView> decode_view(std::string_view bytes) {
+  OrderView view;
+  if (take(bytes, view.openings) && take(bytes, view.token) && take(bytes, view.first) &&
+      take(bytes, view.end) && take(bytes, view.finished) && take(bytes, view.ticket) &&
+      take(bytes, view.task) && take(bytes, view.oldest) && take(bytes, view.from) &&
+      take_all(bytes, view.ordered) && take_results(bytes, view.results) && bytes.empty()) {
+    return view;
+  }
+  return Error(ErrorKind::kIo, "a parameter server has sent a damaged order of tasks");
+}
+
+Status TaskOrder::check(std::string_view op) const {
+  Op kind{};
+  if (!take(op, kind)) return malformed("it is empty");
+  const auto status = [](auto parsed) { return parsed.ok() ? Status() : parsed.error(); };
+  if (kind == Op::kOpen) return status(parse_open(op));
+  if (kind == Op::kNext) return status(parse_next(op));
+  return malformed("it is of no kind that there is");
+}
+
+void TaskOrder::apply(std::string_view op) {
+  Op kind{};
+  MUSTER_CHECK(take(op, kind), "an empty push");
+  if (kind == Op::kOpen) {
+    apply(*parse_open(op));
+  } else {
+    apply(*parse_next(op));
+  }
+}
+
+void TaskOrder::apply(const OpenRound& open) {
+  if (open.openings != openings_) return;
+  if (places_ > 0 && open.pushes != round_.pushes) return;  // of another job
+  if (open.first != round_.first || open.end != round_.end) {
+    // Of somebody who has missed the end of a round.
+    if (open.first != round_.end || finished_ != round_.end - round_.first) return;
+    taken_.clear();
+    next_task_ = open.first;
+    finished_ = 0;
+    results_.assign(static_cast<size_t>(open.end - open.first), {});
+    ordered_.clear();
+    returned_.clear();
+  }
+  for (const auto& [worker, taken] : taken_) returned_.insert(taken.task);
+  taken_.clear();
+  round_ = open;
+  ++openings_;
+}
+
+int64_t TaskOrder::oldest_unfinished() const {
+  int64_t oldest = returned_.empty() ? next_task_ : std::min(*returned_.begin(), next_task_);
+  for (const auto& [worker, taken] : taken_) oldest = std::min(oldest, taken.task);
+  return oldest;
+}
+
+void TaskOrder::apply(const NextTask& next) {
+  if (next.token != round_.token) return;
+  if (const auto found = taken_.find(next.worker); found != taken_.end()) {
+    if (found->second.ticket != next.done) return;  // it has one already
+    finish(found->second, next);
+    taken_.erase(found);
+  }
+  const int64_t task = returned_.empty() ? next_task_ : *returned_.begin();
+  if (task >= round_.end) return;
+  if (round_.staleness >= 0 && task - oldest_unfinished() > round_.staleness) return;
+  if (returned_.empty()) {
+    ++next_task_;
+  } else {
+    returned_.erase(returned_.begin());
+  }
+  taken_[next.worker] = {++last_ticket_, task};
+}
+
+void TaskOrder::finish(const Taken& taken, const NextTask& next) {
+  const PushRecord record{taken.task, next.versions};
+  const int64_t updates = places_ / round_.pushes;
+  append_record(record_, places_, updates, record);
+  ordered_.push_back({taken.ticket, updates - record.oldest(updates)});
+  results_[static_cast<size_t>(taken.task - round_.first)] = next.result;
+  ++places_;
+  ++finished_;
+}
+
+OrderView TaskOrder::view(uint64_t worker, int64_t from, bool results) const {
+  OrderView view;
+  view.openings = openings_;
+  view.token = round_.token;
+  view.first = round_.first;
+  view.end = round_.end;
+  view.finished = finished_;
+  view.oldest = last_ticket_ + 1;
+  for (const auto& [who, taken] : taken_) {
+    view.oldest = std::min(view.oldest, taken.ticket);
+    if (who != worker) continue;
+    view.ticket = taken.ticket;
+    view.task = taken.task;
+  }
+  const int64_t begin = places_ - static_cast<int64_t>(ordered_.size());
+  view.from = std::clamp(from, begin, places_);
+  view.ordered.assign(ordered_.begin() + (view.from - begin), ordered_.end());
+  if (results) view.results = results_;
+  return view;
+}
+
+void TaskOrder::save(std::string& to) const {
+  append(to, openings_);
+  append_open(to, round_);
+  append(to, next_task_);
+  append(to, last_ticket_);
+  append(to, uint64_t{taken_.size()});
+  for (const auto& [worker, taken] : taken_) {
+    append(to, worker);
+    append(to, taken.ticket);
+    append(to, taken.task);
+  }
+  append_all(to, std::vector<int64_t>(returned_.begin(), returned_.end()));
+  append(to, finished_);
+  append_results(to, results_);
+  append(to, places_);
+  append_all(to, ordered_);
+  append(to, uint64_t{record_.size()});
+  to += record_;
+}
+
+Status TaskOrder::load(std::string_view& from) {
+  TaskOrder order;
+  uint64_t workers = 0;
+  if (!take(from, order.openings_) || !take_open(from, order.round_) ||
+      !take(from, order.next_task_) || !take(from, order.last_ticket_) || !take(from, workers)) {
+    return damaged();
+  }
+  for (uint64_t i = 0; i < workers; ++i) {
+    uint64_t worker = 0;
+    Taken taken;
+    if (!take(from, worker) || !take(from, taken.ticket) || !take(from, taken.task)) {
+      return damaged();
+    }
+    order.taken_[worker] = taken;
+  }
+  std::vector<int64_t> returned;
+  uint64_t bytes = 0;
+  if (!take_all(from, returned) || !take(from, order.finished_) ||
+      !take_results(from, order.results_) || !take(from, order.places_) ||
+      !take_all(from, order.ordered_) || !take(from, bytes) || bytes > from.size()) {
+    return damaged();
+  }
+  order.returned_.insert(returned.begin(), returned.end());
+  order.record_ = from.substr(0, bytes);
+  from.remove_prefix(bytes);
+
+  // What the other functions rely on.
+  const OpenRound& round = order.round_;
+  std::set<int64_t> unfinished = order.returned_;
+  bool sound = round.pushes >= 1 && round.first >= 0 && round.end >= round.first &&
+               round.end < kMostNumber && round.end - round.first <= kMostTasks &&
+               order.next_task_ >= round.first && order.next_task_ <= round.end;
+  for (const auto& [worker, taken] : order.taken_) {
+    sound = sound && unfinished.insert(taken.task).second && taken.ticket <= order.last_ticket_;
+  }
+  const auto is_given = [&](int64_t task) {
+    return task >= round.first && task < order.next_task_;
+  };
+  sound =
+      sound && std::ranges::all_of(unfinished, is_given) &&
+      order.finished_ + static_cast<int64_t>(unfinished.size()) == order.next_task_ - round.first &&
+      order.ordered_.size() == static_cast<uint64_t>(order.finished_) &&
+      order.places_ >= order.finished_ && order.places_ < kMostNumber &&
+      order.results_.size() == static_cast<size_t>(round.end - round.first);
+  if (!sound) return damaged();
+  *this = std::move(order);
+  return {};
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,97 @@
+#include "muster/train/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "muster/base/check.h"
+#include "muster/config/rounds.h"
+#include "muster/ps/net/job_setup.h"
+#include "muster/train/restorer.h"
+#include "muster/train/rows/replay_tables.h"
+#include "muster/train/rows/task_rows.h"
+#include "muster/train/step/task_runner.h"
+
+namespace muster::train {
+namespace {
+
+// Updates between what a push was computed from and the push.
+int64_t staleness_of(const ps::PushRecord& record, int64_t updates) {
+  return updates - record.oldest(updates);
+}
+
+}  // namespace
+
+Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
+                      std::span<const std::string> shards, int64_t step,
+                      const std::function<void(int64_t, int64_t)>& progress) {
+  if (!config::is_asynchronous(job.sync.strategy)) {
+    return Error(ErrorKind::kUsage,
+                 "the run was trained with sync.strategy {}: it gives the same bits each time, and "
+                 "`muster verify` shows it. A replay is for sync.strategy server",
+                 job.sync.strategy);
+  }
+  const int64_t pushes = config::pushes_of(job.sync);
+  const config::SyncOptions sync = job.sync;
+  job.sync.fetch = 1;  // the record says which weights each task had
+
+  Replay result;
+  result.step = step;
+  auto made = std::make_unique<LocalTables>(ps::setup_of(job));
+  MUSTER_RETURN_IF_ERROR(made->load(0, shards));
+  const std::string bytes = made->record();
+  TaskRows saved_rows(job, std::move(made));
+  MUSTER_TRY(const auto records, ps::read_records(bytes, pushes));
+  result.pushes = static_cast<int64_t>(records.size());
+  result.record_bytes = bytes.size();
+  if (result.pushes != step * job.lanes) {
+    return Error(ErrorKind::kCheckpoint,
+                 "the record has {} pushes, and {} steps of {} lanes have others", result.pushes,
+                 step, job.lanes);
+  }
+  for (int64_t place = 0; place < result.pushes; ++place) {
+    const int64_t staleness = staleness_of(records[static_cast<size_t>(place)], place / pushes);
+    result.most_staleness = std::max(result.most_staleness, staleness);
+    result.mean_staleness += static_cast<double>(staleness) / static_cast<double>(result.pushes);
+  }
+
+  ReplayTables* tables = nullptr;
+  registries.tables = [&](const config::Job& of) -> Result<std::unique_ptr<Tables>> {
+    auto made = std::make_unique<ReplayTables>(ps::setup_of(of), result.most_staleness);
+    tables = made.get();
+    return std::unique_ptr<Tables>(std::move(made));
+  };
+  MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
+  MUSTER_TRY(const size_t loaded, load_initial_weights(*session, files));
+  (void)loaded;
+  TaskRows& rows = *session->tasks();
+  MUSTER_RETURN_IF_ERROR(rows.load({}, 0));
+  session->start_loader();
+  TaskRunner runner(session->job(), session->parts());
+  for (int64_t place = 0; place < result.pushes; ++place) {
+    const auto& record = records[static_cast<size_t>(place)];
+    const auto ticket = static_cast<uint64_t>(place + 1);
+    tables->read_as(record);
+    rows.begin_task({ticket, record.task});
+    MUSTER_TRY(const auto done, runner.run({ticket, record.task}));
+    if (done.not_finite >= 0) {
+      return Error(ErrorKind::kNumerics, "the gradient of task {} is not finite", record.task);
+    }
+    const float weight = weight_of(sync, staleness_of(record, place / pushes));
+    MUSTER_RETURN_IF_ERROR(tables->apply(
+        0, {.first = place, .pushes = pushes, .oldest = 0, .placed = {{ticket, weight, 0}}}));
+    if (progress) progress(place + 1, result.pushes);
+  }
+
+  const auto hash = [&](TaskRows& of) -> Result<std::string> {
+    Arena& arena = session->arena();
+    MUSTER_RETURN_IF_ERROR(of.read_weights(arena.weights().first(arena.layout().block_elements())));
+    MUSTER_TRY(const auto all, of.hash(step));
+    return hash_of_all(arena.weights_hash(), all);
+  };
+  tables->read_now();
+  MUSTER_TRY(result.replayed, hash(rows));
+  MUSTER_TRY(result.saved, hash(saved_rows));
+  return result;
+}
+
+}  // namespace muster::train

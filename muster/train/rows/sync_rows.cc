@@ -1,0 +1,28 @@
+#include "muster/train/rows/sync_rows.h"
+
+#include <algorithm>
+
+namespace muster::train {
+
+Status SyncRows::read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) {
+  std::vector<int64_t> clocks;
+  const auto commit_again = [&]() -> Status {
+    // Whoever had to tell the servers of the last commit may be lost. All who read know of it.
+    return step > 0 ? tables().commit(era(), step - 1) : Status();
+  };
+  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, step, rows, clocks, commit_again));
+  if (tables().is_shared() && !clocks.empty() && std::ranges::max(clocks) != step) {
+    return Error(ErrorKind::kInternal,
+                 "rows after step {} were asked for, and servers have gone on to step {}: this "
+                 "worker was left behind",
+                 step, std::ranges::max(clocks));
+  }
+  return {};
+}
+
+Status SyncRows::load(std::vector<std::string> shards, uint64_t era) {
+  if (shards.empty()) shards.resize(tables().setup().shards);
+  return tables().load(era, shards);
+}
+
+}  // namespace muster::train

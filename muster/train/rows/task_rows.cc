@@ -1,0 +1,200 @@
+#include "muster/train/rows/task_rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "muster/base/check.h"
+#include "muster/config/rounds.h"
+#include "muster/ps/net/job_setup.h"
+#include "muster/train/rows/local_tables.h"
+
+namespace muster::train {
+
+float weight_of(const config::SyncOptions& sync, int64_t staleness) {
+  if (sync.late != "scale") return 1;
+  return 1 / static_cast<float>(std::max<int64_t>(staleness, 1));
+}
+
+TaskRows::TaskRows(const config::Job& job, std::unique_ptr<Tables> tables)
+    : RowsBase(std::move(tables)),
+      sync_(job.sync),
+      lanes_(job.lanes),
+      pushes_(config::pushes_of(job.sync)),
+      table_(ps::weight_table(job)),
+      width_(this->tables().setup().tables[table_].width) {}
+
+Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
+  while (true) {
+    MUSTER_TRY(const auto before, tables().order(0, 0, false));
+    const uint64_t token = ps::draw_incarnation();
+    MUSTER_RETURN_IF_ERROR(tables().push_order(
+        era(),
+        ps::order_bytes(ps::OpenRound{.openings = before.openings,
+                                      .token = token,
+                                      .first = first,
+                                      .end = end,
+                                      .staleness = sync_.mode == "ssp" ? sync_.staleness : -1,
+                                      .pushes = pushes_})));
+    MUSTER_RETURN_IF_ERROR(tables().wait());
+    MUSTER_TRY(const auto after, tables().order(0, 0, false));
+    if (after.token == token) return token;
+    if (after.openings == before.openings) {
+      return Error(ErrorKind::kInternal,
+                   "tasks {} to {} were to be opened, and parameter servers have those from {} to "
+                   "{}, of which {} are done",
+                   first, end, after.first, after.end, after.finished);
+    }
+    // Somebody who was given up came between.
+  }
+}
+
+void TaskRows::enter(uint64_t token, int worker) {
+  token_ = token;
+  worker_ = static_cast<uint64_t>(worker);
+  view_ = {};
+  told_ = 0;
+  refused_at_.reset();
+  task_ = {};
+  uses_ = 0;
+}
+
+Status TaskRows::look(bool results) {
+  MUSTER_TRY(view_, tables().order(worker_, told_, results));
+  if (view_.token != token_) {
+    return Error(ErrorKind::kInternal, "another group of workers has gone on with the tasks");
+  }
+  return {};
+}
+
+// Nobody may read what it was computed from before it is told. So whoever reads has told it.
+Status TaskRows::tell_places() {
+  if (view_.ordered.empty()) return {};
+  ps::PlacedPushes placed{
+      .first = view_.from, .pushes = pushes_, .oldest = view_.oldest, .placed = {}};
+  for (const auto& ordered : view_.ordered) {
+    placed.placed.push_back({ordered.ticket, weight_of(sync_, ordered.staleness)});
+  }
+  told_ = view_.places();
+  return tables().apply(era(), placed);
+}
+
+Result<std::optional<TaskRows::Task>> TaskRows::next(const ps::TaskResult* done) {
+  MUSTER_CHECK((done != nullptr) == (task_.ticket != 0), "a result is of a task");
+  if (done == nullptr && refused_at_) {
+    // Asking again is of no use before another task is finished.
+    MUSTER_RETURN_IF_ERROR(look(false));
+    if (*refused_at_ == view_.finished) return std::optional<Task>();
+  }
+  ps::NextTask next{
+      .token = token_, .worker = worker_, .done = task_.ticket, .result = {}, .versions = {}};
+  if (done != nullptr) {
+    next.result = *done;
+    next.versions = std::move(versions_);
+    // It gets its place when all of it is there.
+    MUSTER_RETURN_IF_ERROR(tables().wait());
+  }
+  MUSTER_RETURN_IF_ERROR(tables().push_order(era(), ps::order_bytes(next)));
+  MUSTER_RETURN_IF_ERROR(tables().wait());
+  MUSTER_RETURN_IF_ERROR(look(false));
+  MUSTER_RETURN_IF_ERROR(tell_places());
+  begin_task({view_.ticket, view_.task});
+  refused_at_.reset();
+  if (view_.ticket != 0) return std::optional(task_);
+  refused_at_ = view_.finished;
+  return std::optional<Task>();
+}
+
+void TaskRows::begin_task(const Task& task) {
+  task_ = task;
+  versions_.clear();
+}
+
+Status TaskRows::read_weights(int64_t clock, std::span<float> weights,
+                              std::vector<int64_t>& clocks) {
+  const size_t rows = (weights.size() + width_ - 1) / width_;
+  keys_.resize(rows);
+  std::iota(keys_.begin(), keys_.end(), 0);
+  weights_.resize(rows * width_);
+  MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks, {}));
+  std::copy_n(weights_.begin(), weights.size(), weights.begin());
+  return {};
+}
+
+Status TaskRows::read_weights(std::span<float> weights) {
+  std::vector<int64_t> clocks;
+  return read_weights(0, weights, clocks);
+}
+
+Status TaskRows::fetch(std::span<float> weights) {
+  if (uses_ == 0) {
+    MUSTER_RETURN_IF_ERROR(read_weights(told_ / pushes_, weights, clocks_));
+  }
+  uses_ = (uses_ + 1) % sync_.fetch;
+  versions_.push_back(clocks_);
+  return {};
+}
+
+Status TaskRows::push(std::span<const float> gradient, double lr) {
+  const size_t rows = (gradient.size() + width_ - 1) / width_;
+  keys_.resize(rows);
+  std::iota(keys_.begin(), keys_.end(), 0);
+  gradient_.assign(rows * width_, 0.0f);
+  std::ranges::copy(gradient, gradient_.begin());
+  return tables().push({.kind = ps::PushKind::kStage,
+                        .table = table_,
+                        .era = era(),
+                        .step = static_cast<int64_t>(task_.ticket),
+                        .lr = lr},
+                       keys_, gradient_);
+}
+
+Status TaskRows::read_rows(int64_t /*step*/, std::span<const uint64_t> keys, float* rows) {
+  return tables().read(kRowTable, keys, told_ / pushes_, rows, versions_.emplace_back(), {});
+}
+
+Status TaskRows::add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
+                          std::span<const float> gradients) {
+  auto staged = header;
+  staged.kind = ps::PushKind::kStage;
+  staged.lane = 0;
+  staged.step = static_cast<int64_t>(task_.ticket);
+  return tables().push(staged, keys, gradients);
+}
+
+Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
+  MUSTER_RETURN_IF_ERROR(look(true));
+  MUSTER_CHECK(view_.over(), "a round is closed that is not over");
+  MUSTER_RETURN_IF_ERROR(tell_places());
+  MUSTER_RETURN_IF_ERROR(tables().wait());
+  std::vector<int64_t> clocks;
+  const int64_t clock = told_ / pushes_;
+  MUSTER_RETURN_IF_ERROR(read_weights(clock, weights, clocks));
+  if (tables().is_shared() && std::ranges::any_of(clocks, [&](int64_t c) { return c != clock; })) {
+    return Error(ErrorKind::kInternal,
+                 "parameter servers have gone on: this worker was left behind");
+  }
+  return std::move(view_.results);
+}
+
+// What the servers would have after such a beginning, made here.
+Result<std::vector<std::string>> TaskRows::initial_shards() {
+  LocalTables begin(tables().setup());
+  const auto weights = initial_();
+  std::vector<float> row(width_);
+  for (size_t first = 0; first < weights.size(); first += width_) {
+    const auto part = weights.subspan(first, std::min(width_, weights.size() - first));
+    std::ranges::fill(row, 0.0f);
+    std::ranges::copy(part, row.begin());
+    MUSTER_RETURN_IF_ERROR(begin.put(table_, first / width_, row));
+  }
+  return begin.save(0);
+}
+
+Status TaskRows::load(std::vector<std::string> shards, uint64_t era) {
+  if (shards.empty()) {
+    MUSTER_TRY(shards, initial_shards());
+  }
+  return tables().load(era, shards);
+}
+
+}  // namespace muster::train

@@ -1,0 +1,104 @@
+// Rows and weights of asynchronous training (sync.strategy: server): all of the model is in tables.
+//
+// A worker takes a task, reads what it needs, computes, and pushes; the order of pushes decides
+// (ps/task_order.h). One thread uses it.
+//
+//   open, enter     the group begins a round, or goes on with it
+//   next            done with a task, if there was one; the next one
+//   fetch           the model's own parameters
+//   read, add       rows, by the nets
+//   push            the gradient of the model's own parameters
+//   close           the round is over: results, and the parameters as all see them
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/config/job.h"
+#include "muster/train/rows/rows_base.h"
+
+namespace muster::train {
+
+// How much a push that is so many updates late counts: 1, or with sync.late: scale the inverse of
+// that.
+float weight_of(const config::SyncOptions& sync, int64_t staleness);
+
+class TaskRows final : public RowsBase {
+ public:
+  TaskRows(const config::Job& job, std::unique_ptr<Tables> tables);
+
+  // The model's own parameters as they are when a job begins.
+  void set_initial(std::function<std::span<const float>()> weights) {
+    initial_ = std::move(weights);
+  }
+
+  // By one of the group, when all are ready for it: tasks up to `end`. A token for the others.
+  Result<uint64_t> open(int64_t first, int64_t end);
+  // By all. `worker`: the rank in the group.
+  void enter(uint64_t token, int worker);
+
+  struct Task {
+    uint64_t ticket = 0;
+    int64_t number = 0;
+  };
+  // `done`: what the task under way came to. Nothing: there is none for now.
+  Result<std::optional<Task>> next(const ps::TaskResult* done);
+  // As of the last next(): every task of the round has its place.
+  bool round_is_over() const { return view_.over(); }
+
+  // By whoever has a task of its own choice: a replay.
+  void begin_task(const Task& task);
+
+  Status fetch(std::span<float> weights);
+  Status push(std::span<const float> gradient, double lr);
+  // Of the task under way (ps::PushRecord::versions).
+  const std::vector<std::vector<int64_t>>& versions() const { return versions_; }
+
+  // The parameters as they are.
+  Status read_weights(std::span<float> weights);
+  // Results by task, and the parameters after the round.
+  Result<std::vector<ps::TaskResult>> close(std::span<float> weights);
+
+  Status commit(int64_t /*step*/) override { return {}; }
+  Status load(std::vector<std::string> shards, uint64_t era) override;
+
+ private:
+  int64_t clock_of(int64_t step) const override { return step * lanes_ / pushes_; }
+  Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) override;
+  Status add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
+                  std::span<const float> gradients) override;
+  Status look(bool results);
+  Status tell_places();
+  Status read_weights(int64_t clock, std::span<float> weights, std::vector<int64_t>& clocks);
+  Result<std::vector<std::string>> initial_shards();
+
+  const config::SyncOptions sync_;
+  const int64_t lanes_;
+  const int64_t pushes_;  // that make one update
+  const uint32_t table_;  // of the model's own parameters
+  const size_t width_;
+  std::function<std::span<const float>()> initial_;
+
+  uint64_t token_ = 0;
+  uint64_t worker_ = 0;
+  ps::OrderView view_;
+  int64_t told_ = 0;                   // places that this worker has told all shards
+  std::optional<int64_t> refused_at_;  // how many were finished when there was no task
+
+  Task task_;
+  std::vector<std::vector<int64_t>> versions_;
+  // The weights that were fetched last, and for how many tasks.
+  int64_t uses_ = 0;
+  std::vector<float> weights_;
+  std::vector<int64_t> clocks_;
+  // Of one call.
+  std::vector<uint64_t> keys_;
+  std::vector<float> gradient_;
+};
+
+}  // namespace muster::train

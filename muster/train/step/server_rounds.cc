@@ -1,0 +1,154 @@
+#include "muster/train/step/server_rounds.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "muster/base/check.h"
+#include "muster/base/fault_point.h"
+#include "muster/base/hash.h"
+#include "muster/comm/local_group.h"
+
+namespace muster::train {
+
+using namespace std::chrono_literals;
+
+namespace {
+constexpr Duration kLookAgain = 500us;  // whether there is a task
+}  // namespace
+
+ServerRounds::ServerRounds(const config::Job& job, const StrategyParts& parts)
+    : job_(job),
+      parts_(parts),
+      runner_(job, parts),
+      alone_(comm::solo_group("this worker")),
+      group_(alone_.get()),
+      committer_(0, 0),
+      weights_(parts.arena->layout().block_elements()) {}
+
+void ServerRounds::assign(std::vector<int> /*units*/, comm::Group* group, Duration timeout) {
+  group_ = group != nullptr ? group : alone_.get();
+  timeout_ = timeout;
+}
+
+void ServerRounds::set_vitals(const Vitals* vitals) {
+  vitals_ = vitals;
+  parts_.lanes->set_vitals(vitals);
+}
+
+void ServerRounds::show_weights() {
+  std::ranges::copy(parts_.arena->weights(), parts_.work->weights().begin());
+}
+
+Result<uint64_t> ServerRounds::recompute(int /*lane*/) {
+  return Error(ErrorKind::kInternal, "what a lane computes is not the same each time");
+}
+
+Result<bool> ServerRounds::apply_message(std::span<const uint8_t> /*message*/) {
+  return Error(ErrorKind::kInternal, "the commit of a round is taken over with the state");
+}
+
+Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) {
+  Counters& counters = parts_.arena->counters();
+  MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
+  int64_t steps = job_.sync.period;
+  const int64_t total = parts_.lanes->total_steps();
+  if (total > 0) steps = std::min(steps, total - counters.step);
+  parts_.tasks->set_era(counters.era);
+
+  MUSTER_RETURN_IF_ERROR(
+      begin_round(counters.step * job_.lanes, (counters.step + steps) * job_.lanes));
+  MUSTER_RETURN_IF_ERROR(run_tasks());
+  std::vector<ps::TaskResult> results;
+  {
+    const WaitingForPeers waiting(*vitals_);
+    MUSTER_TRY(results, parts_.tasks->close(weights_));
+  }
+  fault_point(FaultPoint::kBeforeCommit);
+  committer_.begin();
+  MUSTER_TRY(const bool agreed, committer_.exchange(flags ? flags() : CommitFlags{},
+                                                    *parts_.auditor, *group_, timeout_, *vitals_));
+  if (!agreed) MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
+  fault_point(FaultPoint::kAfterCommit);
+  return finish(results, steps);
+}
+
+// When all have committed the round before: else somebody could be the only one who knows of the
+// commit, and be lost, while the servers have gone on.
+Status ServerRounds::begin_round(int64_t first, int64_t end) {
+  const WaitingForPeers waiting(*vitals_);
+  const comm::OpOptions options{.timeout = timeout_};
+  MUSTER_RETURN_IF_ERROR(group_->barrier(options));
+  uint64_t token = 0;
+  if (group_->rank() == 0) {
+    MUSTER_TRY(token, parts_.tasks->open(first, end));
+  }
+  MUSTER_RETURN_IF_ERROR(group_->broadcast(std::span(&token, 1), 0, options));
+  parts_.tasks->enter(token, group_->rank());
+  return {};
+}
+
+Status ServerRounds::run_tasks() {
+  std::optional<ps::TaskResult> result;
+  double spent = 0;
+  int64_t computed = 0;
+  while (true) {
+    std::optional<TaskRows::Task> task;
+    {
+      const WaitingForPeers waiting(*vitals_);
+      MUSTER_TRY(task, parts_.tasks->next(result ? &*result : nullptr));
+      result.reset();
+      if (!task && parts_.tasks->round_is_over()) break;
+      // Whoever is lost may have a task that the others wait for.
+      if (group_->failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
+      if (!task) {
+        std::this_thread::sleep_for(kLookAgain);
+        continue;
+      }
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    MUSTER_TRY(result, runner_.run(*task));
+    spent += seconds(std::chrono::steady_clock::now() - begin);
+    ++computed;
+    fault_point(FaultPoint::kRound);
+  }
+  if (computed > 0) lane_seconds_ = spent / static_cast<double>(computed);
+  return {};
+}
+
+Result<StepReport> ServerRounds::finish(const std::vector<ps::TaskResult>& results, int64_t steps) {
+  Arena& arena = *parts_.arena;
+  Counters& counters = arena.counters();
+  MUSTER_CHECK(results.size() == static_cast<size_t>(steps * job_.lanes), "a result for each task");
+  StepReport report;
+  report.steps = steps;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto& result = results[i];
+    const LaneResult lane{result.loss, result.samples, result.not_finite, result.used};
+    if (!lane.finite()) {
+      const auto task = counters.step * job_.lanes + static_cast<int64_t>(i);
+      return parts_.lanes->explain_not_finite(runner_.step_of(task), runner_.lane_of(task), lane,
+                                              arena.tensor_name(lane.not_finite),
+                                              /*may_skip=*/false);
+    }
+    report.samples += result.samples;
+  }
+  for (const auto& result : results) {
+    report.loss +=
+        result.loss * static_cast<double>(result.samples) / static_cast<double>(report.samples);
+    counters.ledger = hash64(&result.used, sizeof(result.used), counters.ledger);
+  }
+  std::ranges::copy(weights_, arena.weights().begin());
+  counters.step += steps;
+  counters.samples += report.samples;
+  report.lr = runner_.lr_of(counters.step - 1);
+  counters.last = {};
+  counters.last.loss = report.loss;
+  counters.last.lr = report.lr;
+  counters.last.samples = report.samples;
+  counters.last.steps = steps;
+  arena.seal_counters();
+  return report;
+}
+
+}  // namespace muster::train

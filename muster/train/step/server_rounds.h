@@ -1,0 +1,80 @@
+// Asynchronous training through parameter servers (sync.strategy: server). Workers take tasks, each
+// one lane of one step, as fast as they can; a push takes effect when it comes. With a push of task
+// t computed from weights that were up to date when it was taken:
+//
+//   async     w = w - lr g                        after each push. Downpour SGD: Dean et al.,
+//   "Large
+//             scale distributed deep networks", NIPS 2012
+//   ssp       the same; task t is not taken before all tasks below t - sync.staleness have taken
+//             effect. Ho et al., NIPS 2013; Li et al., OSDI 2014
+//   softsync  w = w - lr * mean of g              after sync.pushes of them. Zhang et al.,
+//             "Staleness-aware async-SGD", arXiv 1511.05950
+//
+// With sync.late: scale, g counts by 1 / staleness, the updates since what it was computed from
+// (arXiv 1511.05950). g goes through the row's optimizer (ps/row_optimizer.h): sgd, adagrad, adam.
+//
+// A round is sync.period steps. Then all workers have the same weights and commit, as with every
+// other strategy; so evaluations, checkpoints, and workers that come, are as ever. Within a round
+// a lost worker costs its own task, and those that are under way while the others form a new group.
+//
+// The result is not the same each time. But it follows from the order of pushes and from what they
+// were computed from, which is recorded (ps/task_order.h): `muster replay` computes it again, bit
+// for bit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "muster/train/step/committer.h"
+#include "muster/train/step/strategy.h"
+#include "muster/train/step/task_runner.h"
+
+namespace muster::train {
+
+class ServerRounds final : public Strategy {
+ public:
+  ServerRounds(const config::Job& job, const StrategyParts& parts);
+
+  void assign(std::vector<int> units, comm::Group* group, Duration timeout) override;
+  std::vector<int> lanes() const override { return {}; }  // nobody knows which
+  void set_vitals(const Vitals* vitals) override;
+  Result<StepReport> run(const std::function<CommitFlags()>& flags) override;
+  CommitFlags agreed_flags() const override { return committer_.message().flags(); }
+  Result<uint64_t> recompute(int lane) override;
+  int units_at_once() const override { return 1; }
+  double lane_seconds() const override { return lane_seconds_; }
+  void show_weights() override;
+
+  std::span<std::byte> bytes() override { return parts_.arena->bytes(); }
+  roster::Position position() const override { return position_of(parts_.arena->counters()); }
+  bool is_intact() const override { return parts_.arena->counters_are_sealed(); }
+  void was_replaced() override { parts_.arena->seal_counters(); }
+  // What a commit is about is on the servers.
+  bool holds_sums() const override { return false; }
+  std::span<const uint8_t> message_bytes() const override { return committer_.message().bytes(); }
+  std::optional<roster::Position> message_of() const override { return std::nullopt; }
+  Result<bool> apply_message(std::span<const uint8_t> message) override;
+  void forget() override {}
+
+ private:
+  Status begin_round(int64_t first, int64_t end);
+  Status run_tasks();
+  Result<StepReport> finish(const std::vector<ps::TaskResult>& results, int64_t steps);
+
+  const config::Job& job_;
+  StrategyParts parts_;
+  TaskRunner runner_;
+  std::unique_ptr<comm::Group> alone_;
+  comm::Group* group_;
+  Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group
+  Committer committer_;
+  std::vector<float> weights_;  // after the round
+  double lane_seconds_ = 0;
+  const Vitals* vitals_ = &kNoVitals;
+};
+
+}  // namespace muster::train

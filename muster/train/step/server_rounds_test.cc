@@ -1,0 +1,252 @@
+// Asynchronous training: workers that are threads of this process, with tables that they share.
+#include "muster/train/step/server_rounds.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "muster/base/file_system.h"
+#include "muster/comm/local_group.h"
+#include "muster/ps/net/job_setup.h"
+#include "muster/train/jobs_testing.h"
+#include "muster/train/replay.h"
+#include "muster/train/rows/local_tables.h"
+#include "muster/train/rows/replay_tables.h"
+#include "muster/train/rows/task_rows.h"
+
+namespace muster::train {
+namespace {
+
+const char* const kPoints = R"(
+model: { layers: [ linear: { out: 16 }, relu, linear: { out: 2 } ] }
+data: { train: { format: points, args: { size: 200 } }, test: { format: points, args: { size: 50 } } }
+batch: 40
+lanes: 4
+steps: 10
+optimizer: { kind: sgd, lr: 0.1 }
+sync: { strategy: server, period: 3 }
+tables: { shards: 5 }
+)";
+
+const char* const kClicks = R"(
+model: { zoo: dlrm, loss: click }
+data: { train: { format: ctr, args: { samples: 4000, features: 5, ids: 300, numbers: 2 } } }
+batch: 37
+lanes: 4
+steps: 12
+optimizer: { kind: adam, lr: 0.01, schedule: { kind: cosine, warmup: 2 }, clip: { norm: 0.5 } }
+sync: { strategy: server, period: 5 }
+tables: { width: 6, lr: 0.1, shards: 7 }
+)";
+
+// What all workers have in common.
+class SharedTables final : public Tables {
+ public:
+  explicit SharedTables(std::shared_ptr<LocalTables> tables) : tables_(std::move(tables)) {}
+  const ps::TablesSetup& setup() const override { return tables_->setup(); }
+  bool is_shared() const override { return true; }
+  Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
+              std::vector<int64_t>& clocks, const std::function<Status()>& late) override {
+    return tables_->read(table, keys, clock, rows, clocks, late);
+  }
+  Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
+              std::span<const float> gradients) override {
+    return tables_->push(header, keys, gradients);
+  }
+  Status commit(uint64_t era, int64_t step) override { return tables_->commit(era, step); }
+  Status apply(uint64_t era, const ps::PlacedPushes& pushes) override {
+    return tables_->apply(era, pushes);
+  }
+  Status push_order(uint64_t era, std::string_view operation) override {
+    return tables_->push_order(era, operation);
+  }
+  Status wait() override { return tables_->wait(); }
+  Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
+    return tables_->order(worker, from, results);
+  }
+  Result<Hash128> hash(int64_t clock) override { return tables_->hash(clock); }
+  Result<std::vector<std::string>> save(int64_t clock) override { return tables_->save(clock); }
+  Status load(uint64_t era, std::span<const std::string> shards) override {
+    return tables_->load(era, shards);
+  }
+
+ private:
+  std::shared_ptr<LocalTables> tables_;
+};
+
+struct Trained {
+  std::vector<std::string> hashes;  // by worker
+  std::vector<std::string> shards;
+  double loss = 0;
+};
+
+Trained train(const std::string& text, const std::vector<std::string>& sets, int workers) {
+  const config::Job job = make_job(text, sets);
+  const auto tables = std::make_shared<LocalTables>(ps::setup_of(job));
+  Registries registries = testing_registries();
+  registries.tables = [&](const config::Job&) -> Result<std::unique_ptr<Tables>> {
+    return std::unique_ptr<Tables>(std::make_unique<SharedTables>(tables));
+  };
+  Trained trained;
+  trained.hashes.resize(static_cast<size_t>(workers));
+  std::vector<std::string> names;
+  for (int rank = 0; rank < workers; ++rank) names.push_back("worker " + std::to_string(rank));
+  const auto hub = comm::LocalHub::create(names);
+  const auto work = [&](int rank) {
+    auto opened = Session::open(job, registries);
+    ASSERT_TRUE(opened.ok()) << opened.error().message();
+    Session& session = **opened;
+    if (rank == 0) {
+      ASSERT_TRUE(session.rows()->load({}, 0).ok());
+    }
+    const auto group = hub->join(rank).value();
+    const std::vector<std::vector<int>> units(static_cast<size_t>(workers));
+    session.assign(units, *group, std::chrono::seconds(60), {}, {});
+    while (session.arena().counters().step < session.total_steps()) {
+      const auto report = session.step();
+      ASSERT_TRUE(report.ok()) << report.error().message();
+    }
+    const auto all = session.rows()->hash(session.arena().counters().step);
+    trained.hashes[static_cast<size_t>(rank)] = hash_of_all(session.arena().weights_hash(), *all);
+    if (rank == 0) trained.loss = session.last_step().loss;
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < workers; ++rank) threads.emplace_back(work, rank);
+  for (auto& thread : threads) thread.join();
+  trained.shards = tables->save(0).value();
+  return trained;
+}
+
+Replay replayed(const std::string& text, const std::vector<std::string>& sets,
+                const Trained& trained) {
+  const auto files = posix_file_system();
+  const config::Job job = make_job(text, sets);
+  const auto result = replay(job, testing_registries(), *files, trained.shards, job.steps, nullptr);
+  EXPECT_TRUE(result.ok()) << result.error().message();
+  return result.ok() ? *result : Replay{};
+}
+
+struct Mode {
+  const char* name;
+  const char* text;
+  std::vector<std::string> sets;
+};
+
+class EveryMode : public ::testing::TestWithParam<Mode> {};
+
+TEST_P(EveryMode, IsReplayedWithTheSameBits) {
+  const auto& [name, text, sets] = GetParam();
+  const Trained trained = train(text, sets, 3);
+  for (const auto& hash : trained.hashes) EXPECT_EQ(hash, trained.hashes[0]);
+  const Replay again = replayed(text, sets, trained);
+  EXPECT_EQ(again.saved, trained.hashes[0]);
+  EXPECT_EQ(again.replayed, trained.hashes[0]);
+  EXPECT_EQ(again.pushes, make_job(text, sets).steps * 4);
+  EXPECT_LT(static_cast<double>(again.record_bytes) / static_cast<double>(again.pushes), 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, EveryMode,
+    ::testing::Values(
+        Mode{"async", kPoints, {}}, Mode{"ssp", kPoints, {"sync.mode=ssp", "sync.staleness=2"}},
+        Mode{"softsync", kPoints, {"sync.mode=softsync", "sync.pushes=2"}},
+        Mode{"scaled", kPoints, {"sync.late=scale"}}, Mode{"fetch", kPoints, {"sync.fetch=3"}},
+        Mode{"rows", kClicks, {}},
+        Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
+        Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ServerRounds, OneTaskAtATimeGivesTheSameBitsWithAnyNumberOfWorkers) {
+  const std::vector<std::string> sets = {"sync.mode=ssp", "sync.staleness=0"};
+  const Trained alone = train(kPoints, sets, 1);
+  EXPECT_EQ(train(kPoints, sets, 3).hashes[0], alone.hashes[0]);
+  EXPECT_EQ(train(kPoints, {}, 1).hashes[0], alone.hashes[0]) << "alone nothing is late";
+  EXPECT_EQ(replayed(kPoints, sets, alone).most_staleness, 0);
+}
+
+TEST(ServerRounds, NothingIsLaterThanTheBound) {
+  const std::vector<std::string> sets = {"sync.mode=ssp", "sync.staleness=1", "steps=40"};
+  const Replay again = replayed(kPoints, sets, train(kPoints, sets, 4));
+  EXPECT_TRUE(again.equal());
+  // A task may be overtaken by those that were under way when it was taken, and the next one.
+  EXPECT_LE(again.most_staleness, 2);
+}
+
+// With a bound of 0, and an update for all lanes of a step, it is lockstep but for its rounding.
+TEST(ServerRounds, AllPushesOfAStepTogetherAreLockstep) {
+  const Trained soft = train(kPoints, {"sync.mode=softsync", "sync.pushes=4"}, 1);
+  const auto lockstep = open_session(
+      R"(
+model: { layers: [ linear: { out: 16 }, relu, linear: { out: 2 } ] }
+data: { train: { format: points, args: { size: 200 } }, test: { format: points, args: { size: 50 } } }
+batch: 40
+lanes: 4
+steps: 10
+optimizer: { kind: sgd, lr: 0.1 }
+)",
+      {});
+  double loss = 0;
+  for (int i = 0; i < 10; ++i) {
+    const auto report = lockstep->step();
+    ASSERT_TRUE(report.ok());
+    if (i == 9) loss = report->loss;
+  }
+  // The last round has one step.
+  EXPECT_NEAR(soft.loss, loss, 1e-4);
+}
+
+TEST(ServerRounds, WhatCannotBeTrainedIsRefused) {
+  const auto refused = [](const std::vector<std::string>& sets) {
+    const auto session = Session::open(make_job(kPoints, sets), testing_registries());
+    return !session.ok();
+  };
+  EXPECT_FALSE(refused({}));
+  EXPECT_TRUE(refused({"model.layers=[ linear: { out: 16 }, batchnorm, linear: { out: 2 } ]"}));
+}
+
+TEST(ReplayTables, RowsAreReadAsTheyWere) {
+  ps::TablesSetup setup;
+  setup.shards = 3;
+  setup.tables.resize(1);
+  setup.tables[0].width = 2;
+  setup.tables[0].optimizer.rule = ps::RowRule::kSgd;
+  ReplayTables tables(setup, 4);
+  const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6};
+  std::vector<std::vector<float>> versions;
+  std::vector<int64_t> clocks;
+  for (int64_t update = 0; update <= 8; ++update) {
+    auto& now = versions.emplace_back(keys.size() * 2);
+    tables.read_now();
+    ASSERT_TRUE(tables.read(0, keys, 0, now.data(), clocks, {}).ok());
+    for (int64_t back = 0; back <= std::min<int64_t>(update, 4); ++back) {
+      const ps::PushRecord record{0, {std::vector<int64_t>(clocks.size(), update - back)}};
+      tables.read_as(record);
+      std::vector<float> old(keys.size() * 2);
+      ASSERT_TRUE(tables.read(0, keys, 0, old.data(), clocks, {}).ok());
+      EXPECT_EQ(old, versions[static_cast<size_t>(update - back)]) << update << " " << back;
+    }
+    // Another row each time, and one always.
+    const std::vector<uint64_t> changed = {1, 2 + static_cast<uint64_t>(update % 5)};
+    const std::vector<float> gradients = {1, 2, 3, 4};
+    const auto ticket = update + 1;
+    ASSERT_TRUE(
+        tables.push({.kind = ps::PushKind::kStage, .step = ticket, .lr = 0.1}, changed, gradients)
+            .ok());
+    const ps::PlacedPushes placed{.first = update,
+                                  .pushes = 1,
+                                  .oldest = 0,
+                                  .placed = {{static_cast<uint64_t>(ticket), 1, 0}}};
+    ASSERT_TRUE(tables.apply(0, placed).ok());
+  }
+  const ps::PushRecord too_old{7, {std::vector<int64_t>(clocks.size(), 1)}};
+  tables.read_as(too_old);
+  std::vector<float> rows(keys.size() * 2);
+  EXPECT_FALSE(tables.read(0, keys, 0, rows.data(), clocks, {}).ok());
+}
+
+}  // namespace
+}  // namespace muster::train
