@@ -15,6 +15,7 @@ constexpr unsigned kFlush = 0x8040;
 
 void flush_subnormals() { _mm_setcsr(_mm_getcsr() | kFlush); }
 bool flushes_subnormals() { return (_mm_getcsr() & kFlush) == kFlush; }
+static void keep_subnormals() { _mm_setcsr(_mm_getcsr() & ~kFlush); }
 
 #elif defined(__aarch64__)
 
@@ -27,9 +28,15 @@ static uint64_t control() {
 }
 void flush_subnormals() { asm volatile("msr fpcr, %0" ::"r"(control() | kFlush)); }
 bool flushes_subnormals() { return (control() & kFlush) != 0; }
+static void keep_subnormals() { asm volatile("msr fpcr, %0" ::"r"(control() & ~kFlush)); }
 
 #else
 #error "flush_subnormals() is not known for this processor"
 #endif
+
+FlushSubnormals::FlushSubnormals() : before_(flushes_subnormals()) { flush_subnormals(); }
+FlushSubnormals::~FlushSubnormals() {
+  if (!before_) keep_subnormals();
+}
 
 }  // namespace muster

@@ -13,4 +13,16 @@ namespace muster {
 void flush_subnormals();
 bool flushes_subnormals();
 
+// For the calling thread, as long as it lives: where it is not known whose thread it is.
+class FlushSubnormals {
+ public:
+  FlushSubnormals();
+  ~FlushSubnormals();
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+ private:
+  const bool before_;
+};
+
 }  // namespace muster

@@ -34,6 +34,12 @@ TEST(FloatMode, SubnormalsAreZeroInThisThreadAndThoseItStarts) {
     }).join();
   }).join();
   EXPECT_FALSE(flushes_subnormals());
+  {
+    const FlushSubnormals flush;
+    EXPECT_EQ(half_of(kSmallest), 0.0f);
+    const FlushSubnormals again;
+  }
+  EXPECT_NE(half_of(kSmallest), 0.0f);
 }
 
 }  // namespace

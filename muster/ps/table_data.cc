@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "muster/base/float_mode.h"
 #include "muster/ps/bytes.h"
 
 namespace muster::ps {
@@ -184,6 +185,8 @@ Result<TableData::Parsed> TableData::parse(std::string_view push) {
 }
 
 Status TableData::apply(std::string_view push) {
+  // Servers and workers must have the same bits.
+  const FlushSubnormals flush;
   MUSTER_TRY(const auto parsed, parse(push));
   const PushHeader& header = parsed.header;
   if (header.kind == PushKind::kLoad) {

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/base/float_mode.h"
 #include "muster/base/hash.h"
 
 namespace muster::ps {
@@ -109,6 +110,23 @@ TEST_F(TableDataTest, PushesAreChecked) {
   const uint32_t count = 0xffffffff;
   std::memcpy(huge.data() + 4, &count, sizeof(count));
   EXPECT_FALSE(data.check(huge).ok());
+}
+
+// Adam's moments of a weight that gets no gradient any more become subnormal.
+TEST_F(TableDataTest, WhoseThreadItIsHasNoEffect) {
+  const auto some = keys(4);
+  const auto trained = [&] {
+    TableData data(1, kFew, tables_, slabs_);
+    for (int64_t step = 0; step < 1000; ++step) {
+      const std::vector<float> gradients(some.size() * 3, step == 0 ? 1.0F : 0.0F);
+      EXPECT_TRUE(
+          data.apply(push_bytes({.table = 0, .step = step, .lr = 0.1}, some, gradients)).ok());
+    }
+    return data.hash();
+  };
+  const auto expected = trained();
+  const FlushSubnormals as_a_worker;
+  EXPECT_EQ(trained(), expected);
 }
 
 TEST_F(TableDataTest, AnAddressThatIsOddIsNoMatter) {

@@ -4,6 +4,9 @@
 #include "muster/config/rounds.h"
 
 namespace muster::ps {
+
+uint32_t weight_table(const config::Job& job) { return job.tables.width > 0 ? 1 : 0; }
+
 namespace {
 
 constexpr uint32_t kWeightsOfARow = 256;
@@ -35,6 +38,7 @@ TableOptions rows_of(const config::Job& job) {
 TableOptions weights_of(const config::Job& job) {
   const auto& optimizer = job.optimizer;
   TableOptions table;
+  table.id = weight_table(job);
   table.name = "weights";
   table.width = kWeightsOfARow;
   table.initial = InitialWeights::kZero;
@@ -48,8 +52,6 @@ TableOptions weights_of(const config::Job& job) {
 }
 
 }  // namespace
-
-uint32_t weight_table(const config::Job& job) { return job.tables.width > 0 ? 1 : 0; }
 
 TablesSetup setup_of(const config::Job& job) {
   MUSTER_CHECK(config::has_tables(job), "the job has tables");

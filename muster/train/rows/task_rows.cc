@@ -149,7 +149,11 @@ Status TaskRows::push(std::span<const float> gradient, double lr) {
 }
 
 Status TaskRows::read_rows(int64_t /*step*/, std::span<const uint64_t> keys, float* rows) {
-  return tables().read(kRowTable, keys, told_ / pushes_, rows, versions_.emplace_back(), {});
+  std::vector<int64_t> clocks;
+  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, told_ / pushes_, rows, clocks, {}));
+  // Evaluations have none, and several threads.
+  if (task_.ticket != 0) versions_.push_back(std::move(clocks));
+  return {};
 }
 
 Status TaskRows::add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,

@@ -1,7 +1,7 @@
 // Rows and weights of asynchronous training (sync.strategy: server): all of the model is in tables.
 //
 // A worker takes a task, reads what it needs, computes, and pushes; the order of pushes decides
-// (ps/task_order.h). One thread uses it.
+// (ps/task_order.h). One thread uses it, but for reads between rounds.
 //
 //   open, enter     the group begins a round, or goes on with it
 //   next            done with a task, if there was one; the next one
