@@ -213,6 +213,7 @@ struct WorkersOptions {
   double hang_timeout = 60;  // 0: never
   int64_t restarts = 20;     // of one slot within 10 minutes
   double gather = 5;
+  bool move_lanes = true;
   bool operator==(const WorkersOptions&) const = default;
 };
 

@@ -251,6 +251,8 @@ void add_workers(Section<WorkersOptions> s) {
         "How long the first step waits until all workers that were started are there.")
       .as(Form::kDuration)
       .at_most(86400);
+  s.add("move_lanes", &WorkersOptions::move_lanes,
+        "Whether lanes move from slow workers to fast ones. No effect on the result.");
 }
 
 void add_audit(Section<AuditOptions> s) {

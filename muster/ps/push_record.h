@@ -19,6 +19,8 @@ struct PushRecord {
 
   // The smallest of them, or `otherwise`.
   int64_t oldest(int64_t otherwise) const;
+  // Updates between that and the push, before which there are so many.
+  int64_t staleness(int64_t updates) const { return updates - oldest(updates); }
 };
 
 // `place`: of the push, from 0. `updates`: before it.

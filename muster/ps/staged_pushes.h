@@ -35,7 +35,7 @@ class StagedPushes {
   int64_t places() const { return places_; }
   // The next place is that of this ticket. True: that completes an update.
   bool place(uint64_t ticket, float weight, int64_t pushes);
-  // The update, of one table; false: it has none of its rows.
+  // The update, of one table; false: it has none of its rows. `lr`: of the last push that has.
   bool read_update(uint32_t table, std::vector<uint64_t>& keys, std::vector<float>& gradients,
                    double& lr) const;
   void end_update() { update_.clear(); }

@@ -36,13 +36,11 @@ bool take_open(std::string_view& from, OpenRound& open) {
 void append_result(std::string& to, const TaskResult& result) {
   append(to, result.loss);
   append(to, result.samples);
-  append(to, result.not_finite);
   append(to, result.used);
 }
 
 bool take_result(std::string_view& from, TaskResult& result) {
-  return take(from, result.loss) && take(from, result.samples) && take(from, result.not_finite) &&
-         take(from, result.used);
+  return take(from, result.loss) && take(from, result.samples) && take(from, result.used);
 }
 
 void append_results(std::string& to, const std::vector<TaskResult>& results) {
@@ -194,7 +192,7 @@ void TaskOrder::finish(const Taken& taken, const NextTask& next) {
   const PushRecord record{taken.task, next.versions};
   const int64_t updates = places_ / round_.pushes;
   append_record(record_, places_, updates, record);
-  ordered_.push_back({taken.ticket, updates - record.oldest(updates)});
+  ordered_.push_back({taken.ticket, record.staleness(updates)});
   results_[static_cast<size_t>(taken.task - round_.first)] = next.result;
   ++places_;
   ++finished_;

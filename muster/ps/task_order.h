@@ -44,8 +44,7 @@ inline constexpr uint32_t kOrderShard = 0;
 struct TaskResult {
   double loss = 0;
   uint64_t samples = 0;
-  int64_t not_finite = -1;  // a tensor
-  uint64_t used = 0;        // a hash of the samples' numbers
+  uint64_t used = 0;  // a hash of the samples' numbers
   bool operator==(const TaskResult&) const = default;
 };
 

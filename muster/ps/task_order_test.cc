@@ -258,8 +258,8 @@ TEST(TaskOrder, StalenessCountsUpdatesNotPushes) {
 }
 
 TEST(TaskOrder, ResultsAreByTask) {
-  const TaskResult first{0.5, 32, -1, 11};
-  const TaskResult second{0.25, 16, 3, 12};
+  const TaskResult first{0.5, 32, 11};
+  const TaskResult second{0.25, 16, 12};
   TaskOrder order;
   open(order, {.token = kGroup, .end = 2});
   next(order, kGroup, 0);
@@ -314,7 +314,7 @@ TaskOrder order_under_way() {
   for (const uint64_t done : {0, 1, 2}) next(order, kGroup, 0, done, {{0, 0}, {0}});
   open(order, {.token = kGroup, .first = 2, .end = 8, .staleness = 5});
   for (const uint64_t worker : {0, 1, 2}) next(order, kGroup, worker);
-  next(order, kGroup, 0, 3, {{1, 2}}, {0.5, 32, -1, 11});
+  next(order, kGroup, 0, 3, {{1, 2}}, {0.5, 32, 11});
   open(order, {.token = kNextGroup, .first = 2, .end = 8, .staleness = 5});
   next(order, kNextGroup, 1);
   next(order, kNextGroup, 0);
@@ -353,9 +353,9 @@ constexpr size_t kReturnedCount = 128;
 constexpr size_t kReturned = 136;
 constexpr size_t kFinished = 144;
 constexpr size_t kResultCount = 152;
-constexpr size_t kPlaces = 352;
-constexpr size_t kOrderedCount = 360;
-constexpr size_t kRecordSize = 384;
+constexpr size_t kPlaces = 304;
+constexpr size_t kOrderedCount = 312;
+constexpr size_t kRecordSize = 336;
 
 int64_t number_at(const std::string& bytes, size_t at) {
   int64_t value = 0;
@@ -421,7 +421,7 @@ TEST(TaskOrder, MalformedOperationsAreRefused) {
   const TaskOrder order;
   const std::string round = order_bytes(OpenRound{.token = kGroup, .end = 2});
   const std::string task =
-      order_bytes(NextTask{kGroup, 1, 2, {0.5, 32, -1, 11}, {{1, 1, 2}, {300}}});
+      order_bytes(NextTask{kGroup, 1, 2, {0.5, 32, 11}, {{1, 1, 2}, {300}}});
   for (std::string bytes : {round, task}) {
     EXPECT_TRUE(order.check(bytes).ok());
     EXPECT_FALSE(order.check(bytes + '\0').ok());

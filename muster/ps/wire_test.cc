@@ -11,7 +11,7 @@ std::vector<WireMessage> examples() {
   const auto shard = [](auto what) { return ShardMessage{3, 1000, std::move(what)}; };
   OrderView order{40, 41, 42, 43, 44, 45, 46, 47, 48, {}, {}};
   order.ordered = {{49, 50}, {51, -52}};
-  order.results = {{0.5, 53, -1, 54}};
+  order.results = {{0.5, 53, 54}};
   return {shard(Forward{1, 2, {3, 4, text("a push")}}),
           shard(Forward{1, 2, {3, 4, text("")}}),
           shard(Confirm{5, 6}),

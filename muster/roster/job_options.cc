@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "muster/config/rounds.h"
 #include "muster/sync/recipe.h"
 
 namespace muster::roster {
@@ -33,6 +34,10 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   options.hang_timeout = duration(job.workers.hang_timeout);
   options.tolerant = job.numerics == "tolerant";
   options.roles = roles_of(job.sync.strategy);
+  // Asynchronous workers take as many tasks as they can, whatever lanes they have.
+  if (!job.workers.move_lanes || config::is_asynchronous(job.sync.strategy)) {
+    options.rebalance_every = std::chrono::hours(24 * 365 * 10);
+  }
   // Progress is known from heartbeats: a short timeout needs more of them.
   if (options.hang_timeout > Duration{0}) {
     options.heartbeat =

@@ -22,6 +22,16 @@ TEST(JobOptions, DefaultsAreThoseOfTheJobFile) {
   EXPECT_TRUE(made.validate().ok());
 }
 
+TEST(JobOptions, LanesDoNotMoveIfTheyMayNotOrAreNotUsed) {
+  config::Job job;
+  EXPECT_EQ(options_of(job, "run", 0).rebalance_every, Options{}.rebalance_every);
+  job.workers.move_lanes = false;
+  EXPECT_GT(options_of(job, "run", 0).rebalance_every, 10000h);
+  job = {};
+  job.sync.strategy = "server";
+  EXPECT_GT(options_of(job, "run", 0).rebalance_every, 10000h);
+}
+
 TEST(JobOptions, WhatTheJobSaysArrives) {
   config::Job job;
   job.lanes = 16;

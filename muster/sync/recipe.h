@@ -100,6 +100,8 @@ void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<flo
 
 // Whether the strategy has replicas: all but lockstep and server.
 bool is_periodic(std::string_view strategy);
+// Whether several steps are committed together: all but lockstep.
+bool has_rounds(std::string_view strategy);
 using config::commits_several_rounds;
 using config::is_asynchronous;
 using config::period_of;

@@ -27,8 +27,8 @@ struct Replay {
   bool equal() const { return saved == replayed; }
 };
 
-// From the beginning of the job to this step, of which these are the rows (StepRows::save).
-// `progress`: how many pushes are done, of how many.
+// Of an asynchronous job, from its beginning to this step, of which these are the rows
+// (StepRows::save). `progress`: how many pushes are done, of how many.
 Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
                       std::span<const std::string> shards, int64_t step,
                       const std::function<void(int64_t, int64_t)>& progress);

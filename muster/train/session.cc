@@ -14,6 +14,7 @@
 #include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
+#include "muster/train/rows/sync_rows.h"
 #include "muster/train/rows/task_rows.h"
 
 namespace muster::train {
@@ -96,7 +97,7 @@ Status Session::check_own_loop() const {
   if (job_.model.use != kOwnLoop) return wrong("model", "write `model: { use: own-loop }`");
   if (job_.data.train.format != kOwnLoop) return wrong("data.train.format", "write `own-loop`");
   if (has_test()) return wrong("data.test", "it evaluates the model itself; leave this out");
-  if (sync::is_periodic(job_.sync.strategy) || sync::is_asynchronous(job_.sync.strategy)) {
+  if (sync::has_rounds(job_.sync.strategy)) {
     return wrong("sync.strategy", "it needs lockstep; leave this out");
   }
   if (job_.precision != "fp32") return wrong("precision", "it chooses its own; leave this out");
@@ -105,16 +106,16 @@ Status Session::check_own_loop() const {
 
 Status Session::open_rows() {
   if (!config::has_tables(job_)) return {};
+  MUSTER_TRY(auto tables, registries_.tables ? registries_.tables(job_)
+                                             : open_tables(job_, registries_.servers));
   if (sync::is_asynchronous(job_.sync.strategy)) {
-    MUSTER_TRY(auto tables, registries_.tables ? registries_.tables(job_)
-                                               : open_tables(job_, registries_.servers));
     auto tasks = std::make_unique<TaskRows>(job_, std::move(tables));
     tasks->set_initial(
         [this] { return arena_->weights().first(arena_->layout().block_elements()); });
     tasks_ = tasks.get();
     rows_ = std::move(tasks);
   } else {
-    MUSTER_TRY(rows_, make_rows(job_, registries_.servers));
+    rows_ = std::make_unique<SyncRows>(std::move(tables));
   }
   rows_->set_learning_rate([this](int64_t step) {
     auto unit = job_.optimizer;
@@ -142,7 +143,7 @@ Status Session::build_nets() {
   arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
   const bool asynchronous = sync::is_asynchronous(job_.sync.strategy);
   // The state of the job changes only when a round is committed.
-  const bool apart = asynchronous || sync::is_periodic(job_.sync.strategy);
+  const bool apart = sync::has_rounds(job_.sync.strategy);
   if (asynchronous && arena_->first_statistic() < arena_->tensors().size()) {
     return Error(ErrorKind::kJob,
                  "sync.strategy server cannot train running statistics such as '{}'; use a model "

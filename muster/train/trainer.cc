@@ -223,6 +223,13 @@ Result<Trainer::Turn> Trainer::advance() {
   return step();
 }
 
+// Whether rows, if there are any, are still those of this step. If a group broke in the middle of
+// an asynchronous round they are not, and a checkpoint waits for its end.
+Result<bool> Trainer::rows_are_here() {
+  if (session_.rows() == nullptr) return true;
+  return session_.rows()->is_at(session_.arena().counters().step);
+}
+
 // What is due at this boundary and not done yet.
 Status Trainer::settle() {
   const auto& job = session_.job();
@@ -241,7 +248,8 @@ Status Trainer::settle() {
   const bool best = counters.best.step == counters.step;
   at.seconds_since = seconds(env_.clock->now() - recorder_.last_save());
   if (!is_due(job.checkpoint.every, at) && !(best && job.checkpoint.best)) return {};
-  return recorder_.save(best, elapsed());
+  MUSTER_TRY(const bool can_save, rows_are_here());
+  return can_save ? recorder_.save(best, elapsed()) : Status();
 }
 
 Result<Trainer::Turn> Trainer::step() {
@@ -347,7 +355,14 @@ Result<Trainer::Turn> Trainer::give_up() {
   flags_.stop = static_cast<uint8_t>(env_.stop_signal());
   reason_ = EndReason::kSignal;
   if (recorder_.on() && membership_->has_state()) {
-    if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
+    MUSTER_TRY(const bool can_save, rows_are_here());
+    if (!can_save) {
+      recorder_.warn(
+          "parameter servers are in the middle of a round: what was done since the last checkpoint "
+          "is not saved");
+    } else if (!recorder_.saved()) {
+      MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
+    }
     MUSTER_RETURN_IF_ERROR(recorder_.flush());
     MUSTER_RETURN_IF_ERROR(recorder_.interrupt(flags_.stop, describe(summary(reason_))));
   }

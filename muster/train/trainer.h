@@ -91,6 +91,7 @@ class Trainer {
   Status take_up(const Membership::Entry& entry);
   Result<Turn> advance();
   Status settle();
+  Result<bool> rows_are_here();
   Result<Turn> step();
   Result<Turn> settle_difference();
   Status roll_back(const std::string& what, const roster::Rollback* rollback, bool keep);

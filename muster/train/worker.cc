@@ -242,6 +242,12 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   MUSTER_TRY(const auto run, track::RunDirectory::open(*files, args.run));
   MUSTER_TRY(auto job, load_job(*files, run.job_file(), {}));
+  if (!config::is_asynchronous(job.sync.strategy)) {
+    return Error(ErrorKind::kUsage,
+                 "the run was trained with sync.strategy {}: it gives the same bits each time, and "
+                 "`muster verify` shows it. A replay is for sync.strategy server",
+                 job.sync.strategy);
+  }
   MUSTER_TRY(const auto snapshot, open_snapshot(*files, run.checkpoints(), args.checkpoint));
   const bool shown = args.output != "json" && isatty(STDERR_FILENO) != 0;
   auto told = std::chrono::steady_clock::now();
@@ -278,7 +284,10 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
         "most\n",
         result.step, result.pushes, bytes, result.mean_staleness, result.most_staleness);
     fmt::print("saved     {}\nreplayed  {}\n{}\n", result.saved, result.replayed,
-               result.equal() ? "equal" : "NOT equal");
+               result.equal()
+                   ? "equal"
+                   : "NOT equal; was the run trained on another kind of machine, or resumed "
+                     "with another number of steps?");
   }
   constexpr int kDiffers = 9;
   return result.equal() ? 0 : kDiffers;

@@ -494,12 +494,6 @@ Error no_table(uint32_t table) {
 
 }  // namespace
 
-int64_t RowRead::most_clock() const {
-  int64_t most = 0;
-  for (const auto& part : parts_) most = std::max(most, part.clock);
-  return most;
-}
-
 std::vector<int64_t> RowRead::clocks() const {
   std::vector<int64_t> clocks;
   clocks.reserve(parts_.size());

@@ -27,9 +27,8 @@ class RowRead {
  public:
   // Where they are when finish() has returned: width floats for each key, in the order of the keys.
   const std::vector<float>& weights() const { return weights_; }
-  // Steps that were committed then (TableData::clock): the most of all shards.
-  int64_t most_clock() const;
-  // The same of each shard that has keys of these, in the order of their numbers.
+  // The clocks (TableData::clock) of the shards that have keys of these, in the order of their
+  // numbers.
   std::vector<int64_t> clocks() const;
 
  private:

@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "muster/base/check.h"
 #include "muster/ps/bytes.h"
-#include "muster/ps/wire.h"
 
 namespace muster::ps::simulation {
 namespace {
@@ -16,13 +14,19 @@ using namespace std::chrono_literals;
 
 constexpr Duration kTick = 20ms;
 constexpr Duration kFaults = 6s;  // for so long there are faults
-constexpr uint64_t kMostUnanswered = 8;
 
+// kRowTable and kWeightTable. Adam's updates depend on the number of updates before.
 std::vector<TableOptions> make_tables() {
-  std::vector<TableOptions> tables(1);
-  tables[0].name = "t";
-  tables[0].width = 2;
-  tables[0].seed = 7;
+  std::vector<TableOptions> tables(2);
+  tables[kRowTable].id = kRowTable;
+  tables[kRowTable].name = "rows";
+  tables[kRowTable].width = 2;
+  tables[kRowTable].seed = 7;
+  tables[kWeightTable].id = kWeightTable;
+  tables[kWeightTable].name = "weights";
+  tables[kWeightTable].width = 3;
+  tables[kWeightTable].seed = 8;
+  tables[kWeightTable].optimizer.rule = RowRule::kAdam;
   return tables;
 }
 
@@ -68,14 +72,6 @@ void forget_numbers(ShardMessage& message) {
   copy->state = std::make_shared<const std::string>(std::move(without));
 }
 
-// As it comes out at the other end.
-template <typename Message>
-Message over_the_wire(const Message& message) {
-  auto got = decode(encode(message));
-  MUSTER_CHECK(got.ok(), "a message cannot be read");
-  return std::get<Message>(*std::move(got));
-}
-
 RegistryOptions registry_options(int first, Plant plant) {
   RegistryOptions options;
   options.first = static_cast<size_t>(first);
@@ -101,15 +97,7 @@ void ServerProcess::send(const ServerKey& to, ShardMessage message) {
 }
 void ServerProcess::answer(PushAnswer answer) { cluster.answer(*this, answer); }
 
-ClientProcess::ClientProcess(Cluster& owner, int at)
-    : cluster(owner), place(at), number(owner.world().draw() | 1) {
-  queue = std::make_unique<PushQueue>(number, owner.shards(), owner.copies(), *this);
-}
-void ClientProcess::send(const ServerKey& to, ShardNumber shard, uint64_t epoch, const Push& push) {
-  cluster.push(*this, to, shard, epoch, push);
-}
-
-Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers)
+Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers, Clients clients)
     : world_(seed, roster::simulation::Plant::kNothing, trace),
       plant_(plant),
       tables_(make_tables()),
@@ -118,10 +106,14 @@ Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers)
       copies_(world_.chance(0.1) ? 1 : 2),
       registry_(registry_options(first_, plant)) {
   for (int i = 0; i < first_; ++i) start_server(fmt::format("s{}", i));
-  const uint64_t clients = 1 + world_.below(4);
-  for (uint64_t i = 0; i < clients; ++i) start_client();
+  training_ = make_training(clients, *this);
+  const uint64_t count = training_ == nullptr ? 1 + world_.below(4) : 2 + world_.below(3);
+  for (uint64_t i = 0; i < count; ++i) start_client();
   world_.after(kTick, [this] { watch(); });
   world_.after(world_.between(100ms, 400ms), [this] { fault(); });
+  if (training_ != nullptr) {
+    world_.after(world_.between(100ms, 400ms), [this] { fault_worker(); });
+  }
   calm_at_ = world_.now() + kFaults;
   end_at_ = calm_at_ + bound();
 }
@@ -137,7 +129,7 @@ Outcome Cluster::run() {
 // ---- Processes.
 
 std::unique_ptr<RecordedData> Cluster::make_data(ShardNumber shard) {
-  return std::make_unique<RecordedData>(shard, shards_, tables_, slabs_);
+  return std::make_unique<RecordedData>(shard, shards_, tables_, slabs_, plant_);
 }
 
 ServerProcess& Cluster::start_server(const std::string& id) {
@@ -159,8 +151,10 @@ void Cluster::restart(ServerProcess& server) {
 ClientProcess& Cluster::start_client() {
   clients_.push_back(
       std::make_unique<ClientProcess>(*this, kFirstClient + static_cast<int>(clients_.size())));
-  act(clients_.back()->place);
-  return *clients_.back();
+  auto& client = *clients_.back();
+  if (training_ != nullptr) client.worker = training_->make_worker(client);
+  act(client.place);
+  return client;
 }
 
 ServerProcess* Cluster::server_at(int place) {
@@ -193,6 +187,17 @@ void Cluster::take(int place, const std::function<void(ServerProcess&)>& what) {
   what(*server);
   // A program ends then.
   if (server->alive && server->core.failure() != nullptr) crash(*server);
+  if (server->alive) answer_held(*server);
+}
+
+void Cluster::take_client(int place, const std::function<void(ClientProcess&)>& what) {
+  auto* const client = client_at(place);
+  if (client == nullptr) return;
+  if (is_suspended(*client)) {
+    client->inbox.push_back(what);
+    return;
+  }
+  what(*client);
 }
 
 void Cluster::send(int from, int to, std::function<void(ServerProcess&)> what) {
@@ -200,9 +205,7 @@ void Cluster::send(int from, int to, std::function<void(ServerProcess&)> what) {
 }
 
 void Cluster::send_client(int from, int to, std::function<void(ClientProcess&)> what) {
-  network_.deliver(from, to, [this, to, what = std::move(what)] {
-    if (auto* const client = client_at(to)) what(*client);
-  });
+  network_.deliver(from, to, [this, to, what = std::move(what)] { take_client(to, what); });
 }
 
 void Cluster::break_connection(int a, int b) {
@@ -216,8 +219,11 @@ void Cluster::tell_reconnected(int at, int peer) {
   const ServerKey key = servers_[static_cast<size_t>(peer)]->core.self();
   if (at < kFirstClient) {
     take(at, [key](ServerProcess& server) { server.core.reconnected(key); });
-  } else if (auto* const client = client_at(at)) {
-    client->queue->reconnected(key);
+  } else {
+    take_client(at, [key](ClientProcess& client) {
+      client.queue->reconnected(key);
+      if (client.worker != nullptr) client.worker->repeat_questions(&key);
+    });
   }
 }
 
@@ -323,6 +329,7 @@ void Cluster::got_map(ClientProcess& client, const ServerMap& newest) {
   if (newest.epoch <= client.queue->epoch()) return;
   client.queue->enter(newest);
   if (plant_ == Plant::kNewNumbers) begin_again(client);
+  if (client.worker != nullptr) client.worker->repeat_questions(nullptr);
 }
 
 // ---- Servers.
@@ -345,76 +352,11 @@ void Cluster::beat_once(const ServerProcess& server) {
 void Cluster::copy_on(int place) {
   auto* const server = server_at(place);
   if (server == nullptr) return;
-  if (world_.now() >= server->paused_until) server->core.send_copies(1);
+  if (world_.now() >= server->paused_until) {
+    server->core.send_copies(1);
+    answer_held(*server);
+  }
   world_.after(kTick, [this, place] { copy_on(place); });
-}
-
-// ---- Clients.
-
-void Cluster::act(int place) {
-  auto* const client = client_at(place);
-  if (client == nullptr) return;
-  if (client->queue->wants_retry()) client->queue->retry();
-  if (client->queue->wants_map() && world_.chance(0.1)) {
-    network_.deliver(place, kCoordinator, [this, place] { send_map(place); });
-  }
-  if (world_.now() < calm_at_ && client->queue->unanswered() < kMostUnanswered) new_push(*client);
-  if (world_.chance(0.5)) read(*client);
-  world_.after(world_.between(1ms, 40ms), [this, place] { act(place); });
-}
-
-void Cluster::new_push(ClientProcess& client) {
-  const int64_t id = witness_.next_push();
-  const auto shard = static_cast<ShardNumber>(world_.below(shards_));
-  std::vector<uint64_t> keys;
-  for (uint64_t key = world_.below(40); keys.size() < 2; ++key) {
-    if (shard_of(key, shards_) == shard) keys.push_back(key);
-  }
-  std::vector<float> gradients;
-  for (size_t i = 0; i < 2 * keys.size(); ++i) {
-    gradients.push_back(static_cast<float>(world_.below(1000)) / 500 - 1);
-  }
-  auto bytes =
-      std::make_shared<const std::string>(push_bytes({.step = id, .lr = 0.1}, keys, gradients));
-  witness_.add_push({client.place, shard, ++client.pushed[shard], bytes});
-  client.push(shard, id, std::move(bytes));
-}
-
-void Cluster::got_answer(ClientProcess& client, const PushAnswer& answer) {
-  if (answer.client != client.number) return;
-  const auto taken = client.queue->answered(answer);
-  if (!taken.ok()) return fail(taken.error().message());
-  if (answer.verdict != PushVerdict::kApplied) return;
-  std::erase_if(client.unanswered, [&](const auto& one) {
-    const auto& [shard, number] = one.first;
-    if (shard != answer.shard || number > answer.number) return false;
-    witness_.answered(one.second);
-    ++tally_.pushes;
-    return true;
-  });
-}
-
-void Cluster::read(ClientProcess& client) {
-  const auto shard = static_cast<ShardNumber>(world_.below(shards_));
-  const auto* const primary = client.queue->primary_of(shard);
-  if (primary == nullptr) return;
-  send(client.place, place_of(*primary),
-       [this, shard, least = witness_.latest(shard),
-        epoch = client.queue->epoch()](ServerProcess& server) {
-         if (server.core.read(shard, epoch, world_.now()) == nullptr) return;
-         ++tally_.reads;
-         fail(witness_.read(shard, server.core.at(shard), least));
-       });
-}
-
-void Cluster::begin_again(ClientProcess& client) {
-  const auto before = std::exchange(client.unanswered, {});
-  client.number = world_.draw() | 1;
-  client.queue = std::make_unique<PushQueue>(client.number, shards_, copies_, client);
-  client.queue->enter(map());
-  for (const auto& [where, id] : before) {
-    client.push(where.first, id, witness_.push(id).bytes);
-  }
 }
 
 // ---- The end.
@@ -445,14 +387,18 @@ bool Cluster::settled() {
   return true;
 }
 
+bool Cluster::trained() const { return training_ == nullptr || training_->groups().all_stopped(); }
+
 bool Cluster::done() {
-  if (world_.now() < calm_at_) return false;
-  return (all_answered() && settled()) || world_.now() > end_at_;
+  if (!is_calm()) return false;
+  return (all_answered() && trained() && settled()) || world_.now() > end_at_;
 }
 
 void Cluster::check_end() {
   if (!all_answered()) return fail("there are pushes without an answer long after the last fault");
+  if (!trained()) return fail("workers wait for something long after the last fault");
   if (!settled()) return fail("some server does not have its shards long after the last fault");
+  std::vector<RecordedData*> shards;
   for (ShardNumber shard = 0; shard < shards_; ++shard) {
     std::vector<RecordedData*> copies;
     for (const auto& entry : map().servers) {
@@ -460,7 +406,9 @@ void Cluster::check_end() {
       if (server.core.at(shard).role() != ShardRole::kNone) copies.push_back(server.data[shard]);
     }
     fail(witness_.check_end(shard, copies, *make_data(shard)));
+    if (!copies.empty()) shards.push_back(copies[0]);
   }
+  if (training_ != nullptr && violation_.empty()) fail(training_->check_end(shards));
 }
 
 void Cluster::fail(const std::string& what) {

@@ -12,10 +12,13 @@
 #include "muster/ps/push_queue.h"
 #include "muster/ps/server_core.h"
 #include "muster/ps/server_registry.h"
+#include "muster/ps/simulation/messages.h"
 #include "muster/ps/simulation/network.h"
 #include "muster/ps/simulation/recorded_data.h"
 #include "muster/ps/simulation/simulation.h"
+#include "muster/ps/simulation/training.h"
 #include "muster/ps/simulation/witness.h"
+#include "muster/ps/simulation/worker.h"
 #include "muster/roster/simulation/world.h"
 
 namespace muster::ps::simulation {
@@ -38,6 +41,7 @@ struct ServerProcess final : ShardLinks {
   bool alive = true;
   Moment paused_until;
   std::vector<std::function<void(ServerProcess&)>> inbox;  // what came while it was suspended
+  std::vector<Asked> held;  // reads that wait for the clock of their shard
 };
 
 struct ClientProcess final : PushLinks {
@@ -54,22 +58,42 @@ struct ClientProcess final : PushLinks {
   std::map<ShardNumber, uint64_t> pushed;                          // how many
   std::map<std::pair<ShardNumber, uint64_t>, int64_t> unanswered;  // ids, by number
   bool alive = true;
+  Moment paused_at;
+  Moment paused_until;
+  std::vector<std::function<void(ClientProcess&)>> inbox;  // what came while it was suspended
+  std::unique_ptr<Worker> worker;  // null: it updates at random (Clients::kUpdates)
 };
 
 class Cluster {
  public:
-  Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers);
+  Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers, Clients clients);
   Outcome run();
 
   // ---- For servers and clients.
   std::unique_ptr<RecordedData> make_data(ShardNumber shard);
   ShardNumber shards() const { return shards_; }
   int copies() const { return copies_; }
+  const std::vector<TableOptions>& tables() const { return tables_; }
   roster::simulation::World& world() { return world_; }
   void forward(const ServerProcess& from, const ServerKey& to, const ShardMessage& message);
   void push(const ClientProcess& from, const ServerKey& to, ShardNumber shard, uint64_t epoch,
             const Push& push);
   void answer(const ServerProcess& from, const PushAnswer& answer);
+
+  // ---- For workers and their groups.
+  const std::vector<std::unique_ptr<ClientProcess>>& clients() const { return clients_; }
+  bool is_suspended(const ClientProcess& client) const {
+    return world_.now() < client.paused_until;
+  }
+  bool is_calm() const { return world_.now() >= calm_at_; }  // there are no faults any more
+  void new_push(ClientProcess& client, ShardNumber shard, std::string bytes);
+  void ask(const ClientProcess& from, const ServerKey& to, const Request& request);
+  void act_after(int place, Duration delay);
+  // One that is suspended takes it when it continues.
+  void take_client(int place, const std::function<void(ClientProcess&)>& what);
+  void send_client(int from, int to, std::function<void(ClientProcess&)> what);
+  Tally& tally() { return tally_; }
+  void fail(const std::string& what);  // nothing if it is empty
 
  private:
   // Processes. Null: it has ended.
@@ -86,7 +110,6 @@ class Cluster {
 
   // Messages.
   void send(int from, int to, std::function<void(ServerProcess&)> what);
-  void send_client(int from, int to, std::function<void(ClientProcess&)> what);
   void take(int place, const std::function<void(ServerProcess&)>& what);
   void break_connection(int a, int b);
   void tell_reconnected(int at, int peer);
@@ -100,12 +123,23 @@ class Cluster {
   void got_map(ClientProcess& client, const ServerMap& map);
   void send_map(int client);
 
-  // Servers and clients.
+  // Servers.
   void beat(int place);
   void beat_once(const ServerProcess& server);
   void copy_on(int place);
+
+  // Their answers to what clients ask (requests.cc).
+  RecordedData* readable(ServerProcess& server, ShardNumber shard, uint64_t epoch);
+  void receive(ServerProcess& server, const Asked& asked);
+  void answer_held(ServerProcess& server);
+  template <typename One>
+  void reply(const ServerProcess& server, const Asked& asked, const One& request,
+             RecordedData* data);
+
+  // Clients (clients.cc).
   void act(int place);
-  void new_push(ClientProcess& client);
+  void act_now(ClientProcess& client);
+  void new_update(ClientProcess& client);
   void got_answer(ClientProcess& client, const PushAnswer& answer);
   void read(ClientProcess& client);
   void begin_again(ClientProcess& client);  // Plant::kNewNumbers
@@ -120,13 +154,16 @@ class Cluster {
   void isolate(const ServerProcess& victim);
   int other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there);
   void replace_client();
+  void replace(ClientProcess& client);
+  void fault_worker();
+  void suspend(ClientProcess& client);
 
   // The end.
   bool all_answered() const;
+  bool trained() const;
   bool settled();
   bool done();
   void check_end();
-  void fail(const std::string& what);  // nothing if it is empty
 
   roster::simulation::World world_;
   Network network_{world_};
@@ -143,7 +180,8 @@ class Cluster {
   std::map<ServerKey, Moment> heard_;                    // by the coordinator
   std::vector<std::unique_ptr<ServerProcess>> servers_;  // all that ever were
   std::vector<std::unique_ptr<ClientProcess>> clients_;
-  std::map<uint64_t, int> senders_;  // places of clients, by the number that servers know
+  std::map<uint64_t, int> senders_;     // places of clients, by the number that servers know
+  std::unique_ptr<Training> training_;  // null: Clients::kUpdates
   Witness witness_;
   Moment calm_at_;
   Moment end_at_;

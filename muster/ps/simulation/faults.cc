@@ -9,8 +9,12 @@ namespace muster::ps::simulation {
 
 using namespace std::chrono_literals;
 
+namespace {
+constexpr size_t kMostWorkers = 30;  // of a schedule, with those that are gone
+}  // namespace
+
 void Cluster::fault() {
-  if (world_.now() >= calm_at_) return world_.heal_all();
+  if (is_calm()) return world_.heal_all();
   std::vector<ServerProcess*> there;
   for (const auto& server : servers_) {
     if (server->alive) there.push_back(server.get());
@@ -135,11 +139,42 @@ int Cluster::other_end(const ServerProcess& victim, const std::vector<ServerProc
 // What it had not been told of may or may not be applied.
 void Cluster::replace_client() {
   auto& client = *clients_[world_.below(clients_.size())];
-  if (!client.alive || clients_.size() > 12) return;
+  if (!client.alive || clients_.size() > (training_ == nullptr ? size_t{12} : kMostWorkers)) return;
+  if (training_ != nullptr && !training_->groups().can_lose(client)) return;
+  replace(client);
+}
+
+void Cluster::replace(ClientProcess& client) {
   world_.trace("client {} crashes", client.place);
   client.alive = false;
   const int place = start_client().place;
   send_map(place);
+}
+
+// Workers of a training are lost and suspended more often than clients otherwise.
+void Cluster::fault_worker() {
+  if (is_calm()) return;
+  world_.after(world_.between(20ms, 500ms), [this] { fault_worker(); });
+  auto& client = *clients_[world_.below(clients_.size())];
+  if (!client.alive || is_suspended(client) || !training_->groups().can_lose(client)) return;
+  if (clients_.size() <= kMostWorkers && world_.chance(0.4)) {
+    replace(client);
+  } else {
+    suspend(client);
+  }
+}
+
+// Maybe for so long that the others go on without it.
+void Cluster::suspend(ClientProcess& client) {
+  client.paused_at = world_.now();
+  client.paused_until = world_.now() + world_.between(5ms, world_.chance(0.7) ? 300ms : 1500ms);
+  world_.trace("client {} is suspended", client.place);
+  world_.at(client.paused_until, [this, place = client.place] {
+    auto* const there = client_at(place);
+    if (there == nullptr || is_suspended(*there)) return;
+    world_.trace("client {} continues", place);
+    for (const auto& what : std::exchange(there->inbox, {})) take_client(place, what);
+  });
 }
 
 }  // namespace muster::ps::simulation

@@ -6,52 +6,43 @@
 #include <string_view>
 #include <vector>
 
-#include "muster/ps/bytes.h"
+#include "muster/ps/simulation/simulation.h"
 #include "muster/ps/table_data.h"
 
 namespace muster::ps::simulation {
 
-// The tables of a shard, and the order in which they were pushed to: the `step` of each push is a
-// number of its own.
+// The tables of a shard, and the order in which they were pushed to. Mistakes in what a shard does
+// with a push (Plant) are built in here: the push that it gets is another one than was sent.
 class RecordedData final : public ShardData {
  public:
   RecordedData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
-               Slabs& slabs)
-      : data_(shard, shards, tables, slabs) {}
-  const std::vector<int64_t>& order() const { return order_; }
+               Slabs& slabs, Plant plant)
+      : plant_(plant), data_(shard, shards, tables, slabs) {}
+  // Gives a push a number of its own, in a field of its header that nobody else uses.
+  static void set_id(std::string& push, int64_t id);
+
+  const std::vector<int64_t>& order() const { return order_; }  // of numbers
   Hash128 hash() { return data_.hash(); }
+  int64_t clock() const { return data_.clock(); }
+  TableShard& table(uint32_t id) { return data_.table(id); }
+  const TaskOrder& tasks() const { return data_.order(); }
 
   Status check(std::string_view push) const override { return data_.check(push); }
   // From now on there is no memory.
   void fill() { full_ = true; }
   bool is_full() const { return full_; }
-  Status apply(std::string_view push) override {
-    if (full_) return Error(ErrorKind::kMachine, "no memory");
-    PushHeader header;
-    (void)take(push, header);
-    order_.push_back(header.step);
-    return data_.apply({push.data() - sizeof(header), push.size() + sizeof(header)});
-  }
-  void save(std::string& to) override {
-    append(to, uint64_t{order_.size()});
-    for (const int64_t push : order_) append(to, push);
-    data_.save(to);
-  }
-  Status load(std::string_view from) override {
-    uint64_t count = 0;
-    (void)take(from, count);
-    order_.resize(count);
-    for (int64_t& push : order_) (void)take(from, push);
-    return data_.load(from);
-  }
-  void clear() override {
-    order_.clear();
-    data_.clear();
-  }
+  Status apply(std::string_view push) override;
+  void save(std::string& to) override;
+  Status load(std::string_view from) override;
+  void clear() override;
 
  private:
+  std::string with_mistake(std::string_view push, PushHeader header);
+
+  const Plant plant_;
   bool full_ = false;
   std::vector<int64_t> order_;
+  int64_t told_ = 0;  // places, each as often as it was told: Plant::kTellAgain
   TableData data_;
 };
 

@@ -8,21 +8,44 @@ namespace muster::ps::simulation {
 
 Duration bound() { return std::chrono::seconds(8); }
 
-Outcome simulate(uint64_t seed, Plant plant, std::ostream* trace, int servers) {
-  return Cluster(seed, plant, trace, servers).run();
+Outcome simulate(uint64_t seed, Plant plant, std::ostream* trace, int servers,
+                 std::optional<Clients> clients) {
+  return Cluster(seed, plant, trace, servers, clients.value_or(clients_of(seed))).run();
 }
+
+const std::vector<ClientsName>& client_names() {
+  static const std::vector<ClientsName> names = {
+      {Clients::kUpdates, "updates", "each pushes to any shard at any time"},
+      {Clients::kSteps, "steps", "they train step by step"},
+      {Clients::kTasks, "tasks", "they train asynchronously"}};
+  return names;
+}
+
+Clients clients_of(uint64_t seed) { return static_cast<Clients>(seed % 3); }
 
 const std::vector<PlantName>& plants() {
   static const std::vector<PlantName> names = {
-      {Plant::kNothing, "none", "as it is"},
-      {Plant::kAnswerEarly, "answer-early", "a push is answered before followers have it"},
-      {Plant::kForgetNumbers, "forget-numbers", "a copy comes without the numbers of pushes"},
-      {Plant::kIgnoreEpochs, "ignore-epochs", "messages of another epoch are taken"},
-      {Plant::kNoLease, "no-lease", "a server that was removed lets clients read"},
-      {Plant::kHasty, "hasty", "a server is removed before its lease is over"},
-      {Plant::kSkipEpochs, "skip-epochs", "a server leaves out epochs that it missed"},
-      {Plant::kNewNumbers, "new-numbers", "a client repeats pushes under new numbers"},
-      {Plant::kReadyEarly, "ready-early", "a server is ready before it has its shards"}};
+      {Plant::kNothing, "none", "as it is", std::nullopt},
+      {Plant::kAnswerEarly, "answer-early", "a push is answered before followers have it",
+       Clients::kUpdates},
+      {Plant::kForgetNumbers, "forget-numbers", "a copy comes without the numbers of pushes",
+       Clients::kUpdates},
+      {Plant::kIgnoreEpochs, "ignore-epochs", "messages of another epoch are taken",
+       Clients::kUpdates},
+      {Plant::kNoLease, "no-lease", "a server that was removed lets clients read",
+       Clients::kUpdates},
+      {Plant::kHasty, "hasty", "a server is removed before its lease is over", Clients::kUpdates},
+      {Plant::kSkipEpochs, "skip-epochs", "a server leaves out epochs that it missed",
+       Clients::kUpdates},
+      {Plant::kNewNumbers, "new-numbers", "a client repeats pushes under new numbers",
+       Clients::kUpdates},
+      {Plant::kReadyEarly, "ready-early", "a server is ready before it has its shards",
+       Clients::kUpdates},
+      {Plant::kAddAgain, "add-again", "a lane that a shard has is added again", Clients::kSteps},
+      {Plant::kVoidTickets, "void-tickets", "a group that was replaced can say that a task is done",
+       Clients::kTasks},
+      {Plant::kTellAgain, "tell-again", "places that a shard was told of are applied again",
+       Clients::kTasks}};
   return names;
 }
 
@@ -36,14 +59,22 @@ Tally& Tally::operator+=(const Tally& other) {
   cuts += other.cuts;
   joins += other.joins;
   removals += other.removals;
+  steps += other.steps;
+  tasks += other.tasks;
+  groups += other.groups;
+  again += other.again;
+  late += other.late;
   return *this;
 }
 
 std::string Tally::text() const {
   return fmt::format(
       "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts, {} "
-      "joined, {} removed alive",
-      pushes, reads, epochs, copies, crashes, pauses, cuts, joins, removals);
+      "joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} lanes or tasks "
+      "again, "
+      "{} late pushes",
+      pushes, reads, epochs, copies, crashes, pauses, cuts, joins, removals, steps, tasks, groups,
+      again, late);
 }
 
 }  // namespace muster::ps::simulation

@@ -1,7 +1,9 @@
 // Parameter servers under fire, in one process and in virtual time: servers that crash, are
 // suspended, cut off, restarted and joined, clients that push and read, as a seed says; and a
 // witness. The rules are the product's: ServerRegistry, ServerCore, ShardCopy, PushQueue,
-// TableData. Clock and network are simulated.
+// TableData, and so StepSums, StagedPushes and TaskOrder. Clock and network are simulated, and so
+// are the workers of a training: what they ask and push, and in which order, is written down a
+// second time, after train/rows and train/step (step_client.h, task_client.h).
 //
 // A server is hurt only if every shard has a complete copy elsewhere, so nothing may ever be lost.
 // What is checked, for every seed:
@@ -12,17 +14,42 @@
 // - no primary finds that it does not have its shard;
 // - at the end all copies have the same rows, bit for bit, which are those that the order gives
 //   when it is computed alone;
-// - when faults stop, all pushes are answered within bound().
+// - when faults stop, all pushes are answered, and a training ends, within bound().
+// Of workers that train step by step, while they are lost, suspended and replaced:
+// - each step reads exactly what the steps before it gave;
+// - at the end the clock of every shard is the number of steps, and its rows are those of tables in
+//   one place that got each lane of each step once.
+// Of workers that train asynchronously:
+// - each task of each round has exactly one place, and with a bound of staleness no task was given
+//   too early;
+// - at the end all shards have all places, and their rows are those of tables in one place that
+//   compute the record again: each task from what it read, in the order of places.
 #pragma once
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "muster/base/clock.h"
 
 namespace muster::ps::simulation {
+
+// What the clients of a schedule do.
+enum class Clients : uint8_t {
+  kUpdates,  // each pushes to any shard at any time
+  kSteps,    // they train step by step
+  kTasks,    // they train asynchronously, with an order of tasks
+};
+struct ClientsName {
+  Clients clients;
+  const char* name;
+  const char* meaning;
+};
+const std::vector<ClientsName>& client_names();
+// A third of all schedules each.
+Clients clients_of(uint64_t seed);
 
 // Mistakes that can be built in on purpose, to see that they are found.
 enum class Plant : uint8_t {
@@ -35,11 +62,15 @@ enum class Plant : uint8_t {
   kSkipEpochs,     // a server that missed epochs goes on as if there had been none
   kNewNumbers,     // a client repeats pushes under new numbers
   kReadyEarly,     // a server that joins is ready before it has its shards
+  kAddAgain,       // a lane that a shard has is added again
+  kVoidTickets,    // a group that was replaced can say that a task is done
+  kTellAgain,      // places that a shard was told of are applied again
 };
 struct PlantName {
   Plant plant;
   const char* name;
   const char* meaning;
+  std::optional<Clients> clients;  // of whom it is seen; none: of any
 };
 const std::vector<PlantName>& plants();
 
@@ -53,6 +84,12 @@ struct Tally {
   uint64_t cuts = 0;
   uint64_t joins = 0;
   uint64_t removals = 0;  // of servers that were only suspended or cut off
+  // Of trainings.
+  uint64_t steps = 0;
+  uint64_t tasks = 0;
+  uint64_t groups = 0;
+  uint64_t again = 0;  // lanes that were pushed again, tasks that were given again
+  uint64_t late = 0;   // pushes of workers whose group had been replaced
   Tally& operator+=(const Tally& other);
   std::string text() const;
 };
@@ -64,12 +101,12 @@ struct Outcome {
   bool ok() const { return violation.empty(); }
 };
 
-// After the last fault, until every push is answered.
+// After the last fault, until every push is answered and a training has ended.
 Duration bound();
 
 // One run: a pure function of the seed. Everything that happens is written to `trace`, if given.
-// `servers`: how many at first; 0: as the seed says.
+// `servers`: how many at first; 0: as the seed says. `clients`: none: clients_of(seed).
 Outcome simulate(uint64_t seed, Plant plant = Plant::kNothing, std::ostream* trace = nullptr,
-                 int servers = 0);
+                 int servers = 0, std::optional<Clients> clients = std::nullopt);
 
 }  // namespace muster::ps::simulation

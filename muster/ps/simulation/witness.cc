@@ -6,6 +6,15 @@
 #include <fmt/format.h>
 
 namespace muster::ps::simulation {
+namespace {
+
+std::string saved(const TaskOrder& order) {
+  std::string bytes;
+  order.save(bytes);
+  return bytes;
+}
+
+}  // namespace
 
 std::string Witness::told(ShardNumber shard, const ShardCopy& copy) {
   auto& seen = seen_[shard];
@@ -29,6 +38,9 @@ std::string Witness::check_end(ShardNumber shard, std::span<RecordedData* const>
   for (auto* const copy : copies) {
     if (copy->order() != order) return fmt::format("copies of shard {} differ", shard);
     if (copy->hash() != hash) return fmt::format("rows of shard {} differ", shard);
+    if (saved(copy->tasks()) != saved(copies[0]->tasks())) {
+      return fmt::format("the order of tasks differs in copies of shard {}", shard);
+    }
   }
   std::map<int, uint64_t> last;  // by client
   std::set<int64_t> there;
@@ -42,7 +54,9 @@ std::string Witness::check_end(ShardNumber shard, std::span<RecordedData* const>
     }
     (void)alone.apply(*one.bytes);
   }
-  if (alone.hash() != hash) return fmt::format("shard {} is not what its order gives", shard);
+  if (alone.hash() != hash || saved(alone.tasks()) != saved(copies[0]->tasks())) {
+    return fmt::format("shard {} is not what its order gives", shard);
+  }
   for (int64_t id = 0; id < next_push(); ++id) {
     if (push(id).shard == shard && push(id).answered && !there.contains(id)) {
       return fmt::format("push {} was answered and is lost", id);

@@ -13,21 +13,18 @@ bool is_faulty(const std::vector<int>& faulty, size_t rank) {
   return std::ranges::find(faulty, static_cast<int>(rank)) != faulty.end();
 }
 
-bool has_rounds(const config::Job& job) {
-  return sync::is_periodic(job.sync.strategy) || sync::is_asynchronous(job.sync.strategy);
-}
-
 }  // namespace
 
 Auditor::Auditor(const config::Job& job, const Arena& arena)
     // With float sums the same job may have other bits, and there is nothing to compare with.
     // A round is long, so all of the state is compared in each.
-    : every_(job.sync.reduction != "exact"            ? 0
-             : has_rounds(job) && job.audit.every > 0 ? 1
-                                                      : job.audit.every),
+    : every_(job.sync.reduction != "exact"                                ? 0
+             : sync::has_rounds(job.sync.strategy) && job.audit.every > 0 ? 1
+                                                                          : job.audit.every),
       // Workers that round differently compute other gradients. But they get the same sums, and
       // updates are the same on all machines, so that their states are equal all the same.
-      one_in_(job.sync.reduction == "exact" && job.numerics == "exact" && !has_rounds(job)
+      one_in_(job.sync.reduction == "exact" && job.numerics == "exact" &&
+                      !sync::has_rounds(job.sync.strategy)
                   ? job.audit.lanes
                   : 0),
       arena_(arena),

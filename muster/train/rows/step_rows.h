@@ -35,6 +35,8 @@ class StepRows : public model::RowSource {
   // it has no effect. Returns at once.
   virtual Status commit(int64_t step) = 0;
 
+  // Whether they can be saved as they are after so many steps: nobody has gone on.
+  virtual Result<bool> is_at(int64_t /*step*/) { return true; }
   // As they are after so many steps: a hash, or all of them, by shard.
   virtual Result<Hash128> hash(int64_t step) = 0;
   virtual Result<std::vector<std::string>> save(int64_t step) = 0;
@@ -54,8 +56,5 @@ inline std::string hash_of_all(const Hash128& weights, const Hash128& rows) {
 
 // The name of a shard in a checkpoint's state.
 inline std::string rows_name(size_t shard) { return "rows/" + std::to_string(shard); }
-
-// `registry`: the address of the job's parameter servers; empty: in this process.
-Result<std::unique_ptr<StepRows>> make_rows(const config::Job& job, const std::string& registry);
 
 }  // namespace muster::train

@@ -1,6 +1,7 @@
 #include "muster/train/rows/task_rows.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "muster/base/check.h"
@@ -9,6 +10,10 @@
 #include "muster/train/rows/local_tables.h"
 
 namespace muster::train {
+
+namespace {
+constexpr int64_t kNoPlace = std::numeric_limits<int64_t>::max();  // of interest
+}  // namespace
 
 float weight_of(const config::SyncOptions& sync, int64_t staleness) {
   if (sync.late != "scale") return 1;
@@ -24,49 +29,54 @@ TaskRows::TaskRows(const config::Job& job, std::unique_ptr<Tables> tables)
       width_(this->tables().setup().tables[table_].width) {}
 
 Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
-  while (true) {
-    MUSTER_TRY(const auto before, tables().order(0, 0, false));
-    const uint64_t token = ps::draw_incarnation();
-    MUSTER_RETURN_IF_ERROR(tables().push_order(
-        era(),
-        ps::order_bytes(ps::OpenRound{.openings = before.openings,
-                                      .token = token,
-                                      .first = first,
-                                      .end = end,
-                                      .staleness = sync_.mode == "ssp" ? sync_.staleness : -1,
-                                      .pushes = pushes_})));
-    MUSTER_RETURN_IF_ERROR(tables().wait());
-    MUSTER_TRY(const auto after, tables().order(0, 0, false));
-    if (after.token == token) return token;
-    if (after.openings == before.openings) {
-      return Error(ErrorKind::kInternal,
-                   "tasks {} to {} were to be opened, and parameter servers have those from {} to "
-                   "{}, of which {} are done",
-                   first, end, after.first, after.end, after.finished);
-    }
-    // Somebody who was given up came between.
-  }
+  MUSTER_TRY(const auto before, tables().order(0, kNoPlace, false));
+  const uint64_t token = ps::draw_incarnation();
+  MUSTER_RETURN_IF_ERROR(tables().push_order(
+      era(), ps::order_bytes(ps::OpenRound{.openings = before.openings,
+                                           .token = token,
+                                           .first = first,
+                                           .end = end,
+                                           .staleness = sync_.mode == "ssp" ? sync_.staleness : -1,
+                                           .pushes = pushes_})));
+  MUSTER_RETURN_IF_ERROR(tables().wait());
+  MUSTER_TRY(const auto after, tables().order(0, kNoPlace, false));
+  if (after.token == token) return token;
+  // Trying again could take the tasks away from a group that has given this worker up.
+  overtaken_ = true;
+  return Error(
+      ErrorKind::kInternal,
+      "tasks {} to {} were to be opened, and parameter servers have those from {} to {}, of "
+      "which {} are done",
+      first, end, after.first, after.end, after.finished);
 }
 
 void TaskRows::enter(uint64_t token, int worker) {
+  leave();
   token_ = token;
   worker_ = static_cast<uint64_t>(worker);
+}
+
+void TaskRows::leave() {
+  overtaken_ = false;
+  token_ = 0;
   view_ = {};
   told_ = 0;
   refused_at_.reset();
-  task_ = {};
+  begin_task({});
   uses_ = 0;
 }
 
 Status TaskRows::look(bool results) {
   MUSTER_TRY(view_, tables().order(worker_, told_, results));
   if (view_.token != token_) {
+    overtaken_ = true;
     return Error(ErrorKind::kInternal, "another group of workers has gone on with the tasks");
   }
   return {};
 }
 
-// Nobody may read what it was computed from before it is told. So whoever reads has told it.
+// Before it reads, a worker tells all shards the places that it knows of, and reads when they are
+// there: so it need not wait for somebody who may be lost.
 Status TaskRows::tell_places() {
   if (view_.ordered.empty()) return {};
   ps::PlacedPushes placed{
@@ -174,6 +184,7 @@ Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
   const int64_t clock = told_ / pushes_;
   MUSTER_RETURN_IF_ERROR(read_weights(clock, weights, clocks));
   if (tables().is_shared() && std::ranges::any_of(clocks, [&](int64_t c) { return c != clock; })) {
+    overtaken_ = true;
     return Error(ErrorKind::kInternal,
                  "parameter servers have gone on: this worker was left behind");
   }
@@ -194,7 +205,14 @@ Result<std::vector<std::string>> TaskRows::initial_shards() {
   return begin.save(0);
 }
 
+// Not while a round is open, nor if a group that was broken has opened one.
+Result<bool> TaskRows::is_at(int64_t step) {
+  MUSTER_TRY(const auto view, tables().order(0, kNoPlace, false));
+  return view.end == step * lanes_ && view.over();
+}
+
 Status TaskRows::load(std::vector<std::string> shards, uint64_t era) {
+  leave();
   if (shards.empty()) {
     MUSTER_TRY(shards, initial_shards());
   }

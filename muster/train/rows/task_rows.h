@@ -41,6 +41,10 @@ class TaskRows final : public RowsBase {
   Result<uint64_t> open(int64_t first, int64_t end);
   // By all. `worker`: the rank in the group.
   void enter(uint64_t token, int worker);
+  // What was under way is void.
+  void leave();
+  // After an error: another group of workers has gone on with the tasks.
+  bool overtaken() const { return overtaken_; }
 
   struct Task {
     uint64_t ticket = 0;
@@ -56,15 +60,13 @@ class TaskRows final : public RowsBase {
 
   Status fetch(std::span<float> weights);
   Status push(std::span<const float> gradient, double lr);
-  // Of the task under way (ps::PushRecord::versions).
-  const std::vector<std::vector<int64_t>>& versions() const { return versions_; }
-
   // The parameters as they are.
   Status read_weights(std::span<float> weights);
   // Results by task, and the parameters after the round.
   Result<std::vector<ps::TaskResult>> close(std::span<float> weights);
 
   Status commit(int64_t /*step*/) override { return {}; }
+  Result<bool> is_at(int64_t step) override;
   Status load(std::vector<std::string> shards, uint64_t era) override;
 
  private:
@@ -84,6 +86,7 @@ class TaskRows final : public RowsBase {
   const size_t width_;
   std::function<std::span<const float>()> initial_;
 
+  bool overtaken_ = false;
   uint64_t token_ = 0;
   uint64_t worker_ = 0;
   ps::OrderView view_;
@@ -91,12 +94,13 @@ class TaskRows final : public RowsBase {
   std::optional<int64_t> refused_at_;  // how many were finished when there was no task
 
   Task task_;
-  std::vector<std::vector<int64_t>> versions_;
-  // The weights that were fetched last, and for how many tasks.
+  std::vector<std::vector<int64_t>> versions_;  // that it has read
+  // The weights that were fetched last, which are where the caller wanted them: for how many tasks
+  // they were used, and the shards' clocks.
   int64_t uses_ = 0;
-  std::vector<float> weights_;
   std::vector<int64_t> clocks_;
   // Of one call.
+  std::vector<float> weights_;
   std::vector<uint64_t> keys_;
   std::vector<float> gradient_;
 };

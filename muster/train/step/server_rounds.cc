@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
@@ -27,6 +28,7 @@ ServerRounds::ServerRounds(const config::Job& job, const StrategyParts& parts)
       weights_(parts.arena->layout().block_elements()) {}
 
 void ServerRounds::assign(std::vector<int> /*units*/, comm::Group* group, Duration timeout) {
+  parts_.tasks->leave();
   group_ = group != nullptr ? group : alone_.get();
   timeout_ = timeout;
 }
@@ -49,12 +51,23 @@ Result<bool> ServerRounds::apply_message(std::span<const uint8_t> /*message*/) {
 }
 
 Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) {
+  auto report = run_round(flags);
+  // The others have given this worker up. It may not know yet; then it joins them again.
+  if (!report.ok() && parts_.tasks->overtaken()) group_->abort(report.error().message());
+  return report;
+}
+
+Result<StepReport> ServerRounds::run_round(const std::function<CommitFlags()>& flags) {
   Counters& counters = parts_.arena->counters();
+  flip_point(parts_.arena->bytes());
+  parts_.auditor->look_at_counters();
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
+  parts_.auditor->begin_step(/*exact=*/false, /*last=*/false);
   int64_t steps = job_.sync.period;
   const int64_t total = parts_.lanes->total_steps();
   if (total > 0) steps = std::min(steps, total - counters.step);
   parts_.tasks->set_era(counters.era);
+  runner_.take_frozen();
 
   MUSTER_RETURN_IF_ERROR(
       begin_round(counters.step * job_.lanes, (counters.step + steps) * job_.lanes));
@@ -68,7 +81,8 @@ Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) 
   committer_.begin();
   MUSTER_TRY(const bool agreed, committer_.exchange(flags ? flags() : CommitFlags{},
                                                     *parts_.auditor, *group_, timeout_, *vitals_));
-  if (!agreed) MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
+  (void)agreed;  // the auditor knows
+  MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
   fault_point(FaultPoint::kAfterCommit);
   return finish(results, steps);
 }
@@ -88,24 +102,26 @@ Status ServerRounds::begin_round(int64_t first, int64_t end) {
   return {};
 }
 
+// All of it is one wait: else nobody would notice that the others wait for one that hangs.
+Result<std::optional<TaskRows::Task>> ServerRounds::wait_for_task(const ps::TaskResult* done) {
+  const WaitingForPeers waiting(*vitals_);
+  while (true) {
+    MUSTER_TRY(const auto task, parts_.tasks->next(std::exchange(done, nullptr)));
+    if (!task && parts_.tasks->round_is_over()) return task;
+    // Whoever is lost may have a task that the others wait for.
+    if (group_->failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
+    if (task) return task;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 Status ServerRounds::run_tasks() {
   std::optional<ps::TaskResult> result;
   double spent = 0;
   int64_t computed = 0;
   while (true) {
-    std::optional<TaskRows::Task> task;
-    {
-      const WaitingForPeers waiting(*vitals_);
-      MUSTER_TRY(task, parts_.tasks->next(result ? &*result : nullptr));
-      result.reset();
-      if (!task && parts_.tasks->round_is_over()) break;
-      // Whoever is lost may have a task that the others wait for.
-      if (group_->failed()) return Error(ErrorKind::kInternal, "the group failed during the round");
-      if (!task) {
-        std::this_thread::sleep_for(kLookAgain);
-        continue;
-      }
-    }
+    MUSTER_TRY(const auto task, wait_for_task(result ? &*result : nullptr));
+    if (!task) break;
     const auto begin = std::chrono::steady_clock::now();
     MUSTER_TRY(result, runner_.run(*task));
     spent += seconds(std::chrono::steady_clock::now() - begin);
@@ -122,17 +138,7 @@ Result<StepReport> ServerRounds::finish(const std::vector<ps::TaskResult>& resul
   MUSTER_CHECK(results.size() == static_cast<size_t>(steps * job_.lanes), "a result for each task");
   StepReport report;
   report.steps = steps;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const auto& result = results[i];
-    const LaneResult lane{result.loss, result.samples, result.not_finite, result.used};
-    if (!lane.finite()) {
-      const auto task = counters.step * job_.lanes + static_cast<int64_t>(i);
-      return parts_.lanes->explain_not_finite(runner_.step_of(task), runner_.lane_of(task), lane,
-                                              arena.tensor_name(lane.not_finite),
-                                              /*may_skip=*/false);
-    }
-    report.samples += result.samples;
-  }
+  for (const auto& result : results) report.samples += result.samples;
   for (const auto& result : results) {
     report.loss +=
         result.loss * static_cast<double>(result.samples) / static_cast<double>(report.samples);

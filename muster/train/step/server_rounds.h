@@ -2,13 +2,12 @@
 // one lane of one step, as fast as they can; a push takes effect when it comes. With a push of task
 // t computed from weights that were up to date when it was taken:
 //
-//   async     w = w - lr g                        after each push. Downpour SGD: Dean et al.,
-//   "Large
-//             scale distributed deep networks", NIPS 2012
+//   async     w = w - lr g, after each push. Downpour SGD: Dean et al., "Large scale distributed
+//             deep networks", NIPS 2012
 //   ssp       the same; task t is not taken before all tasks below t - sync.staleness have taken
 //             effect. Ho et al., NIPS 2013; Li et al., OSDI 2014
-//   softsync  w = w - lr * mean of g              after sync.pushes of them. Zhang et al.,
-//             "Staleness-aware async-SGD", arXiv 1511.05950
+//   softsync  w = w - lr * mean of g, after sync.pushes of them. Zhang et al., "Staleness-aware
+//             async-SGD", arXiv 1511.05950
 //
 // With sync.late: scale, g counts by 1 / staleness, the updates since what it was computed from
 // (arXiv 1511.05950). g goes through the row's optimizer (ps/row_optimizer.h): sgd, adagrad, adam.
@@ -61,8 +60,10 @@ class ServerRounds final : public Strategy {
   void forget() override {}
 
  private:
+  Result<StepReport> run_round(const std::function<CommitFlags()>& flags);
   Status begin_round(int64_t first, int64_t end);
   Status run_tasks();
+  Result<std::optional<TaskRows::Task>> wait_for_task(const ps::TaskResult* done);
   Result<StepReport> finish(const std::vector<ps::TaskResult>& results, int64_t steps);
 
   const config::Job& job_;

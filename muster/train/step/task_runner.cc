@@ -1,7 +1,9 @@
 #include "muster/train/step/task_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "muster/optim/schedule.h"
 
@@ -12,6 +14,11 @@ TaskRunner::TaskRunner(const config::Job& job, const StrategyParts& parts)
 
 double TaskRunner::lr_of(int64_t step) const {
   return optim::learning_rate(job_.optimizer, step, parts_.lanes->total_steps());
+}
+
+void TaskRunner::take_frozen() {
+  const auto weights = std::as_const(*parts_.arena).weights().subspan(gradient_.size());
+  std::ranges::copy(weights, parts_.work->weights().subspan(gradient_.size()).begin());
 }
 
 Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
@@ -30,15 +37,18 @@ Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
   }
   parts_.sum->flush();
   const LaneResult& lane_result = parts_.lanes->result(lane);
-  ps::TaskResult result{.loss = lane_result.loss,
-                        .samples = lane_result.samples,
-                        .not_finite = parts_.sum->not_finite(lane),
-                        .used = lane_result.used};
-  if (result.not_finite >= 0) return result;
+  LaneResult checked = lane_result;
+  checked.not_finite = parts_.sum->not_finite(lane);
+  if (!checked.finite()) {
+    return parts_.lanes->explain_not_finite(step, lane, checked,
+                                            parts_.work->tensor_name(checked.not_finite),
+                                            /*may_skip=*/false);
+  }
   read_gradient();
   clip();
   MUSTER_RETURN_IF_ERROR(parts_.tasks->push(gradient_, lr_of(step)));
-  return result;
+  return ps::TaskResult{
+      .loss = lane_result.loss, .samples = lane_result.samples, .used = lane_result.used};
 }
 
 void TaskRunner::read_gradient() {

@@ -17,7 +17,9 @@ class TaskRunner {
   // All must outlive it.
   TaskRunner(const config::Job& job, const StrategyParts& parts);
 
-  // The task that `rows` has begun. What is not finite is not pushed.
+  // Weights that never change are on no server: from the state, before the first task of a round.
+  void take_frozen();
+  // The task that TaskRows has begun. An error if something is not finite: it has no effect then.
   Result<ps::TaskResult> run(const TaskRows::Task& task);
   // Which step, and which lane.
   int64_t step_of(int64_t task) const { return task / job_.lanes; }

@@ -46,6 +46,11 @@ std::vector<std::string> differ_in(std::initializer_list<const char*> keys,
 
 std::vector<std::string> differences_of_work(const RunOutcome& undisturbed,
                                              const RunOutcome& disturbed) {
+  // When that is depends on the weights.
+  const auto stopped = [](const RunOutcome& run) {
+    return run.result.value("ended", "") == "early_stop";
+  };
+  if (stopped(undisturbed) || stopped(disturbed)) return {};
   return differ_in({"steps", "samples", "ledger", "ended"}, undisturbed, disturbed);
 }
 

@@ -123,7 +123,8 @@ Result<std::vector<std::string>> differences_from_replay(const RunOutcome& expec
 }
 
 void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome,
-               const Disturbed& disturbed, double step_seconds, Console& console) {
+               const Disturbed& disturbed, double step_seconds, bool asynchronous,
+               Console& console) {
   console.line("");
   for (const auto& line : pauses_text(disturbed.happened, step_seconds)) console.line(line);
   console.line("");
@@ -135,6 +136,12 @@ void tell_text(const std::vector<std::string>& differ, const RunOutcome& outcome
   }
   for (const auto& difference : differ) console.line("differs: " + difference);
   if (!differ.empty()) return;
+  if (asynchronous) {
+    console.line(fmt::format("equal, bit for bit, to its replay: weights {}; ledger {}",
+                             outcome.result.value("weights_hash", ""),
+                             outcome.result.value("ledger", "")));
+    return;
+  }
   console.line(fmt::format("equal, bit for bit: weights {}, ledger {}, {} lines of metrics",
                            outcome.result.value("weights_hash", ""),
                            outcome.result.value("ledger", ""), outcome.records.size()));
@@ -240,7 +247,7 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
     console.line(
         report_json(differ, *outcome, disturbed, step_seconds, wanted.added, error).dump());
   } else {
-    tell_text(differ, *outcome, disturbed, step_seconds, console);
+    tell_text(differ, *outcome, disturbed, step_seconds, wanted.asynchronous, console);
   }
   if (!differ.empty()) {
     folder.keep();

@@ -1,0 +1,85 @@
+#include "muster/ps/simulation/recorded_data.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "muster/ps/bytes.h"
+
+namespace muster::ps::simulation {
+namespace {
+
+// Plant::kVoidTickets: if another group than the present one says that it is done, so be it, for
+// the ticket that the worker of that rank has now. An operation is its kind, the token, the worker,
+// the ticket that is done, and more.
+void accept_any_ticket(std::string& push, const TaskOrder& order) {
+  const size_t kind = sizeof(PushHeader);
+  const std::string next = order_bytes(NextTask{});
+  if (push.size() < kind + next.size() || push[kind] != next[0]) return;
+  uint64_t words[3] = {};  // token, worker, ticket
+  std::memcpy(words, push.data() + kind + 1, sizeof(words));
+  const OrderView now = order.view(words[1], 0, false);
+  if (words[0] == now.token || words[2] == 0 || now.ticket == 0) return;
+  words[0] = now.token;
+  words[2] = now.ticket;
+  std::memcpy(push.data() + kind + 1, words, sizeof(words));
+}
+
+}  // namespace
+
+void RecordedData::set_id(std::string& push, int64_t id) {
+  const auto number = static_cast<uint32_t>(id);
+  std::memcpy(push.data() + offsetof(PushHeader, unused), &number, sizeof(number));
+}
+
+Status RecordedData::apply(std::string_view push) {
+  if (full_) return Error(ErrorKind::kMachine, "no memory");
+  PushHeader header;
+  std::string_view rest = push;
+  (void)take(rest, header);
+  order_.push_back(header.unused);
+  if (plant_ == Plant::kNothing) return data_.apply(push);
+  return data_.apply(with_mistake(push, header));
+}
+
+std::string RecordedData::with_mistake(std::string_view push, PushHeader header) {
+  std::string_view body = push.substr(sizeof(header));
+  std::string other(push);
+  if (plant_ == Plant::kAddAgain && header.kind == PushKind::kAdd) {
+    header.lane = static_cast<uint16_t>(order_.size() % StepSums::kMostLanes);
+    std::memcpy(other.data(), &header, sizeof(header));
+  } else if (plant_ == Plant::kTellAgain && header.kind == PushKind::kApply) {
+    PlacedPushes pushes;
+    (void)(take(body, pushes.first) && take(body, pushes.pushes) && take(body, pushes.oldest) &&
+           take_all(body, pushes.placed));
+    pushes.first = told_;
+    told_ += static_cast<int64_t>(pushes.placed.size());
+    other = apply_bytes(header.era, pushes);
+  } else if (plant_ == Plant::kVoidTickets && header.kind == PushKind::kOrder) {
+    accept_any_ticket(other, data_.order());
+  }
+  return other;
+}
+
+void RecordedData::save(std::string& to) {
+  append(to, uint64_t{order_.size()});
+  for (const int64_t push : order_) append(to, push);
+  append(to, told_);
+  data_.save(to);
+}
+
+Status RecordedData::load(std::string_view from) {
+  uint64_t count = 0;
+  (void)take(from, count);
+  order_.resize(count);
+  for (int64_t& push : order_) (void)take(from, push);
+  (void)take(from, told_);
+  return data_.load(from);
+}
+
+void RecordedData::clear() {
+  order_.clear();
+  told_ = 0;
+  data_.clear();
+}
+
+}  // namespace muster::ps::simulation

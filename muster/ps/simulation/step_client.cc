@@ -1,0 +1,121 @@
+#include "muster/ps/simulation/step_client.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "muster/ps/simulation/cluster.h"
+#include "muster/ps/simulation/reference.h"
+
+namespace muster::ps::simulation {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+PushHeader header_of(int64_t step, uint64_t lane) {
+  return {.kind = PushKind::kAdd,
+          .lane = static_cast<uint16_t>(lane),
+          .table = kRowTable,
+          .step = step,
+          .lr = kRate};
+}
+
+std::string commit_bytes(int64_t step) {
+  return push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {});
+}
+
+std::vector<float> gradient_of(int64_t step, uint64_t lane, const std::vector<float>& rows) {
+  std::vector<float> gradient;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    gradient.push_back(0.25F * rows[i] + noise(static_cast<uint64_t>(step), lane, i));
+  }
+  return gradient;
+}
+
+}  // namespace
+
+// ---- One worker.
+
+// Servers are told of a step when all know that it is committed. A group that was just formed tells
+// them again: whoever had to may be lost.
+void StepClient::publish(bool last) {
+  if (position_ == 0) return run_lane(rank());
+  barrier([this, last] {
+    if (rank() == 0 || world().chance(0.2)) commit();
+    if (last) return stop();
+    run_lane(rank());
+  });
+}
+
+void StepClient::commit() { push_to_all(commit_bytes(step() - 1)); }
+
+// This one and those after it that are this worker's.
+void StepClient::run_lane(uint64_t lane) {
+  if (leave()) return;
+  if (lane >= training_.lanes()) return wait([this] { agree(); });
+  const auto keys = some_keys(position_, lane);
+  // Whoever had to tell the servers of the last commit may be lost.
+  const auto commit_again = [this] {
+    if (position_ > 0) commit();
+  };
+  read(
+      kRowTable, keys, step(), [this, lane, keys](const RowsRead& rows) { add(lane, keys, rows); },
+      commit_again);
+}
+
+void StepClient::add(uint64_t lane, const std::vector<uint64_t>& keys, const RowsRead& rows) {
+  const auto other =
+      std::ranges::find_if(rows.clocks, [&](int64_t clock) { return clock != step(); });
+  if (other != rows.clocks.end()) {
+    // The others may have given this worker up, and gone on.
+    if (is_current()) {
+      fail(fmt::format("client {} wants rows after {} steps, and gets those after {}",
+                       client().place, step(), *other));
+    }
+    leave();
+    return;
+  }
+  training_.note_lane(position_, lane);
+  push(header_of(step(), lane), keys, gradient_of(step(), lane, rows.weights));
+  const uint64_t next = lane + group().members.size();
+  sleep(world().between(0ms, 20ms), [this, next] { run_lane(next); });
+}
+
+// The commit of a step among the workers; and whether it is the last one.
+void StepClient::agree() {
+  meet(cluster().is_calm() ? 1 : 0, [this](uint64_t last) {
+    ++position_;
+    publish(last != 0);
+  });
+}
+
+// ---- All of them.
+
+StepTraining::StepTraining(Cluster& cluster)
+    : Training(cluster), lanes_(1 + cluster.world().below(6)) {}
+
+void StepTraining::note_lane(uint64_t step, uint64_t lane) {
+  if (!pushed_.emplace(step, lane).second) ++cluster().tally().again;
+}
+
+std::unique_ptr<Worker> StepTraining::make_worker(ClientProcess& client) {
+  return std::make_unique<StepClient>(cluster(), *this, client);
+}
+
+std::string StepTraining::check_end(std::span<RecordedData* const> shards) {
+  Reference reference(cluster().shards(), cluster().tables());
+  const auto steps = static_cast<int64_t>(groups().position());
+  for (int64_t step = 0; step < steps; ++step) {
+    for (uint64_t lane = lanes_; lane-- > 0;) {  // in any order
+      const auto keys = some_keys(static_cast<uint64_t>(step), lane);
+      const auto rows = reference.read(kRowTable, keys);
+      reference.push(header_of(step, lane), keys, gradient_of(step, lane, rows));
+    }
+    reference.push_to_all(commit_bytes(step));
+  }
+  cluster().tally().steps += groups().position();
+  return reference.compare(shards);
+}
+
+}  // namespace muster::ps::simulation

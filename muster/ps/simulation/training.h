@@ -1,0 +1,48 @@
+// What the workers of a schedule train together, and the numbers with which they do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/ps/simulation/groups.h"
+#include "muster/ps/simulation/recorded_data.h"
+#include "muster/ps/simulation/simulation.h"
+#include "muster/ps/simulation/worker.h"
+
+namespace muster::ps::simulation {
+
+inline constexpr uint32_t kRowTable = 0;
+inline constexpr uint32_t kWeightTable = 1;  // the parameters that each task of a training needs
+inline constexpr uint64_t kKeys = 40;        // of rows: 0, 1, ...
+inline constexpr double kRate = 0.1;
+
+class Training {
+ public:
+  explicit Training(Cluster& cluster) : cluster_(cluster), groups_(cluster) {}
+  virtual ~Training() = default;
+
+  Groups& groups() { return groups_; }
+  virtual std::unique_ptr<Worker> make_worker(ClientProcess& client) = 0;
+  // What is wrong at the end; empty: nothing. `shards`: a copy of each.
+  virtual std::string check_end(std::span<RecordedData* const> shards) = 0;
+
+ protected:
+  Cluster& cluster() { return cluster_; }
+
+ private:
+  Cluster& cluster_;
+  Groups groups_;
+};
+
+// Null: Clients::kUpdates.
+std::unique_ptr<Training> make_training(Clients clients, Cluster& cluster);
+
+// The rows that a lane of a step, or a task, uses.
+std::vector<uint64_t> some_keys(uint64_t step, uint64_t lane);
+// A part of its gradient that does not depend on what it has read; from -1 to 1.
+float noise(uint64_t step, uint64_t lane, uint64_t i);
+
+}  // namespace muster::ps::simulation
