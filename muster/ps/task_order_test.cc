@@ -420,8 +420,7 @@ TEST(TaskOrder, WhatCannotBeIsRefused) {
 TEST(TaskOrder, MalformedOperationsAreRefused) {
   const TaskOrder order;
   const std::string round = order_bytes(OpenRound{.token = kGroup, .end = 2});
-  const std::string task =
-      order_bytes(NextTask{kGroup, 1, 2, {0.5, 32, 11}, {{1, 1, 2}, {300}}});
+  const std::string task = order_bytes(NextTask{kGroup, 1, 2, {0.5, 32, 11}, {{1, 1, 2}, {300}}});
   for (std::string bytes : {round, task}) {
     EXPECT_TRUE(order.check(bytes).ok());
     EXPECT_FALSE(order.check(bytes + '\0').ok());

@@ -20,7 +20,8 @@ JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
 FAULTS = "kill:2,kill@before-commit:1,kill@after-commit:1,kill-server:3,suspend-server:1,leave:1,join:1"
 # Of asynchronous training.
 MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"]}
-LATE_FAULTS = "kill:1,kill@round:1,kill@before-commit:1,kill-server:1,leave:1"
+LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp": "kill@before-commit:1,kill-server:1,suspend:1,join:1",
+               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
 
 
@@ -65,8 +66,9 @@ def check_sync(args, muster):
 def check_modes(args, muster):
     for mode, sets in MODES.items():
         print(f"{mode}:")
-        sets = ["sync.strategy=server", f"sync.mode={mode}", "passes=0", f"steps={args.late_steps}", "eval.every=never", *sets]
-        disturb(muster, "--servers", "2", "--faults", args.late_faults, "--seed", args.seed,
+        sets = ["sync.strategy=server", f"sync.mode={mode}", "passes=0", f"steps={args.late_steps}", "eval.every=never",
+                "checkpoint.every=32 steps", *sets]
+        disturb(muster, "--servers", "2", "--faults", args.late_faults or LATE_FAULTS[mode], "--seed", args.seed,
                 *(word for one in sets for word in ("-s", one)), job=JOB)
 
 
@@ -91,7 +93,7 @@ def main():
     parser.add_argument("--faults", default=FAULTS)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
-    parser.add_argument("--late-faults", default=LATE_FAULTS)
+    parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
     parser.add_argument("--only", choices=("sync", "async"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")

@@ -157,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"scaled", kPoints, {"sync.late=scale"}}, Mode{"fetch", kPoints, {"sync.fetch=3"}},
         Mode{"rows", kClicks, {}},
         Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
-        Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}}),
+        Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
+        Mode{"frozen", kPoints, {"model.freeze=['0.*']"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ServerRounds, OneTaskAtATimeGivesTheSameBitsWithAnyNumberOfWorkers) {
@@ -197,6 +198,40 @@ optimizer: { kind: sgd, lr: 0.1 }
   }
   // The last round has one step.
   EXPECT_NEAR(soft.loss, loss, 1e-4);
+}
+
+// They are on no server, and may come from a checkpoint.
+TEST(ServerRounds, FrozenWeightsAreThoseOfTheState) {
+  const auto loss_of = [](bool other) {
+    const auto session = open_session(kPoints, {"model.freeze=['0.*']"});
+    Arena& arena = session->arena();
+    EXPECT_LT(arena.layout().block_elements(), arena.weights().size());
+    if (other) {
+      for (float& w : arena.weights().subspan(arena.layout().block_elements())) w *= 8;
+    }
+    EXPECT_TRUE(session->rows()->load({}, 0).ok());
+    const auto report = session->step();
+    EXPECT_TRUE(report.ok());
+    return report.ok() ? report->loss : 0;
+  };
+  EXPECT_EQ(loss_of(false), loss_of(false));
+  EXPECT_NE(loss_of(true), loss_of(false));
+}
+
+TEST(ServerRounds, RowsAreSavedOnlyBetweenRounds) {
+  const auto session = open_session(kPoints);
+  TaskRows& tasks = *session->tasks();
+  ASSERT_TRUE(tasks.load({}, 0).ok());
+  ASSERT_TRUE(session->step().ok());
+  EXPECT_TRUE(tasks.is_at(3).value());
+  EXPECT_FALSE(tasks.is_at(2).value());
+  ASSERT_TRUE(tasks.open(12, 24).ok());  // by somebody who is lost then
+  EXPECT_FALSE(tasks.is_at(3).value());
+  ASSERT_TRUE(session->step().ok());
+  EXPECT_TRUE(tasks.is_at(6).value());
+  const auto late = tasks.open(0, 12);
+  EXPECT_FALSE(late.ok());
+  EXPECT_TRUE(tasks.overtaken());
 }
 
 TEST(ServerRounds, WhatCannotBeTrainedIsRefused) {
