@@ -81,8 +81,7 @@ void add_sync(Section<SyncOptions> s) {
   s.add("period", &SyncOptions::period,
         "After how many steps the replicas are merged. Longer is less traffic and, beyond some "
         "length, worse accuracy. With server: after how many steps all workers commit what they "
-        "have "
-        "done; no effect on accuracy.")
+        "have done.")
       .in("steps")
       .at_least(1)
       .at_most(1e6)

@@ -247,8 +247,6 @@ Status Recorder::save(bool best, double seconds) {
     meta["test"] = to_json(session_.last_evaluation().values);
     meta["test_step"] = counters.evaluation.step;
   }
-  saved_step_ = counters.step;
-  last_save_ = parts_.clock->now();
   if (roster_ != 0) store_.keep_for_rollback(session_.auditor().trusted());
   // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
   MUSTER_RETURN_IF_ERROR(metrics_->sync());
@@ -268,6 +266,8 @@ Status Recorder::save(bool best, double seconds) {
                         std::as_bytes(std::span(shards[i])));
     }
   }
+  saved_step_ = counters.step;
+  last_save_ = parts_.clock->now();
   writer_.submit({.step = saved_step_, .roster = roster_, .best = best, .meta = std::move(meta)});
   return {};
 }
@@ -289,9 +289,13 @@ Status Recorder::interrupt(int signal, const nlohmann::json& result) {
   const int64_t step = session_.arena().counters().step;
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(
       track::RunState::kInterrupted, fmt::format("signal {}", signal), step, *parts_.clock));
-  progress_->message(
-      fmt::format("stopped at step {}, everything is saved; go on with: muster resume {}", step,
-                  parts_.run->path()));
+  progress_->message(fmt::format(
+      "stopped at step {}, {}; go on with: muster resume {}", step,
+      saved()
+          ? "everything is saved"
+          : "in the middle of an asynchronous round: what was done since the last checkpoint is "
+            "lost",
+      parts_.run->path()));
   progress_->finish(result);
   return {};
 }

@@ -21,10 +21,12 @@ struct Replay {
   uint64_t record_bytes = 0;
   double mean_staleness = 0;  // updates
   int64_t most_staleness = 0;
-  // Of weights and rows: as they were saved, and as they were computed again.
+  // Of weights and rows: as they were saved, as they were computed again, and as the run told, if
+  // this was its end.
   std::string saved;
   std::string replayed;
-  bool equal() const { return saved == replayed; }
+  std::string told;
+  bool equal() const { return saved == replayed && (told.empty() || told == replayed); }
 };
 
 // Of an asynchronous job, from its beginning to this step, of which these are the rows

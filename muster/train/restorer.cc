@@ -139,6 +139,11 @@ Status Restorer::load(const ckpt::Snapshot& snapshot) {
   if (session_.rows() != nullptr) {
     MUSTER_TRY(auto shards, saved_rows(snapshot.state));
     MUSTER_RETURN_IF_ERROR(load_rows(std::move(shards)));
+    MUSTER_TRY(const bool fits, session_.rows()->is_at(snapshot.step));
+    if (!fits) {
+      return Error(ErrorKind::kCheckpoint, "the rows in '{}' are not of step {}", snapshot.path,
+                   snapshot.step);
+    }
   }
   // Now it is known to be of this model.
   MUSTER_TRY(const auto fingerprint, session_.fingerprint());

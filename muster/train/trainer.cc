@@ -174,6 +174,8 @@ Status Trainer::take_up(const Membership::Entry& entry) {
     flags_step_ = counters.step;
   }
   if (flags_step_ != counters.step) flags_.evaluate = 0;
+  // Of a commit that the others have not seen: they may be in the middle of an asynchronous round.
+  if (session_.tasks() != nullptr && (entry.rejoined || entry.other_state)) flags_ = {};
   std::array<uint8_t, 3> flags = {flags_.evaluate, flags_.time_over, flags_.stop};
   MUSTER_RETURN_IF_ERROR(membership_->combine(flags));
   flags_ = {0, flags[0], flags[1], flags[2]};
@@ -249,7 +251,10 @@ Status Trainer::settle() {
   at.seconds_since = seconds(env_.clock->now() - recorder_.last_save());
   if (!is_due(job.checkpoint.every, at) && !(best && job.checkpoint.best)) return {};
   MUSTER_TRY(const bool can_save, rows_are_here());
-  return can_save ? recorder_.save(best, elapsed()) : Status();
+  if (!can_save) return {};
+  MUSTER_RETURN_IF_ERROR(recorder_.save(best, elapsed()));
+  // Whoever takes over in the middle of the next round could not save it again.
+  return best && session_.tasks() != nullptr ? recorder_.flush() : Status();
 }
 
 Result<Trainer::Turn> Trainer::step() {
@@ -356,13 +361,7 @@ Result<Trainer::Turn> Trainer::give_up() {
   reason_ = EndReason::kSignal;
   if (recorder_.on() && membership_->has_state()) {
     MUSTER_TRY(const bool can_save, rows_are_here());
-    if (!can_save) {
-      recorder_.warn(
-          "parameter servers are in the middle of a round: what was done since the last checkpoint "
-          "is not saved");
-    } else if (!recorder_.saved()) {
-      MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
-    }
+    if (can_save && !recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
     MUSTER_RETURN_IF_ERROR(recorder_.flush());
     MUSTER_RETURN_IF_ERROR(recorder_.interrupt(flags_.stop, describe(summary(reason_))));
   }

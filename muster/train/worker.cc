@@ -263,7 +263,7 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
   // What was told at the end of the run.
   const auto told_result = run.read_result();
   if (told_result && told_result->value("steps", int64_t{-1}) == result.step) {
-    result.saved = told_result->value("weights_hash", result.saved);
+    result.told = told_result->value("weights_hash", "");
   }
   const double bytes = static_cast<double>(result.record_bytes) /
                        static_cast<double>(std::max<int64_t>(result.pushes, 1));
@@ -273,6 +273,7 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
                    {"record_bytes", result.record_bytes},
                    {"mean_staleness", result.mean_staleness},
                    {"most_staleness", result.most_staleness},
+                   {"told", result.told},
                    {"saved", result.saved},
                    {"replayed", result.replayed},
                    {"equal", result.equal()}}
@@ -283,6 +284,7 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
         "step {}: {} pushes; record {:.1f} bytes a push; {:.1f} updates late on average, {} at "
         "most\n",
         result.step, result.pushes, bytes, result.mean_staleness, result.most_staleness);
+    if (!result.told.empty()) fmt::print("told      {}\n", result.told);
     fmt::print("saved     {}\nreplayed  {}\n{}\n", result.saved, result.replayed,
                result.equal()
                    ? "equal"

@@ -57,8 +57,11 @@ def check_sync(args, muster):
         print(f"equal: {len(hashes)} runs")
     happened = disturb(muster, "--servers", "3", "--faults", args.faults, "--seed", args.seed, "-s", "passes=0", "-s",
                        f"steps={args.faulty_steps}", job=JOB)
-    wanted = {part.split(":")[0] for part in args.faults.split(",")}
-    left_out = wanted - {what["fault"] for what in happened}
+    check_kinds(args.faults, happened)
+
+
+def check_kinds(faults, happened):
+    left_out = {part.split(":")[0] for part in faults.split(",")} - {what["fault"] for what in happened}
     if left_out:
         sys.exit(f"none of the kinds {sorted(left_out)}")
 
@@ -68,8 +71,9 @@ def check_modes(args, muster):
         print(f"{mode}:")
         sets = ["sync.strategy=server", f"sync.mode={mode}", "passes=0", f"steps={args.late_steps}", "eval.every=never",
                 "checkpoint.every=32 steps", *sets]
-        disturb(muster, "--servers", "2", "--faults", args.late_faults or LATE_FAULTS[mode], "--seed", args.seed,
-                *(word for one in sets for word in ("-s", one)), job=JOB)
+        faults = args.late_faults or LATE_FAULTS[mode]
+        check_kinds(faults, disturb(muster, "--servers", "2", "--faults", faults, "--seed", args.seed,
+                                    *(word for one in sets for word in ("-s", one)), job=JOB))
 
 
 def check_resumed(args, muster, folder):

@@ -211,6 +211,17 @@ Result<bool> TaskRows::is_at(int64_t step) {
   return view.end == step * lanes_ && view.over();
 }
 
+Result<std::vector<std::string>> TaskRows::save(int64_t step) {
+  MUSTER_TRY(auto shards, RowsBase::save(step));
+  // Somebody who was given up may have opened a round meanwhile.
+  MUSTER_TRY(const bool still_there, is_at(step));
+  if (step > 0 && !still_there) {
+    return Error(ErrorKind::kInternal, "rows after step {} have changed while they were saved",
+                 step);
+  }
+  return shards;
+}
+
 Status TaskRows::load(std::vector<std::string> shards, uint64_t era) {
   leave();
   if (shards.empty()) {

@@ -67,6 +67,7 @@ class TaskRows final : public RowsBase {
 
   Status commit(int64_t /*step*/) override { return {}; }
   Result<bool> is_at(int64_t step) override;
+  Result<std::vector<std::string>> save(int64_t step) override;
   Status load(std::vector<std::string> shards, uint64_t era) override;
 
  private:
