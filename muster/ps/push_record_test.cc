@@ -112,7 +112,8 @@ TEST(PushRecord, AnyNumbersAreReadOrRefused) {
   for (const auto& task : {large, largest}) {
     for (const auto& age : {large, largest, end}) {
       for (const auto& later : {large, largest, std::string(9, '\xff') + '\0'}) {
-        const std::string bytes = task + one_read + age + one_read + later + end;
+        std::string bytes = task;
+        for (const auto& part : {one_read, age, one_read, later, end}) bytes += part;
         std::string_view from = bytes;
         (void)take_record(from, kPlace, kUpdates);
       }

@@ -129,7 +129,7 @@ Result<OrderView> decode_view(std::string_view bytes) {
 Status TaskOrder::check(std::string_view op) const {
   Op kind{};
   if (!take(op, kind)) return malformed("it is empty");
-  const auto status = [](auto parsed) { return parsed.ok() ? Status() : parsed.error(); };
+  const auto status = [](const auto& parsed) { return parsed.ok() ? Status() : parsed.error(); };
   if (kind == Op::kOpen) return status(parse_open(op));
   if (kind == Op::kNext) return status(parse_next(op));
   return malformed("it is of no kind that there is");

@@ -118,14 +118,14 @@ void BM_ServedPush(benchmark::State& state) {
 void BM_ServedReadOne(benchmark::State& state) {
   Served& on = served(state);
   const std::vector<uint64_t> key = {7};
-  for (auto _ : state) MUSTER_CHECK(on.client->read(0, key).ok(), "a read");
+  while (state.KeepRunning()) MUSTER_CHECK(on.client->read(0, key).ok(), "a read");
 }
 
 void BM_ServedPushOne(benchmark::State& state) {
   Served& on = served(state);
   const std::vector<uint64_t> key = {7};
   const std::vector<float> gradient(static_cast<size_t>(state.range(0)), 0.01F);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     MUSTER_CHECK(on.client->push({.lr = 0.01}, key, gradient).ok(), "a push");
     MUSTER_CHECK(on.client->wait().ok(), "it is there");
   }

@@ -162,8 +162,7 @@ void TaskClient::begin_task() {
     refused_at_ = view_.finished;
     return idle();
   }
-  if (training_.staleness() >= 0 &&
-      task_ - view_.first - view_.finished > training_.staleness()) {
+  if (training_.staleness() >= 0 && task_ - view_.first - view_.finished > training_.staleness()) {
     return fail(fmt::format("task {} was given when {} tasks were done", task_, view_.finished));
   }
   if (leave()) return;
