@@ -175,6 +175,7 @@ Result<TableData::Parsed> TableData::parse(std::string_view push) {
     parsed.gradients = reinterpret_cast<const float*>(gradients);
     return parsed;
   }
+  if (count == 0) return parsed;
   keys_.resize(count);
   gradients_.resize(count * tables_[parsed.header.table].options().width);
   std::memcpy(keys_.data(), keys, count * sizeof(uint64_t));
