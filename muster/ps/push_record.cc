@@ -7,8 +7,7 @@
 namespace muster::ps {
 namespace {
 
-constexpr uint64_t kMostParts = 1 << 20;           // of one record
-constexpr int64_t kMostNumber = int64_t{1} << 48;  // of tasks and updates
+constexpr uint64_t kMostParts = 1 << 20;  // of one record
 
 // Seven bits in a byte, the lowest first; the last byte has its highest bit clear.
 void append_number(std::string& to, uint64_t value) {

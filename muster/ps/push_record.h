@@ -10,6 +10,9 @@
 
 namespace muster::ps {
 
+// Numbers of tasks, places and updates are below it: what is larger is damaged.
+inline constexpr int64_t kMostNumber = int64_t{1} << 48;
+
 struct PushRecord {
   int64_t task = 0;
   // Of each time that rows were read: how many updates the shards had, of those that it had keys

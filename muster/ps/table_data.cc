@@ -136,7 +136,7 @@ Status TableData::check(std::string_view push) const {
     PlacedPushes pushes;
     const bool sound =
         take_placed(push.substr(sizeof(PushHeader)), pushes) && pushes.first >= 0 &&
-        pushes.first < int64_t{1} << 48 && pushes.pushes >= 1 &&
+        pushes.first < kMostNumber && pushes.pushes >= 1 &&
         std::ranges::all_of(pushes.placed, [](const auto& p) { return std::isfinite(p.weight); });
     if (!sound) return Error(ErrorKind::kIo, "a push is malformed: its places");
     return {};

@@ -11,8 +11,7 @@ namespace {
 
 enum class Op : uint8_t { kOpen = 1, kNext = 2 };
 
-constexpr int64_t kMostTasks = int64_t{1} << 20;   // of a round
-constexpr int64_t kMostNumber = int64_t{1} << 48;  // of a task
+constexpr int64_t kMostTasks = int64_t{1} << 20;  // of a round
 
 Error malformed(std::string_view what) {
   return Error(ErrorKind::kIo, "a push is malformed: {}", what);

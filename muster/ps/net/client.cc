@@ -92,14 +92,13 @@ class Client::Impl final : NetworkListener, PushLinks {
 
   // ---- What users' threads ask for.
 
-  using PushOrder = PushesByShard;
-  using Command = std::variant<std::shared_ptr<RowRead>, PushOrder, std::shared_ptr<WholeRead>,
+  using Command = std::variant<std::shared_ptr<RowRead>, PushesByShard, std::shared_ptr<WholeRead>,
                                std::shared_ptr<OrderRead>>;
 
   Status post(Command command) {
     {
       std::unique_lock lock(mutex_);
-      if (const auto* const pushes = std::get_if<PushOrder>(&command)) {
+      if (const auto* const pushes = std::get_if<PushesByShard>(&command)) {
         changed_.wait(lock, [&] { return failure_ || unanswered_bytes_ < kMostUnanswered; });
         for (const auto& [shard, bytes] : *pushes) unanswered_bytes_ += bytes->size();
         unanswered_ += pushes->size();
@@ -159,7 +158,7 @@ class Client::Impl final : NetworkListener, PushLinks {
       ask({read->parts_[i].shard, read, i});
     }
   }
-  void take(PushOrder& pushes) {
+  void take(PushesByShard& pushes) {
     for (auto& [shard, bytes] : pushes) {
       sizes_[shard].push_back(bytes->size());
       queue_->push(shard, std::move(bytes));
@@ -547,7 +546,7 @@ Status Client::push(PushHeader header, std::span<const uint64_t> keys,
 }
 
 Status Client::push_to_all(std::string push) {
-  Impl::PushOrder pushes;
+  PushesByShard pushes;
   const auto bytes = std::make_shared<const std::string>(std::move(push));
   for (ShardNumber shard = 0; shard < setup().shards; ++shard) pushes.emplace_back(shard, bytes);
   return impl_->post(std::move(pushes));
@@ -562,7 +561,7 @@ Status Client::apply(uint64_t era, const PlacedPushes& pushes) {
 }
 
 Status Client::push_order(uint64_t era, std::string_view operation) {
-  return impl_->post(Impl::PushOrder{
+  return impl_->post(PushesByShard{
       {kOrderShard, std::make_shared<const std::string>(order_push(era, operation))}});
 }
 
@@ -614,7 +613,7 @@ Status Client::load(uint64_t era, std::span<const std::string> shards) {
   // One by one: not all of them have to be on their way at the same time.
   for (ShardNumber i = 0; i < shards.size(); ++i) {
     MUSTER_RETURN_IF_ERROR(impl_->post(
-        Impl::PushOrder{{i, std::make_shared<const std::string>(load_bytes(era, shards[i]))}}));
+        PushesByShard{{i, std::make_shared<const std::string>(load_bytes(era, shards[i]))}}));
   }
   return wait();
 }

@@ -48,13 +48,12 @@ class RowsBase : public StepRows {
   }
   void add(int64_t step, int lane, std::span<const uint64_t> keys, const float* gradients) final {
     if (rehearsing_) return;
-    const ps::PushHeader header{.kind = ps::PushKind::kAdd,
-                                .lane = static_cast<uint16_t>(lane),
-                                .table = kRowTable,
-                                .era = era_,
-                                .step = step,
-                                .lr = rate_ ? rate_(step) : 0};
-    throw_if_error(add_rows(header, keys, {gradients, keys.size() * static_cast<size_t>(width())}));
+    auto header = header_of(step, lane);
+    header.table = kRowTable;
+    header.era = era_;
+    header.lr = rate_ ? rate_(step) : 0;
+    throw_if_error(
+        tables_->push(header, keys, {gradients, keys.size() * static_cast<size_t>(width())}));
   }
   int64_t width() const final { return options().width; }
 
@@ -73,8 +72,8 @@ class RowsBase : public StepRows {
   // Of a shard (TableData::clock) after so many steps.
   virtual int64_t clock_of(int64_t step) const = 0;
   virtual Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) = 0;
-  virtual Status add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
-                          std::span<const float> gradients) = 0;
+  // How gradients of this lane are pushed: kind, step and lane.
+  virtual ps::PushHeader header_of(int64_t step, int lane) const = 0;
 
   std::unique_ptr<Tables> tables_;
   std::function<double(int64_t)> rate_;

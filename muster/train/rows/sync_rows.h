@@ -21,9 +21,8 @@ class SyncRows final : public RowsBase {
  private:
   int64_t clock_of(int64_t step) const override { return step; }
   Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) override;
-  Status add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
-                  std::span<const float> gradients) override {
-    return tables().push(header, keys, gradients);
+  ps::PushHeader header_of(int64_t step, int lane) const override {
+    return {.kind = ps::PushKind::kAdd, .lane = static_cast<uint16_t>(lane), .step = step};
   }
 };
 

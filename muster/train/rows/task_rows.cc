@@ -119,12 +119,15 @@ void TaskRows::begin_task(const Task& task) {
   versions_.clear();
 }
 
+size_t TaskRows::choose_rows(size_t weights) {
+  keys_.resize((weights + width_ - 1) / width_);
+  std::iota(keys_.begin(), keys_.end(), 0);
+  return keys_.size() * width_;
+}
+
 Status TaskRows::read_weights(int64_t clock, std::span<float> weights,
                               std::vector<int64_t>& clocks) {
-  const size_t rows = (weights.size() + width_ - 1) / width_;
-  keys_.resize(rows);
-  std::iota(keys_.begin(), keys_.end(), 0);
-  weights_.resize(rows * width_);
+  weights_.resize(choose_rows(weights.size()));
   MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks, {}));
   std::copy_n(weights_.begin(), weights.size(), weights.begin());
   return {};
@@ -145,17 +148,13 @@ Status TaskRows::fetch(std::span<float> weights) {
 }
 
 Status TaskRows::push(std::span<const float> gradient, double lr) {
-  const size_t rows = (gradient.size() + width_ - 1) / width_;
-  keys_.resize(rows);
-  std::iota(keys_.begin(), keys_.end(), 0);
-  gradient_.assign(rows * width_, 0.0f);
+  gradient_.assign(choose_rows(gradient.size()), 0.0f);
   std::ranges::copy(gradient, gradient_.begin());
-  return tables().push({.kind = ps::PushKind::kStage,
-                        .table = table_,
-                        .era = era(),
-                        .step = static_cast<int64_t>(task_.ticket),
-                        .lr = lr},
-                       keys_, gradient_);
+  auto header = header_of(0, 0);
+  header.table = table_;
+  header.era = era();
+  header.lr = lr;
+  return tables().push(header, keys_, gradient_);
 }
 
 Status TaskRows::read_rows(int64_t /*step*/, std::span<const uint64_t> keys, float* rows) {
@@ -166,13 +165,9 @@ Status TaskRows::read_rows(int64_t /*step*/, std::span<const uint64_t> keys, flo
   return {};
 }
 
-Status TaskRows::add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
-                          std::span<const float> gradients) {
-  auto staged = header;
-  staged.kind = ps::PushKind::kStage;
-  staged.lane = 0;
-  staged.step = static_cast<int64_t>(task_.ticket);
-  return tables().push(staged, keys, gradients);
+// A task is of one lane, and its ticket says which.
+ps::PushHeader TaskRows::header_of(int64_t /*step*/, int /*lane*/) const {
+  return {.kind = ps::PushKind::kStage, .step = static_cast<int64_t>(task_.ticket)};
 }
 
 Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {

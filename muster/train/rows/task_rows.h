@@ -73,10 +73,11 @@ class TaskRows final : public RowsBase {
  private:
   int64_t clock_of(int64_t step) const override { return step * lanes_ / pushes_; }
   Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) override;
-  Status add_rows(const ps::PushHeader& header, std::span<const uint64_t> keys,
-                  std::span<const float> gradients) override;
+  ps::PushHeader header_of(int64_t step, int lane) const override;
   Status look(bool results);
   Status tell_places();
+  // Sets keys_ to those of the rows that have so many weights, and returns what the rows hold.
+  size_t choose_rows(size_t weights);
   Status read_weights(int64_t clock, std::span<float> weights, std::vector<int64_t>& clocks);
   Result<std::vector<std::string>> initial_shards();
 
