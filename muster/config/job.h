@@ -144,10 +144,11 @@ struct SyncOptions {
   double threshold = 3;  // of threshold
   int64_t rank = 2;      // of powersgd (sync/low_rank.h)
   // Of server (train/step/server_rounds.h).
-  std::string mode = "async";  // async, ssp, softsync
+  std::string mode = "async";  // async, ssp, softsync, easgd
   int64_t staleness = 8;       // of ssp: tasks
   int64_t pushes = 4;          // of softsync, that make one update
-  std::string late = "full";   // full, scale
+  std::string late = "full";   // full, scale, compensate
+  double compensation = 0.04;  // of late: compensate
   int64_t fetch = 1;           // tasks
   bool operator==(const SyncOptions&) const = default;
 };
@@ -163,12 +164,19 @@ struct TablesOptions {
   double beta = 1;  // ftrl
   double l1 = 0;
   double l2 = 0;
-  double scale = 0.05;  // of the first weights
+  double scale = 0.05;    // of the first weights
+  int64_t staleness = 0;  // steps
+  // Which keys have rows (ps/table.h).
+  int64_t admit_after = 1;       // updates
+  double admit_probability = 1;  // of each update
+  int64_t evict_after = 0;       // steps without an update; 0: never
+  int64_t most_rows = 0;         // of all shards; 0: any number
   // No effect on the result.
   int64_t servers = 0;  // 0: in the worker's own memory
   int64_t copies = 2;
   int64_t shards = 64;
   int64_t memory = 0;  // bytes, of a server; 0: any number
+  std::string disk;    // where rows go that do not fit; empty: nowhere
   bool operator==(const TablesOptions&) const = default;
 };
 

@@ -170,8 +170,9 @@ void add_sync(Section<SyncOptions> s) {
   s.add("mode", &SyncOptions::mode,
         "Of server. async: each push changes the model at once. ssp: the same, but nobody takes a "
         "task that is more than sync.staleness ahead of the oldest one that is not done. softsync: "
-        "the model changes after every sync.pushes of them.")
-      .one_of({"async", "ssp", "softsync"})
+        "the model changes after every sync.pushes of them. easgd: each lane trains weights of its "
+        "own, which are drawn to a common center after every sync.fetch steps, and it to them.")
+      .one_of({"async", "ssp", "softsync", "easgd"})
       .only_with("sync.strategy", {"server"});
   s.add("staleness", &SyncOptions::staleness,
         "How many tasks the fastest worker may be ahead. 0: one task at a time.")
@@ -182,11 +183,17 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(65536)
       .only_with("sync.mode", {"softsync"});
-  s.add("late", &SyncOptions::late,
-        "How a push counts that was computed from old weights: full, or scale, which divides it by "
-        "how many updates there were since.")
-      .one_of({"full", "scale"})
+  s.add(
+       "late", &SyncOptions::late,
+       "How a push counts that was computed from old weights: full, or scale, which divides it by "
+       "how many updates there were since; or compensate, which adds what the gradient has changed "
+       "by since, estimated from its square (DC-ASGD).")
+      .one_of({"full", "scale", "compensate"})
       .only_with("sync.strategy", {"server"});
+  s.add("compensation", &SyncOptions::compensation,
+        "How much of the squared gradient is taken for its derivative.")
+      .at_least(0)
+      .only_with("sync.late", {"compensate"});
   s.add("fetch", &SyncOptions::fetch,
         "After how many tasks a worker reads the model's parameters anew. More are less traffic, "
         "and "

@@ -40,6 +40,29 @@ void add_tables(Section<TablesOptions> s) {
   s.add("scale", &TablesOptions::scale,
         "First weights are drawn evenly between minus this and this.")
       .at_least(0);
+  s.add("staleness", &TablesOptions::staleness,
+        "How many steps old rows are. 0: a step sees all updates of the step before. 1: all but "
+        "those; then rows are read while the step before is computed. In any case the result does "
+        "not depend on workers and servers.")
+      .at_least(0)
+      .at_most(64);
+  s.add("admit_after", &TablesOptions::admit_after,
+        "A row is made at this update of its key; those before are dropped. Most ids of a log are "
+        "seen once or twice.")
+      .at_least(1)
+      .at_most(65535);
+  s.add("admit_probability", &TablesOptions::admit_probability,
+        "With which probability each update of a key that has no row makes one.")
+      .more_than(0)
+      .at_most(1);
+  s.add("evict_after", &TablesOptions::evict_after,
+        "Rows that were not updated for this many steps are removed. 0: never.")
+      .at_least(0)
+      .at_most(1e9);
+  s.add("most_rows", &TablesOptions::most_rows,
+        "If there are more rows, those with the fewest updates are removed. Each shard has an "
+        "equal part of this number. 0: any number.")
+      .at_least(0);
   s.add("servers", &TablesOptions::servers,
         "How many parameter servers hold the rows. 0: the worker itself, if there is only one. No "
         "effect on the result.")
@@ -56,11 +79,14 @@ void add_tables(Section<TablesOptions> s) {
       .at_least(1)
       .at_most(65536);
   s.add("memory", &TablesOptions::memory,
-        "For the rows of one server, at most; a server that needs more ends. 0: any amount. No "
-        "effect on the result.")
+        "For the rows of one server, at most; a server that needs more ends, or writes rows to "
+        "tables.disk. 0: any amount. No effect on the result.")
       .as(Form::kBytes)
       .at_least(0)
       .at_most(0x1p50);
+  s.add("disk", &TablesOptions::disk,
+        "A directory for rows that do not fit into tables.memory. Empty: there is none. No effect "
+        "on the result.");
 }
 
 }  // namespace muster::config
