@@ -212,6 +212,11 @@ class Rules {
       return at("sync.strategy", "tables need sync.strategy lockstep or server, not {}",
                 job_.sync.strategy);
     }
+    if (asynchronous && t.staleness > 0) {
+      return at("tables.staleness",
+                "tables.staleness needs sync.strategy lockstep; with server, rows are as late as "
+                "the model itself (sync.mode, sync.staleness)");
+    }
     if (job_.not_finite == "skip") {
       return at("not_finite", "tables need not_finite: stop; remove it");
     }

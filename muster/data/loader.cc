@@ -148,6 +148,7 @@ void Loader::prefetch() {
     if (more) work_.notify_one();
     auto batch = pool_->acquire();
     fill_slice(dataset_, order_, plan_, mine.slice, mine.step, mine.lane, *batch);
+    if (plan_.filled) plan_.filled(*batch);
     lock.lock();
     deliver(mine, std::move(batch));
   }

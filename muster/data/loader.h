@@ -11,6 +11,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,8 @@ struct LoaderPlan {
   // steps behind or ahead of them.
   uint64_t together = 0;
   Memory* memory = &host_memory();  // where its batches are
+  // Called by a prefetch thread with each batch that it has read ahead; may be empty.
+  std::function<void(const Batch& batch)> filled = {};
 };
 
 // Computes one batch: the samples of this lane in this step, in their order, augmented. Pure; the

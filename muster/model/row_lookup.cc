@@ -123,6 +123,23 @@ uint64_t row_key(int64_t feature, int64_t id) {
   return mix(mix(static_cast<uint64_t>(feature)) ^ static_cast<uint64_t>(id));
 }
 
+std::vector<uint64_t> row_keys(const data::Schema& schema, std::span<const int64_t> records) {
+  std::vector<uint64_t> keys;
+  const auto record = static_cast<size_t>(schema.input_elements());
+  const auto numbers = static_cast<size_t>(schema.numbers);
+  for (size_t first = 0; first + record <= records.size(); first += record) {
+    for (size_t i = numbers; i < record; ++i) {
+      const int64_t id = records[first + i];
+      const auto feature = schema.ids_are_a_bag ? 0 : static_cast<int64_t>(i - numbers);
+      if (id >= 0) keys.push_back(row_key(feature, id));
+    }
+  }
+  std::ranges::sort(keys);
+  const auto repeated = std::ranges::unique(keys);
+  keys.erase(repeated.begin(), repeated.end());
+  return keys;
+}
+
 RowLookup::RowLookup(std::shared_ptr<const LaneContext> lane, bool bags)
     : lane_(std::move(lane)), bags_(bags) {
   MUSTER_CHECK(lane_ != nullptr && lane_->rows != nullptr, "a lookup needs a lane with rows");
@@ -136,9 +153,11 @@ torch::Tensor RowLookup::forward(const torch::Tensor& ids) {
   const int64_t width = lane_->rows->width();
   const auto count = static_cast<int64_t>(wanted.keys.size());
   const torch::Tensor rows = torch::empty({count, width}, torch::kFloat32);
+  const bool trains = is_training() && torch::GradMode::is_enabled();
   if (count > 0) {
-    lane_->rows->read(lane_->step, wanted.keys, rows.data_ptr<float>());
-    if (is_training() && torch::GradMode::is_enabled()) {
+    lane_->rows->read(lane_->step, trains ? static_cast<int>(lane_->lane) : RowSource::kNoLane,
+                      wanted.keys, rows.data_ptr<float>());
+    if (trains) {
       rows.requires_grad_();
       // By value: the lane may have moved on when backward is called.
       rows.register_hook([lane = *lane_, keys = std::move(wanted.keys)](

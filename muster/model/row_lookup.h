@@ -8,8 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
+#include "muster/data/schema.h"
 #include "muster/model/net.h"
 
 namespace muster::model {
@@ -18,6 +21,10 @@ namespace muster::model {
 // have the same key; ids of different features have with a probability of 2^-64. A pure function,
 // and part of the format of a run: never change it.
 uint64_t row_key(int64_t feature, int64_t id);
+
+// The keys of all ids of a batch of records with ids (data/schema.h), ascending, each once: what a
+// RowLookup of all features reads for it.
+std::vector<uint64_t> row_keys(const data::Schema& schema, std::span<const int64_t> records);
 
 // Thrown by a backward pass if the gradient of a row is not finite. Nothing was added then.
 class RowGradientNotFinite : public std::runtime_error {
@@ -34,7 +41,7 @@ class RowLookup : public Layer {
   // Ids [samples, features] to vectors [samples, features, width], in float32. The vector of an id
   // below 0 ("none") is zero.
   //
-  // Reads the rows as they are at lane->step. In training, with gradients enabled, the backward
+  // Reads the rows of lane->step. In training, with gradients enabled, the backward
   // pass calls add() once, with the step and the lane of this call. If all ids are "none", or there
   // are no samples, neither read() nor add() is called.
   torch::Tensor forward(const torch::Tensor& ids) override;

@@ -18,7 +18,7 @@ class MemoryRows final : public RowSource {
  public:
   struct Call {
     int64_t step;
-    int lane;  // of add(); -1: read()
+    int lane;
     std::vector<uint64_t> keys;
   };
 
@@ -26,8 +26,8 @@ class MemoryRows final : public RowSource {
 
   int64_t width() const override { return width_; }
 
-  void read(int64_t step, std::span<const uint64_t> keys, float* rows) override {
-    reads.push_back({step, -1, {keys.begin(), keys.end()}});
+  void read(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override {
+    reads.push_back({step, lane, {keys.begin(), keys.end()}});
     for (const uint64_t key : keys) rows = std::ranges::copy(row(key), rows).out;
   }
 

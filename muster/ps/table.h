@@ -52,6 +52,7 @@ struct TableOptions {
   RowOptimizer optimizer;
   Admission admission;
   Eviction eviction;
+  uint32_t versions = 0;  // so many updates back rows can still be read (TableData::read)
 };
 
 // Whether a table can have these.

@@ -91,7 +91,23 @@ TableData::TableData(ShardNumber shard, ShardNumber shards, std::span<const Tabl
                      Slabs& slabs)
     : shard_(shard), shards_(shards), options_(tables) {
   tables_.reserve(tables.size());
-  for (const auto& options : tables) tables_.emplace_back(options, slabs);
+  for (const auto& options : tables) {
+    tables_.emplace_back(options, slabs);
+    versions_ = std::max<size_t>(versions_, options.versions);
+  }
+}
+
+bool TableData::knows(uint32_t table, int64_t version) const {
+  if (version > clock_ || version < 0) return false;
+  const auto back = static_cast<uint64_t>(clock_ - version);
+  return back == 0 || (back <= options_[table].versions && back <= old_.updates());
+}
+
+void TableData::read(uint32_t table, std::span<const uint64_t> keys, int64_t version,
+                     float* weights) {
+  tables_[table].read(keys, weights);
+  if (version == clock_) return;
+  old_.read(table, keys, static_cast<size_t>(clock_ - version), options_[table].width, weights);
 }
 
 Status TableData::check_header(std::string_view push, PushHeader& header) const {
@@ -255,12 +271,29 @@ Status TableData::commit(int64_t step) {
     for (size_t i = 0; i < sums.size(); ++i) {
       if (sums[i].rows() == 0) continue;
       sums[i].finish(keys_, gradients_);
-      MUSTER_RETURN_IF_ERROR(tables_[i].update(keys_, gradients_.data(), step, sums[i].lr()));
+      MUSTER_RETURN_IF_ERROR(
+          update(static_cast<uint32_t>(i), keys_, gradients_.data(), sums[i].lr()));
     }
     sums_.erase(found);
   }
-  ++clock_;
+  tick();
   return {};
+}
+
+Status TableData::update(uint32_t table, std::span<const uint64_t> keys, const float* gradients,
+                         double lr) {
+  const auto& options = options_[table];
+  if (options.versions > 0) {
+    std::vector<float> before(keys.size() * options.width);
+    tables_[table].read(keys, before.data());
+    old_.keep(table, keys, std::move(before));
+  }
+  return tables_[table].update(keys, gradients, clock_, lr);
+}
+
+void TableData::tick() {
+  if (versions_ > 0) old_.end_update(versions_);
+  ++clock_;
 }
 
 // Everybody who knows of them tells them, so most have been here before.
@@ -274,10 +307,10 @@ Status TableData::apply_placed(std::string_view body) {
     for (uint32_t i = 0; i < tables_.size(); ++i) {
       double lr = 0;
       if (!staged_.read_update(i, keys_, gradients_, lr)) continue;
-      MUSTER_RETURN_IF_ERROR(tables_[i].update(keys_, gradients_.data(), clock_, lr));
+      MUSTER_RETURN_IF_ERROR(update(i, keys_, gradients_.data(), lr));
     }
     staged_.end_update();
-    ++clock_;
+    tick();
   }
   // What is missing between may be of tickets before the oldest.
   if (place == staged_.places()) staged_.forget_before(pushes.oldest);
@@ -288,6 +321,7 @@ void TableData::clear() {
   for (auto& table : tables_) table.clear();
   staged_ = {};
   order_ = {};
+  old_ = {};
   clock_ = 0;
   era_ = 0;
   sums_.clear();
@@ -304,15 +338,16 @@ Hash128 TableData::hash() {
 }
 
 // For each table: its width and optimizer, how many rows, candidates and tombstones; each row with
-// its values, each candidate, each tombstone. Then the clock, the sums of steps, staged pushes and
-// the order of tasks; at the end the hash of rows and clock, as it must be when it is loaded, and
-// that of everything before.
+// its values, each candidate, each tombstone. Then the clock, the sums of steps, staged pushes,
+// the order of tasks and old rows; at the end the hash of rows and clock, as it must be when it is
+// loaded, and that of everything before.
 void TableData::save(std::string& to) {
   const size_t begin = to.size();
   save_tables(to);
   save_sums(to);
   staged_.save(to);
   order_.save(to);
+  old_.save(to);
   append(to, hash());
   append(to, hash64(to.data() + begin, to.size() - begin));
 }
@@ -325,6 +360,7 @@ void TableData::save_rows(std::string& to) {
   append(to, uint64_t{0});  // no sums
   staged_.save_places(to);
   order_.save(to);
+  old_.save(to);
   append(to, hash());
   append(to, hash64(to.data() + begin, to.size() - begin));
 }
@@ -387,6 +423,18 @@ Status TableData::load_tasks(std::string_view& from) {
   return order_.load(from);
 }
 
+Status TableData::load_old(std::string_view& from) {
+  std::vector<size_t> widths;
+  for (const auto& options : options_) widths.push_back(options.width);
+  MUSTER_RETURN_IF_ERROR(old_.load(from, widths));
+  const auto known = std::min<uint64_t>(versions_, static_cast<uint64_t>(clock_));
+  if (old_.updates() == known) return {};
+  return Error(ErrorKind::kCheckpoint,
+               "the rows of {} steps back were saved, and those of {} are needed: set "
+               "tables.staleness as it was",
+               old_.updates(), known);
+}
+
 Status TableData::load_table(TableShard& table, std::string_view& from) {
   const auto& options = table.options();
   uint64_t rows = 0;
@@ -441,6 +489,7 @@ Status TableData::load(std::string_view from) {
     for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
     MUSTER_RETURN_IF_ERROR(load_sums(from));
     MUSTER_RETURN_IF_ERROR(load_tasks(from));
+    MUSTER_RETURN_IF_ERROR(load_old(from));
     Hash128 saved;
     if (!take(from, saved) || !from.empty() || saved != hash()) return damaged();
     return {};

@@ -28,6 +28,7 @@
 
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
+#include "muster/ps/old_rows.h"
 #include "muster/ps/server_map.h"
 #include "muster/ps/shard_copy.h"
 #include "muster/ps/staged_pushes.h"
@@ -94,6 +95,11 @@ class TableData final : public ShardData {
   int64_t clock() const { return clock_; }
   const TaskOrder& order() const { return order_; }
 
+  // Whether rows of a table can be read as they were when the clock was there.
+  bool knows(uint32_t table, int64_t version) const;
+  // weights[i * width ...] of keys[i], then. It must be known.
+  void read(uint32_t table, std::span<const uint64_t> keys, int64_t version, float* weights);
+
   Status check(std::string_view push) const override;
   Status apply(std::string_view push) override;
   void save(std::string& to) override;
@@ -118,12 +124,16 @@ class TableData final : public ShardData {
   Status check_load(std::string_view contents) const;
   void add(const Parsed& push);
   Status commit(int64_t step);
+  // Before and after rows change, by one tick of the clock.
+  Status update(uint32_t table, std::span<const uint64_t> keys, const float* gradients, double lr);
+  void tick();
   Status apply_placed(std::string_view body);
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);
   void save_sums(std::string& to) const;
   Status load_sums(std::string_view& from);
   Status load_tasks(std::string_view& from);
+  Status load_old(std::string_view& from);
   Status load_table(TableShard& table, std::string_view& from);
 
   const ShardNumber shard_;
@@ -134,7 +144,9 @@ class TableData final : public ShardData {
   uint64_t era_ = 0;
   std::map<int64_t, std::vector<StepSums>> sums_;  // by step, which is not committed, and table
   StagedPushes staged_;
-  TaskOrder order_;  // of the first shard; elsewhere empty
+  TaskOrder order_;      // of the first shard; elsewhere empty
+  size_t versions_ = 0;  // of the table that keeps the most
+  OldRows old_;
   // Of one call.
   std::vector<uint64_t> keys_;
   std::vector<float> gradients_;

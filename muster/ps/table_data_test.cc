@@ -199,6 +199,48 @@ TEST_F(TableDataTest, ACommitIsOneUpdateWithTheSum) {
   EXPECT_EQ(data.hash(), expected.hash());
 }
 
+// Rows as they were after each of the last two steps; also in a copy, and where a step has changed
+// others, or none.
+TEST_F(TableDataTest, OldRowsCanBeRead) {
+  auto tables = tables_;
+  tables[0].versions = 2;
+  TableData data(1, kFew, tables, slabs_);
+  const auto all = keys(6);
+  const auto read = [&](TableData& from, int64_t version) {
+    std::vector<float> rows(all.size() * 3);
+    from.read(0, all, version, rows.data());
+    return rows;
+  };
+  std::vector<std::vector<float>> then = {read(data, 0)};
+  for (int64_t step = 0; step < 8; ++step) {
+    const auto changed = std::span(all).subspan(static_cast<size_t>(step % 3), 3);
+    const std::vector<float> gradients(9, 0.5F + static_cast<float>(step));
+    if (step != 4) {
+      ASSERT_TRUE(data.apply(push_bytes({.kind = PushKind::kAdd, .step = step, .lr = 0.1}, changed,
+                                        gradients))
+                      .ok());
+    }
+    ASSERT_TRUE(data.apply(push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {})).ok());
+    std::string saved;
+    step % 2 == 0 ? data.save(saved) : data.save_rows(saved);
+    TableData copy(1, kFew, tables, slabs_);
+    ASSERT_TRUE(copy.load(saved).ok());
+    then.push_back(read(data, step + 1));
+    for (TableData* const one : {&data, &copy}) {
+      EXPECT_FALSE(one->knows(0, step + 2));
+      EXPECT_FALSE(one->knows(0, step - 2));
+      EXPECT_FALSE(one->knows(1, step)) << "the other table keeps none";
+      for (int64_t version = std::max<int64_t>(step - 1, 0); version <= step + 1; ++version) {
+        ASSERT_TRUE(one->knows(0, version));
+        EXPECT_EQ(read(*one, version), then[static_cast<size_t>(version)]) << step;
+      }
+    }
+  }
+  std::string saved;
+  data.save(saved);
+  EXPECT_FALSE(TableData(1, kFew, tables_, slabs_).load(saved).ok()) << "another staleness";
+}
+
 TEST_F(TableDataTest, SumsOfStepsUnderWayAreSaved) {
   TableData data(1, kFew, tables_, slabs_);
   const auto some = keys(5);
@@ -643,11 +685,13 @@ std::string copy_with(TableData& empty, const StagedPushes& staged) {
   std::string none;
   StagedPushes().save(none);
   TaskOrder().save(none);
+  OldRows().save(none);
   const size_t hashes = sizeof(Hash128) + sizeof(uint64_t);
   const std::string rows_hash = bytes.substr(bytes.size() - hashes, sizeof(Hash128));
   bytes.resize(bytes.size() - hashes - none.size());
   staged.save(bytes);
   TaskOrder().save(bytes);
+  OldRows().save(bytes);
   bytes += rows_hash;
   const uint64_t checksum = hash64(bytes.data(), bytes.size());
   return bytes.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));

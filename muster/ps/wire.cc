@@ -121,7 +121,7 @@ std::string encode_one(const PushAnswer& answer) {
 }
 
 std::string encode_one(const ReadRequest& request) {
-  return Writer(Kind::kRead, request.shard, request.epoch, 0, request.table)
+  return Writer(Kind::kRead, request.shard, request.epoch, request.exactly ? 1 : 0, request.table)
       .add(request.request, static_cast<uint64_t>(request.clock))
       .add_bytes(request.keys.data(), request.keys.size() * sizeof(uint64_t))
       .finish();
@@ -246,6 +246,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       request.shard = header.shard;
       request.epoch = header.epoch;
       request.table = header.table;
+      request.exactly = header.flag != 0;
       if (!take_each(rest, request.request, request.clock)) return {};
       if (!take_rest(rest, request.keys)) return {};
       return request;

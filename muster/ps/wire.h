@@ -34,6 +34,7 @@ struct ReadRequest {
   uint32_t table = 0;
   // Answered when the shard's clock (TableData::clock) is there, and not before.
   int64_t clock = 0;
+  bool exactly = false;  // as rows were then, if the shard knows (TableData::knows); else as now
   std::vector<uint64_t> keys;
 };
 
@@ -48,7 +49,7 @@ struct ReadAnswer {
   uint64_t epoch = 0;  // the server's
   uint64_t request = 0;
   Served served = Served::kNo;
-  int64_t clock = 0;  // of the shard, when it was read
+  int64_t clock = 0;  // of the shard: what was read is as of then
   std::vector<float> weights;
 };
 

@@ -10,6 +10,7 @@
 #include "muster/base/float_mode.h"
 #include "muster/base/thread.h"
 #include "muster/config/rounds.h"
+#include "muster/model/row_lookup.h"
 #include "muster/optim/schedule.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
@@ -212,6 +213,14 @@ void Session::start_loader() {
   std::vector<int> lanes(static_cast<size_t>(job_.lanes));
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
   loading_.batches = batches();
+  if (plan_.rows != nullptr && rows_->wants_prefetch()) {
+    loading_.filled = [this](const data::Batch& batch) {
+      const std::span records(reinterpret_cast<const int64_t*>(batch.inputs.data()),
+                              batch.count * plan_.schema.input_elements());
+      rows_->prefetch(static_cast<int64_t>(batch.step), batch.lane,
+                      model::row_keys(plan_.schema, records));
+    };
+  }
   loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
   lane_runner_->set_loader(loader_.get(), &loading_.batches);
 }

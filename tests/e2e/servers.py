@@ -18,6 +18,7 @@ from verify import SOURCE, disturb
 
 JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
 FAULTS = "kill:2,kill@before-commit:1,kill@after-commit:1,kill-server:3,suspend-server:1,leave:1,join:1"
+STALE_FAULTS = "kill:1,kill@after-commit:2,kill-server:2,suspend-server:1"
 # Of asynchronous training.
 MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"]}
 LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp": "kill@before-commit:1,kill-server:1,suspend:1,join:1",
@@ -25,28 +26,30 @@ LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp"
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
 
 
-def train(muster, folder, name, steps, workers, servers):
+def train(muster, folder, name, steps, workers, servers, sets):
     """Its result."""
     run = os.path.join(folder, name)
     words = ["--workers", str(workers), "-s", f"tables.servers={servers}"] if workers else []
+    words += (word for one in sets for word in ("-s", one))
     subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "-s", "passes=0", "-s", f"steps={steps}", *words],
                    check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "result.json")) as file:
         return json.load(file)
 
 
-def check_sync(args, muster):
+def check_sync(args, muster, sets, faults):
+    print(f"in lockstep{''.join(', ' + one for one in sets)}:")
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         hashes = {}
         for workers, servers in LAYOUTS:
             name = f"{workers}-{servers}"
-            result = train(muster, folder, name, args.steps, workers, servers)
+            result = train(muster, folder, name, args.steps, workers, servers, sets)
             hashes[name] = result["weights_hash"]
             print(f"{workers} workers, {servers} servers: {hashes[name]}  auc {result['test']['auc']:.4f}", flush=True)
         # Resumed from a checkpoint, once with servers and once without.
         for workers, servers in LAYOUTS[:3:2]:
             name = f"resumed-{workers}-{servers}"
-            train(muster, folder, name, args.steps // 2, workers, servers)
+            train(muster, folder, name, args.steps // 2, workers, servers, sets)
             words = ["--workers", str(workers)] if workers else []
             subprocess.run([muster, "resume", os.path.join(folder, name) + "/", "-q", "-s", f"steps={args.steps}", *words],
                            check=True, stdout=subprocess.DEVNULL)
@@ -55,9 +58,8 @@ def check_sync(args, muster):
         if len(set(hashes.values())) != 1:
             sys.exit(f"the bits differ: {hashes}")
         print(f"equal: {len(hashes)} runs")
-    happened = disturb(muster, "--servers", "3", "--faults", args.faults, "--seed", args.seed, "-s", "passes=0", "-s",
-                       f"steps={args.faulty_steps}", job=JOB)
-    check_kinds(args.faults, happened)
+    check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed, "-s", "passes=0", "-s",
+                                f"steps={args.faulty_steps}", *(word for one in sets for word in ("-s", one)), job=JOB))
 
 
 def check_kinds(faults, happened):
@@ -94,7 +96,7 @@ def main():
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--faulty-steps", type=int, default=400, help="of the run with faults")
-    parser.add_argument("--faults", default=FAULTS)
+    parser.add_argument("--faults", help="of runs in lockstep; default: others for each")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
     parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
@@ -102,7 +104,8 @@ def main():
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
     if args.only != "async":
-        check_sync(args, muster)
+        check_sync(args, muster, [], args.faults or FAULTS)
+        check_sync(args, muster, ["tables.staleness=2"], args.faults or STALE_FAULTS)
     if args.only != "sync":
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_resumed(args, muster, folder)

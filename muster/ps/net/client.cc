@@ -187,8 +187,13 @@ class Client::Impl final : NetworkListener, PushLinks {
                    question.what));
   }
   ReadRequest request_of(const RowRead& read, const Question& question, uint64_t request) const {
-    return {question.shard, queue_->epoch(), request,
-            read.table_,    read.clock_,     read.parts_[question.part].keys};
+    return {question.shard,
+            queue_->epoch(),
+            request,
+            read.table_,
+            read.clock_,
+            read.exactly_,
+            read.parts_[question.part].keys};
   }
   WholeRequest request_of(const WholeRead& read, const Question& question, uint64_t request) const {
     return {question.shard, queue_->epoch(), request, read.clock, read.contents};
@@ -501,11 +506,12 @@ std::vector<int64_t> RowRead::clocks() const {
 }
 
 Result<std::shared_ptr<RowRead>> Client::begin_read(uint32_t table, std::span<const uint64_t> keys,
-                                                    int64_t clock) {
+                                                    int64_t clock, bool exactly) {
   if (table >= setup().tables.size()) return no_table(table);
   auto read = std::make_shared<RowRead>();
   read->table_ = table;
   read->clock_ = clock;
+  read->exactly_ = exactly;
   read->width_ = setup().tables[table].width;
   read->weights_.resize(keys.size() * read->width_);
   ByShard(keys, setup().shards).for_each([&](ShardNumber shard, std::span<const uint32_t> places) {

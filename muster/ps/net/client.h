@@ -42,6 +42,7 @@ class RowRead {
   };
   uint32_t table_ = 0;
   int64_t clock_ = 0;
+  bool exactly_ = false;
   size_t width_ = 0;
   std::vector<Part> parts_;
   size_t unanswered_ = 0;
@@ -60,9 +61,10 @@ class Client {
   const TablesSetup& setup() const;
 
   // Rows as they are when that many steps are committed, or later (TableData::clock); with 0, as
-  // they are. Keys may be in any order, and several times.
+  // they are. `exactly`: not later, as far as shards know (TableData::knows). Keys may be in any
+  // order, and several times.
   Result<std::shared_ptr<RowRead>> begin_read(uint32_t table, std::span<const uint64_t> keys,
-                                              int64_t clock = 0);
+                                              int64_t clock = 0, bool exactly = false);
   Status finish(RowRead& read);
   // False: not after that long.
   Result<bool> finish_within(RowRead& read, Duration timeout);

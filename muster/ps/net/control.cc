@@ -105,7 +105,7 @@ MUSTER_FIELDS(RowOptimizer, of.rule, of.lr, of.eps, of.beta1, of.beta2, of.beta,
 MUSTER_FIELDS(Admission, of.sights, of.probability)
 MUSTER_FIELDS(Eviction, of.age, of.most)
 MUSTER_FIELDS(TableOptions, of.id, of.name, of.width, of.initial, of.scale, of.seed, of.optimizer,
-              of.admission, of.eviction)
+              of.admission, of.eviction, of.versions)
 MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.address, of.process)
 MUSTER_FIELDS(HeartbeatReply, of.standing, of.lease, of.maps)
 MUSTER_FIELDS(Hello, of.server, of.key)

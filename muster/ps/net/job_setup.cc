@@ -24,6 +24,7 @@ TableOptions rows_of(const config::Job& job) {
   table.width = static_cast<uint32_t>(tables.width);
   table.scale = tables.scale;
   table.seed = job.seed;
+  table.versions = static_cast<uint32_t>(job.tables.staleness);
   table.optimizer = {known_rule(tables.optimizer),
                      tables.lr,
                      tables.eps,

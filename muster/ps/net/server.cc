@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "muster/ps/answers.h"
+
 namespace muster::ps {
 
 using namespace std::chrono_literals;
@@ -269,8 +271,8 @@ TableData* Server::readable(ShardNumber shard, uint64_t epoch) {
 
 void Server::ask(ConnectionId from, const ReadRequest& request) {
   TableData* const data = readable(request.shard, request.epoch);
-  if (data != nullptr && data->clock() < request.clock) {
-    held_[request.shard].push_back({from, request});
+  if (data != nullptr && is_early(request, *data)) {
+    held_[request.shard].waiting.push_back({from, request});
   } else {
     answer(from, request, data);
   }
@@ -282,10 +284,7 @@ void Server::answer(ConnectionId from, const Request& request, TableData* data) 
   answer.shard = request.shard;
   answer.epoch = core_->epoch();
   answer.request = request.request;
-  if (data != nullptr) {
-    answer.served = Served::kYes;
-    answer.clock = data->clock();
-  } else if (request.shard < data_.size() && core_->at(request.shard).lost()) {
+  if (data == nullptr && request.shard < data_.size() && core_->at(request.shard).lost()) {
     answer.served = Served::kLost;
   }
   network_->send(from, encode(answer));
@@ -293,33 +292,11 @@ void Server::answer(ConnectionId from, const Request& request, TableData* data) 
 
 // Those whose time has come, or that have to look for another server.
 void Server::answer_held() {
-  for (auto& [shard, waiting] : std::exchange(held_, {})) {
-    for (const auto& [from, request] : waiting) ask(from, request);
+  for (auto& [shard, held] : held_) {
+    const std::pair now(core_->epoch(), data_[shard]->clock());
+    if (std::exchange(held.seen, now) == now) continue;
+    for (const auto& [from, request] : std::exchange(held.waiting, {})) ask(from, request);
   }
-}
-
-ReadAnswer Server::answer_to(const ReadRequest& request, TableData* data) {
-  ReadAnswer answer;
-  if (data == nullptr) return answer;
-  answer.weights.resize(request.keys.size() * setup_->tables[request.table].width);
-  data->table(request.table).read(request.keys, answer.weights.data());
-  return answer;
-}
-
-WholeAnswer Server::answer_to(const WholeRequest& request, TableData* data) {
-  WholeAnswer answer;
-  if (data == nullptr) return answer;
-  answer.hash = data->hash();
-  if (request.contents) data->save_rows(answer.contents);
-  return answer;
-}
-
-OrderAnswer Server::answer_to(const OrderRequest& request, TableData* data) {
-  OrderAnswer answer;
-  if (data != nullptr) {
-    answer.view = data->order().view(request.worker, request.from, request.results);
-  }
-  return answer;
 }
 
 // One at a time: each may take long, and heartbeats go on between them.
@@ -328,7 +305,7 @@ void Server::answer_whole() {
   const auto [from, request] = std::move(whole_.front());
   whole_.pop_front();
   TableData* const data = readable(request.shard, request.epoch);
-  if (data != nullptr && data->clock() < request.clock) {
+  if (data != nullptr && is_early(request, *data)) {
     whole_.emplace_back(from, request);  // not yet
   } else {
     answer(from, request, data);

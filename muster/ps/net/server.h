@@ -71,6 +71,10 @@ class Server final : NetworkListener, ShardLinks {
     ConnectionId from;
     ReadRequest request;
   };
+  struct HeldReads {
+    std::vector<Held> waiting;
+    std::pair<uint64_t, int64_t> seen;  // epoch and clock, when they were looked at last
+  };
 
   // Network.
   void opened(ConnectionId connection) override;
@@ -100,9 +104,6 @@ class Server final : NetworkListener, ShardLinks {
   void answer(ConnectionId from, const Request& request, TableData* data);
   void answer_held();
   void answer_whole();
-  ReadAnswer answer_to(const ReadRequest& request, TableData* data);
-  WholeAnswer answer_to(const WholeRequest& request, TableData* data);
-  static OrderAnswer answer_to(const OrderRequest& request, TableData* data);
   void tell(const std::string& what) const {
     if (options_.tell) options_.tell(what);
   }
@@ -129,7 +130,7 @@ class Server final : NetworkListener, ShardLinks {
   std::map<ConnectionId, ServerKey> servers_;  // who is there
   std::map<ConnectionId, uint64_t> clients_;
   std::map<uint64_t, ConnectionId> connection_of_;  // of clients
-  std::map<ShardNumber, std::vector<Held>> held_;
+  std::map<ShardNumber, HeldReads> held_;
   std::deque<std::pair<ConnectionId, WholeRequest>> whole_;  // in their order
 
   std::optional<Network> network_;

@@ -4,8 +4,9 @@
 //   muster_ps_benchmark --benchmark_filter=Served    MUSTER_ROWS: how many rows are there (2
 //   million)
 //
-// Arguments: width, shards, servers. Each row is on one server, or on two of two. `payload`: bytes
-// sent by the client for each byte of keys and gradients.
+// Arguments: width, shards, servers. Each row is on one server, or on two of two. `per_core`: rows
+// for each second of processor time that servers have used. `payload`: bytes sent by the client for
+// each byte of keys and gradients.
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -77,8 +78,24 @@ Served& served(const benchmark::State& state) {
   return *kept;
 }
 
+// Of a benchmark, from here on.
+class ServersTime {
+ public:
+  explicit ServersTime(const ServerProcesses& servers)
+      : servers_(servers), before_(servers.cpu_seconds()) {}
+  void report(benchmark::State& state, size_t rows) const {
+    state.SetItemsProcessed(static_cast<int64_t>(rows));
+    state.counters["per_core"] = static_cast<double>(rows) / (servers_.cpu_seconds() - before_);
+  }
+
+ private:
+  const ServerProcesses& servers_;
+  const double before_;
+};
+
 void BM_ServedRead(benchmark::State& state) {
   Served& on = served(state);
+  const ServersTime time(on.processes);
   size_t number = 0, rows = 0;
   std::deque<std::shared_ptr<RowRead>> under_way;
   while (state.KeepRunning()) {
@@ -90,7 +107,7 @@ void BM_ServedRead(benchmark::State& state) {
     under_way.pop_front();
   }
   for (const auto& read : under_way) MUSTER_CHECK(on.client->finish(*read).ok(), "a read");
-  state.SetItemsProcessed(static_cast<int64_t>(rows));
+  time.report(state, rows);
 }
 
 void BM_ServedPush(benchmark::State& state) {
@@ -98,6 +115,7 @@ void BM_ServedPush(benchmark::State& state) {
   const auto width = static_cast<size_t>(state.range(0));
   const std::vector<float> gradients(kBatch * width, 0.01F);
   const uint64_t sent = on.client->sent_bytes();
+  const ServersTime time(on.processes);
   size_t number = 0, rows = 0;
   while (state.KeepRunning()) {
     const auto& keys = on.batches[number++ % kBatches];
@@ -109,7 +127,7 @@ void BM_ServedPush(benchmark::State& state) {
     if (number % kUnderWay == 0) MUSTER_CHECK(on.client->wait().ok(), "it is there");
   }
   MUSTER_CHECK(on.client->wait().ok(), "it is there");
-  state.SetItemsProcessed(static_cast<int64_t>(rows));
+  time.report(state, rows);
   const auto payload = static_cast<double>(rows * (8 + 4 * width));
   state.counters["payload"] = static_cast<double>(on.client->sent_bytes() - sent) / payload;
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -112,6 +113,18 @@ class ServerProcesses {
     ::waitpid(processes_.at(id), &status, 0);
     processes_.erase(id);
     return status;
+  }
+  // That they have used so far, together: user and system, the 14th and 15th word of stat.
+  double cpu_seconds() const {
+    double ticks = 0;
+    for (const auto& [id, pid] : processes_) {
+      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+      std::string word;
+      for (int i = 1; i <= 15 && stat >> word; ++i) {
+        if (i >= 14) ticks += std::stod(word);
+      }
+    }
+    return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
   // So many servers are ready, and nobody else is there.
   bool all_ready(size_t count) const {

@@ -22,6 +22,7 @@ std::vector<TableOptions> make_tables() {
   tables[kRowTable].name = "rows";
   tables[kRowTable].width = 2;
   tables[kRowTable].seed = 7;
+  tables[kRowTable].versions = kMostStaleness;
   tables[kWeightTable].id = kWeightTable;
   tables[kWeightTable].name = "weights";
   tables[kWeightTable].width = 3;

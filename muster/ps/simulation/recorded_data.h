@@ -26,6 +26,7 @@ class RecordedData final : public ShardData {
   int64_t clock() const { return data_.clock(); }
   TableShard& table(uint32_t id) { return data_.table(id); }
   const TaskOrder& tasks() const { return data_.order(); }
+  TableData& data() { return data_; }
 
   Status check(std::string_view push) const override { return data_.check(push); }
   // From now on there is no memory.

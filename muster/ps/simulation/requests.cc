@@ -1,31 +1,12 @@
 // How servers of a simulated run answer reads and look at the order of tasks: as ps/net/server.cc.
+#include <type_traits>
 #include <utility>
 #include <variant>
 
+#include "muster/ps/answers.h"
 #include "muster/ps/simulation/cluster.h"
 
 namespace muster::ps::simulation {
-namespace {
-
-ReadAnswer answer_to(const ReadRequest& request, RecordedData* data) {
-  ReadAnswer answer;
-  if (data == nullptr) return answer;
-  TableShard& table = data->table(request.table);
-  answer.weights.resize(request.keys.size() * table.options().width);
-  table.read(request.keys, answer.weights.data());
-  return answer;
-}
-
-OrderAnswer answer_to(const OrderRequest& request, RecordedData* data) {
-  OrderAnswer answer;
-  if (data != nullptr) {
-    answer.view = data->tasks().view(request.worker, request.from, request.results);
-  }
-  return answer;
-}
-
-}  // namespace
-
 void Cluster::ask(const ClientProcess& from, const ServerKey& to, const Request& request) {
   Asked asked{from.place, {}, 0};
   std::visit(
@@ -49,7 +30,7 @@ void Cluster::receive(ServerProcess& server, const Asked& asked) {
   }
   const auto& read = std::get<ReadRequest>(asked.request);
   RecordedData* const data = readable(server, read.shard, read.epoch);
-  if (data != nullptr && data->clock() < read.clock) {
+  if (data != nullptr && is_early(read, data->data())) {
     server.held.push_back(asked);
   } else {
     reply(server, asked, read, data);
@@ -65,13 +46,16 @@ void Cluster::answer_held(ServerProcess& server) {
 template <typename One>
 void Cluster::reply(const ServerProcess& server, const Asked& asked, const One& request,
                     RecordedData* data) {
-  auto answer = answer_to(request, data);
+  auto answer = answer_to(request, data == nullptr ? nullptr : &data->data());
+  if constexpr (std::is_same_v<One, ReadRequest>) {
+    if (plant_ == Plant::kReadNow && data != nullptr) {
+      data->table(request.table).read(request.keys, answer.weights.data());
+    }
+  }
   answer.shard = request.shard;
   answer.epoch = server.core.epoch();
   answer.request = request.request;
   if (data != nullptr) {
-    answer.served = Served::kYes;
-    answer.clock = data->clock();
     ++tally_.reads;
     fail(witness_.read(request.shard, server.core.at(request.shard), asked.least));
   }

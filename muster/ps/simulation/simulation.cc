@@ -42,6 +42,7 @@ const std::vector<PlantName>& plants() {
       {Plant::kReadyEarly, "ready-early", "a server is ready before it has its shards",
        Clients::kUpdates},
       {Plant::kAddAgain, "add-again", "a lane that a shard has is added again", Clients::kSteps},
+      {Plant::kReadNow, "read-now", "rows are read as they are, not as they were", Clients::kSteps},
       {Plant::kVoidTickets, "void-tickets", "a group that was replaced can say that a task is done",
        Clients::kTasks},
       {Plant::kTellAgain, "tell-again", "places that a shard was told of are applied again",

@@ -63,6 +63,7 @@ enum class Plant : uint8_t {
   kNewNumbers,     // a client repeats pushes under new numbers
   kReadyEarly,     // a server that joins is ready before it has its shards
   kAddAgain,       // a lane that a shard has is added again
+  kReadNow,        // rows are read as they are, not as they were
   kVoidTickets,    // a group that was replaced can say that a task is done
   kTellAgain,      // places that a shard was told of are applied again
 };

@@ -1,6 +1,7 @@
 #include "muster/ps/simulation/step_client.h"
 
 #include <algorithm>
+#include <deque>
 
 #include <fmt/format.h>
 
@@ -42,36 +43,37 @@ std::vector<float> gradient_of(int64_t step, uint64_t lane, const std::vector<fl
 void StepClient::publish(bool last) {
   if (position_ == 0) return run_lane(rank());
   barrier([this, last] {
-    if (rank() == 0 || world().chance(0.2)) commit();
+    if (rank() == 0 || world().chance(0.2)) commit(step() - 1);
     if (last) return stop();
     run_lane(rank());
   });
 }
 
-void StepClient::commit() { push_to_all(commit_bytes(step() - 1)); }
+void StepClient::commit(int64_t step) { push_to_all(commit_bytes(step)); }
 
 // This one and those after it that are this worker's.
 void StepClient::run_lane(uint64_t lane) {
   if (leave()) return;
   if (lane >= training_.lanes()) return wait([this] { agree(); });
   const auto keys = some_keys(position_, lane);
-  // Whoever had to tell the servers of the last commit may be lost.
+  // Whoever had to tell the servers of the last commits may be lost.
   const auto commit_again = [this] {
-    if (position_ > 0) commit();
+    for (int64_t at = std::max<int64_t>(version() - 1, 0); at < step(); ++at) commit(at);
   };
   read(
-      kRowTable, keys, step(), [this, lane, keys](const RowsRead& rows) { add(lane, keys, rows); },
-      commit_again);
+      kRowTable, keys, version(),
+      [this, lane, keys](const RowsRead& rows) { add(lane, keys, rows); }, commit_again,
+      /*exactly=*/true);
 }
 
 void StepClient::add(uint64_t lane, const std::vector<uint64_t>& keys, const RowsRead& rows) {
   const auto other =
-      std::ranges::find_if(rows.clocks, [&](int64_t clock) { return clock != step(); });
+      std::ranges::find_if(rows.clocks, [&](int64_t clock) { return clock != version(); });
   if (other != rows.clocks.end()) {
     // The others may have given this worker up, and gone on.
     if (is_current()) {
       fail(fmt::format("client {} wants rows after {} steps, and gets those after {}",
-                       client().place, step(), *other));
+                       client().place, version(), *other));
     }
     leave();
     return;
@@ -93,7 +95,9 @@ void StepClient::agree() {
 // ---- All of them.
 
 StepTraining::StepTraining(Cluster& cluster)
-    : Training(cluster), lanes_(1 + cluster.world().below(6)) {}
+    : Training(cluster),
+      lanes_(1 + cluster.world().below(6)),
+      staleness_(static_cast<int64_t>(cluster.world().below(kMostStaleness + 1))) {}
 
 void StepTraining::note_lane(uint64_t step, uint64_t lane) {
   if (!pushed_.emplace(step, lane).second) ++cluster().tally().again;
@@ -106,10 +110,18 @@ std::unique_ptr<Worker> StepTraining::make_worker(ClientProcess& client) {
 std::string StepTraining::check_end(std::span<RecordedData* const> shards) {
   Reference reference(cluster().shards(), cluster().tables());
   const auto steps = static_cast<int64_t>(groups().position());
+  std::deque<std::vector<float>> kept;  // all rows, as they were: the first ones are read
   for (int64_t step = 0; step < steps; ++step) {
+    kept.push_back(reference.read(kRowTable, first_keys(kKeys)));
+    if (static_cast<int64_t>(kept.size()) > staleness_ + 1) kept.pop_front();
     for (uint64_t lane = lanes_; lane-- > 0;) {  // in any order
       const auto keys = some_keys(static_cast<uint64_t>(step), lane);
-      const auto rows = reference.read(kRowTable, keys);
+      std::vector<float> rows;
+      const size_t width = cluster().tables()[kRowTable].width;
+      for (const uint64_t key : keys) {
+        const auto row = kept.front().begin() + static_cast<std::ptrdiff_t>(key * width);
+        rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(width));
+      }
       reference.push(header_of(step, lane), keys, gradient_of(step, lane, rows));
     }
     reference.push_to_all(commit_bytes(step));

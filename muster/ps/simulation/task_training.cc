@@ -17,12 +17,6 @@ namespace {
 
 constexpr uint64_t kWeightKeys = 4;
 
-std::vector<uint64_t> first_keys(uint64_t count) {
-  std::vector<uint64_t> keys(count);
-  std::iota(keys.begin(), keys.end(), uint64_t{0});
-  return keys;
-}
-
 // Computes the pushes of a record again, one after the other, each from rows as they were when its
 // task read them.
 class Replay {

@@ -1,5 +1,6 @@
 #include "muster/ps/simulation/training.h"
 
+#include <numeric>
 #include <set>
 
 #include "muster/base/hash.h"
@@ -26,6 +27,12 @@ std::vector<uint64_t> some_keys(uint64_t step, uint64_t lane) {
   std::set<uint64_t> keys;
   for (uint64_t i = 0; keys.size() < 3; ++i) keys.insert(mixed(step, lane, i) % kKeys);
   return {keys.begin(), keys.end()};
+}
+
+std::vector<uint64_t> first_keys(uint64_t count) {
+  std::vector<uint64_t> keys(count);
+  std::iota(keys.begin(), keys.end(), uint64_t{0});
+  return keys;
 }
 
 float noise(uint64_t step, uint64_t lane, uint64_t i) {

@@ -18,6 +18,7 @@ inline constexpr uint32_t kRowTable = 0;
 inline constexpr uint32_t kWeightTable = 1;  // the parameters that each task of a training needs
 inline constexpr uint64_t kKeys = 40;        // of rows: 0, 1, ...
 inline constexpr double kRate = 0.1;
+inline constexpr uint32_t kMostStaleness = 2;  // of rows, in steps
 
 class Training {
  public:
@@ -42,6 +43,8 @@ std::unique_ptr<Training> make_training(Clients clients, Cluster& cluster);
 
 // The rows that a lane of a step, or a task, uses.
 std::vector<uint64_t> some_keys(uint64_t step, uint64_t lane);
+// 0, 1, ...
+std::vector<uint64_t> first_keys(uint64_t count);
 // A part of its gradient that does not depend on what it has read; from -1 to 1.
 float noise(uint64_t step, uint64_t lane, uint64_t i);
 

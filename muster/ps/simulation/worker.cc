@@ -180,7 +180,7 @@ bool Worker::take_question(const Answer& answer) {
 }
 
 void Worker::read(uint32_t table, const std::vector<uint64_t>& keys, int64_t clock,
-                  std::function<void(const RowsRead&)> then, Then if_late) {
+                  std::function<void(const RowsRead&)> then, Then if_late, bool exactly) {
   reading_ = {};
   reading_.width = cluster_.tables()[table].width;
   reading_.weights.resize(keys.size() * reading_.width);
@@ -193,6 +193,7 @@ void Worker::read(uint32_t table, const std::vector<uint64_t>& keys, int64_t clo
         request.shard = shard;
         request.table = table;
         request.clock = clock;
+        request.exactly = exactly;
         for (const uint32_t place : places) request.keys.push_back(keys[place]);
         ask(std::move(request));
       });

@@ -79,7 +79,7 @@ class Worker {
   void sleep(Duration duration, Then then);
   // `if_late` is called once if it takes longer than usual; it may be empty.
   void read(uint32_t table, const std::vector<uint64_t>& keys, int64_t clock,
-            std::function<void(const RowsRead&)> then, Then if_late);
+            std::function<void(const RowsRead&)> then, Then if_late, bool exactly = false);
   void order(uint64_t worker, int64_t from, bool results,
              std::function<void(const OrderView&)> then);
   // An operation of the group, which gives the largest value of all.

@@ -13,25 +13,56 @@ LocalTables::LocalTables(ps::TablesSetup setup) : setup_(std::move(setup)) {
   }
 }
 
-Status LocalTables::read(uint32_t table, std::span<const uint64_t> keys, int64_t /*clock*/,
-                         float* rows, std::vector<int64_t>& clocks,
-                         const std::function<Status()>& /*if_late*/) {
+std::vector<int64_t> LocalTables::read_versions(uint32_t table, std::span<const uint64_t> keys,
+                                                const VersionOf& version, float* rows) {
   const size_t floats = setup_.tables[table].width;
   std::vector<uint64_t> some;
   std::vector<float> their;
-  clocks.clear();
+  std::vector<int64_t> clocks;
   const std::lock_guard lock(mutex_);
-  ps::ByShard(keys, setup_.shards).for_each([&](ps::ShardNumber shard, auto places) {
+  ps::ByShard(keys, setup_.shards).for_each([&](ps::ShardNumber number, auto places) {
+    auto& shard = *shards_[number];
+    const int64_t wanted = version(shard);
+    clocks.push_back(shard.knows(table, wanted) ? wanted : shard.clock());
     some.clear();
     for (const uint32_t place : places) some.push_back(keys[place]);
     their.resize(some.size() * floats);
-    shards_[shard]->table(table).read(some, their.data());
+    shard.read(table, some, clocks.back(), their.data());
     for (size_t i = 0; i < places.size(); ++i) {
       std::copy_n(&their[i * floats], floats, rows + places[i] * floats);
     }
-    clocks.push_back(shards_[shard]->clock());
   });
+  return clocks;
+}
+
+Status LocalTables::read(uint32_t table, std::span<const uint64_t> keys, int64_t /*clock*/,
+                         float* rows, std::vector<int64_t>& clocks) {
+  const auto now = [](const ps::TableData& shard) { return shard.clock(); };
+  clocks = read_versions(table, keys, now, rows);
   return {};
+}
+
+// There is nothing to wait for, so rows are read when they are wanted.
+class LocalTables::Read final : public RowsRead {
+ public:
+  Read(LocalTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
+      : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {}
+  Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
+    tables_.read_versions(table_, keys_, [&](const auto& /*shard*/) { return clock_; }, rows);
+    return true;
+  }
+
+ private:
+  LocalTables& tables_;
+  const uint32_t table_;
+  const std::vector<uint64_t> keys_;
+  const int64_t clock_;
+};
+
+Result<std::unique_ptr<RowsRead>> LocalTables::begin_read(uint32_t table,
+                                                          std::vector<uint64_t> keys,
+                                                          int64_t clock) {
+  return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, std::move(keys), clock));
 }
 
 Status LocalTables::push(const ps::PushHeader& header, std::span<const uint64_t> keys,

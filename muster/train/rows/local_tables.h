@@ -2,6 +2,7 @@
 // that only look at a checkpoint.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,7 +21,10 @@ class LocalTables : public Tables {
   const ps::TablesSetup& setup() const final { return setup_; }
   bool is_shared() const override { return false; }
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-              std::vector<int64_t>& clocks, const std::function<Status()>& if_late) override;
+              std::vector<int64_t>& clocks) override;
+  // What is not known is given as it is now: whoever is alone may look at any checkpoint.
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+                                               int64_t clock) override;
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
               std::span<const float> gradients) override;
   Status commit(uint64_t era, int64_t step) override;
@@ -39,8 +43,15 @@ class LocalTables : public Tables {
 
  protected:
   Status apply_to_all(std::string_view push);
+  // `version`: of each shard that has keys of these, one after the other; what it gives is read, if
+  // it is known, and else what there is now. Returns what was read.
+  using VersionOf = std::function<int64_t(const ps::TableData& shard)>;
+  std::vector<int64_t> read_versions(uint32_t table, std::span<const uint64_t> keys,
+                                     const VersionOf& version, float* rows);
 
  private:
+  class Read;
+
   const ps::TablesSetup setup_;
   std::mutex mutex_;  // lanes read and add at the same time; all below
   ps::Slabs slabs_;

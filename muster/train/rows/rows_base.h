@@ -36,7 +36,7 @@ class RowsBase : public StepRows {
   void rehearse(bool on) override { rehearsing_ = on; }
   void set_era(uint64_t era) override { era_ = era; }
 
-  void read(int64_t step, std::span<const uint64_t> keys, float* rows) final {
+  void read(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) final {
     if (rehearsing_) {
       const size_t floats = static_cast<size_t>(width());
       for (size_t i = 0; i < keys.size(); ++i) {
@@ -44,7 +44,7 @@ class RowsBase : public StepRows {
       }
       return;
     }
-    throw_if_error(read_rows(step, keys, rows));
+    throw_if_error(read_rows(step, lane, keys, rows));
   }
   void add(int64_t step, int lane, std::span<const uint64_t> keys, const float* gradients) final {
     if (rehearsing_) return;
@@ -65,13 +65,15 @@ class RowsBase : public StepRows {
 
  protected:
   Tables& tables() { return *tables_; }
+  const Tables& tables() const { return *tables_; }
   uint64_t era() const { return era_; }
+  bool is_rehearsing() const { return rehearsing_; }
+  const ps::TableOptions& options() const { return tables_->setup().tables[kRowTable]; }
 
  private:
-  const ps::TableOptions& options() const { return tables_->setup().tables[kRowTable]; }
   // Of a shard (TableData::clock) after so many steps.
   virtual int64_t clock_of(int64_t step) const = 0;
-  virtual Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) = 0;
+  virtual Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) = 0;
   // How gradients of this lane are pushed: kind, step and lane.
   virtual ps::PushHeader header_of(int64_t step, int lane) const = 0;
 

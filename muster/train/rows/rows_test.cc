@@ -70,20 +70,51 @@ TEST(Rows, RowsAreUpdatedOnceForAStep) {
   const auto session = open_session(job_with("dlrm"));
   const uint64_t keys[] = {1, 2};
   std::vector<float> before(12);
-  session->rows()->read(0, keys, before.data());
+  session->rows()->read(0, model::RowSource::kNoLane, keys, before.data());
   // The same lane twice, as after a failure, and another one.
   const std::vector<float> gradients(12, 0.25F);
   for (const int lane : {0, 1, 0}) session->rows()->add(0, lane, keys, gradients.data());
   std::vector<float> meanwhile(12);
-  session->rows()->read(0, keys, meanwhile.data());
+  session->rows()->read(0, model::RowSource::kNoLane, keys, meanwhile.data());
   EXPECT_EQ(meanwhile, before) << "nothing changes before the commit";
   ASSERT_TRUE(session->rows()->commit(0).ok());
   ASSERT_TRUE(session->rows()->commit(0).ok());
   std::vector<float> after(12);
-  session->rows()->read(1, keys, after.data());
+  session->rows()->read(1, model::RowSource::kNoLane, keys, after.data());
   // row_adagrad at its first update: g / sqrt(g^2).
   const double lr = 0.1 / 3;  // the first step of the warm-up
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], before[i] - lr, 1e-6);
+}
+
+// The first step that sees an update is the third after it.
+TEST(Rows, StaleRowsAreThoseOfStepsAgo) {
+  const auto session = open_session(job_with("dlrm"), {"tables.staleness=2"});
+  StepRows& rows = *session->rows();
+  const uint64_t keys[] = {1, 2};
+  const std::vector<float> gradients(12, 0.25F);
+  std::vector<std::vector<float>> after;  // so many steps
+  for (int64_t step = 0; step < 6; ++step) {
+    after.emplace_back(12);
+    rows.read(step, model::RowSource::kNoLane, keys, after.back().data());
+    std::vector<float> trained(12);
+    rows.read(step, 1, keys, trained.data());
+    EXPECT_EQ(trained, after[static_cast<size_t>(std::max<int64_t>(step - 2, 0))]) << step;
+    rows.add(step, 0, keys, gradients.data());
+    ASSERT_TRUE(rows.commit(step).ok());
+    if (step == 3) {  // a checkpoint has what the next steps need
+      const auto saved = rows.save(4);
+      ASSERT_TRUE(saved.ok());
+      ASSERT_TRUE(rows.load(*saved, 0).ok());
+    }
+  }
+  EXPECT_NE(after[5], after[4]);
+}
+
+TEST(Rows, StaleRowsGiveTheSameBitsOnAnyNumberOfThreads) {
+  const auto text = job_with("dlrm");
+  const auto expected = trained(text, {"threads=1", "tables.staleness=1"});
+  EXPECT_EQ(trained(text, {"threads=3", "tables.staleness=1"}), expected);
+  EXPECT_NE(trained(text, {"threads=1"}), expected);
 }
 
 TEST(Rows, WhatIsSavedIsLoaded) {

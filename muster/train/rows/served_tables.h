@@ -19,7 +19,9 @@ class ServedTables final : public Tables {
   const ps::TablesSetup& setup() const override { return client_->setup(); }
   bool is_shared() const override { return true; }
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-              std::vector<int64_t>& clocks, const std::function<Status()>& if_late) override;
+              std::vector<int64_t>& clocks) override;
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+                                               int64_t clock) override;
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
               std::span<const float> gradients) override {
     return client_->push(header, keys, gradients);
@@ -42,6 +44,7 @@ class ServedTables final : public Tables {
   }
 
  private:
+  class Read;
   ServedTables() = default;
 
   const BootClock clock_;

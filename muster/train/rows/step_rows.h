@@ -29,6 +29,11 @@ class StepRows : public model::RowSource {
   // no part of the training. Not while lanes are computed.
   virtual void rehearse(bool on) = 0;
 
+  // Whether reading is faster if rows were asked for before.
+  virtual bool wants_prefetch() const { return false; }
+  // This lane of a step is going to read these rows, and no others. They ascend.
+  virtual void prefetch(int64_t /*step*/, int /*lane*/, std::vector<uint64_t> /*keys*/) {}
+
   // Until what was added cannot be lost any more.
   virtual Status wait() = 0;
   // A step is committed, and every worker knows it: rows change. One worker says so; a second time

@@ -4,25 +4,62 @@
 
 namespace muster::train {
 
-Status SyncRows::read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) {
-  std::vector<int64_t> clocks;
-  const auto commit_again = [&]() -> Status {
-    // Whoever had to tell the servers of the last commit may be lost. All who read know of it.
-    return step > 0 ? tables().commit(era(), step - 1) : Status();
-  };
-  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, step, rows, clocks, commit_again));
-  if (tables().is_shared() && !clocks.empty() && std::ranges::max(clocks) != step) {
-    return Error(ErrorKind::kInternal,
-                 "rows after step {} were asked for, and servers have gone on to step {}: this "
-                 "worker was left behind",
-                 step, std::ranges::max(clocks));
+int64_t SyncRows::version_of(int64_t step) const {
+  return std::max<int64_t>(step - options().versions, 0);
+}
+
+void SyncRows::prefetch(int64_t step, int lane, std::vector<uint64_t> keys) {
+  if (keys.empty() || is_rehearsing()) return;
+  auto rows = tables().begin_read(kRowTable, keys, version_of(step));
+  if (!rows.ok()) return;  // whoever reads them says why
+  const std::lock_guard lock(mutex_);
+  prefetched_[{step, lane}] = {std::move(keys), *std::move(rows)};
+}
+
+SyncRows::Prefetched SyncRows::take_prefetched(int64_t step, int lane) {
+  const std::lock_guard lock(mutex_);
+  // Of lanes that others have computed.
+  prefetched_.erase(prefetched_.begin(), prefetched_.lower_bound({step, 0}));
+  const auto found = prefetched_.find({step, lane});
+  if (found == prefetched_.end()) return {};
+  auto taken = std::move(found->second);
+  prefetched_.erase(found);
+  return taken;
+}
+
+// Whoever had to tell the servers of the last commits may be lost. All who read know of them.
+Status SyncRows::commit_again(int64_t step, int64_t version) {
+  for (int64_t at = std::max<int64_t>(version - 1, 0); at < step; ++at) {
+    MUSTER_RETURN_IF_ERROR(tables().commit(era(), at));
   }
   return {};
 }
 
+Status SyncRows::read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) {
+  const int64_t version = lane == kNoLane ? step : version_of(step);
+  const auto if_late = [&] { return commit_again(step, version); };
+  if (lane != kNoLane) {
+    const auto ahead = take_prefetched(step, lane);
+    if (ahead.rows != nullptr && std::ranges::equal(ahead.keys, keys)) {
+      MUSTER_TRY(const bool exact, ahead.rows->finish(rows, if_late));
+      if (exact) return {};
+    }
+  }
+  MUSTER_TRY(const auto read, tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version));
+  MUSTER_TRY(const bool exact, read->finish(rows, if_late));
+  if (exact) return {};
+  return Error(ErrorKind::kInternal,
+               "rows after step {} were asked for, and servers have gone on: this worker was left "
+               "behind",
+               version);
+}
+
 Status SyncRows::load(std::vector<std::string> shards, uint64_t era) {
   if (shards.empty()) shards.resize(tables().setup().shards);
-  return tables().load(era, shards);
+  MUSTER_RETURN_IF_ERROR(tables().load(era, shards));
+  const std::lock_guard lock(mutex_);
+  prefetched_.clear();
+  return {};
 }
 
 }  // namespace muster::train

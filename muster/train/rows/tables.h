@@ -18,6 +18,15 @@
 
 namespace muster::train {
 
+// Rows that were asked for (Tables::begin_read). May outlive none of its tables.
+class RowsRead {
+ public:
+  virtual ~RowsRead() = default;
+  // Waits for them. False: shards have gone on, and do not know what they were any more. `if_late`
+  // is called once if that takes longer than usual; it may be empty.
+  virtual Result<bool> finish(float* rows, const std::function<Status()>& if_late) = 0;
+};
+
 // Safe for concurrent use.
 class Tables {
  public:
@@ -27,10 +36,12 @@ class Tables {
   virtual bool is_shared() const = 0;
 
   // Rows as they are when all shards' clocks are there, or later. `clocks`: those of the shards
-  // that have keys of these, in the order of their numbers. `if_late` is called once if that takes
-  // longer than usual; it may be empty.
+  // that have keys of these, in the order of their numbers.
   virtual Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-                      std::vector<int64_t>& clocks, const std::function<Status()>& if_late) = 0;
+                      std::vector<int64_t>& clocks) = 0;
+  // Rows as they are when the clock is exactly there. Returns at once.
+  virtual Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+                                                       int64_t clock) = 0;
 
   // These return at once. A gradient for each key; no key twice.
   virtual Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,

@@ -128,7 +128,7 @@ size_t TaskRows::choose_rows(size_t weights) {
 Status TaskRows::read_weights(int64_t clock, std::span<float> weights,
                               std::vector<int64_t>& clocks) {
   weights_.resize(choose_rows(weights.size()));
-  MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks, {}));
+  MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks));
   std::copy_n(weights_.begin(), weights.size(), weights.begin());
   return {};
 }
@@ -157,9 +157,10 @@ Status TaskRows::push(std::span<const float> gradient, double lr) {
   return tables().push(header, keys_, gradient_);
 }
 
-Status TaskRows::read_rows(int64_t /*step*/, std::span<const uint64_t> keys, float* rows) {
+Status TaskRows::read_rows(int64_t /*step*/, int /*lane*/, std::span<const uint64_t> keys,
+                           float* rows) {
   std::vector<int64_t> clocks;
-  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, told_ / pushes_, rows, clocks, {}));
+  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, told_ / pushes_, rows, clocks));
   // Evaluations have none, and several threads.
   if (task_.ticket != 0) versions_.push_back(std::move(clocks));
   return {};

@@ -72,7 +72,7 @@ class TaskRows final : public RowsBase {
 
  private:
   int64_t clock_of(int64_t step) const override { return step * lanes_ / pushes_; }
-  Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) override;
+  Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override;
   ps::PushHeader header_of(int64_t step, int lane) const override;
   Status look(bool results);
   Status tell_places();

@@ -50,8 +50,12 @@ class SharedTables final : public Tables {
   const ps::TablesSetup& setup() const override { return tables_->setup(); }
   bool is_shared() const override { return true; }
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-              std::vector<int64_t>& clocks, const std::function<Status()>& late) override {
-    return tables_->read(table, keys, clock, rows, clocks, late);
+              std::vector<int64_t>& clocks) override {
+    return tables_->read(table, keys, clock, rows, clocks);
+  }
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+                                               int64_t clock) override {
+    return tables_->begin_read(table, std::move(keys), clock);
   }
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
               std::span<const float> gradients) override {
@@ -256,12 +260,12 @@ TEST(ReplayTables, RowsAreReadAsTheyWere) {
   for (int64_t update = 0; update <= 8; ++update) {
     auto& now = versions.emplace_back(keys.size() * 2);
     tables.read_now();
-    ASSERT_TRUE(tables.read(0, keys, 0, now.data(), clocks, {}).ok());
+    ASSERT_TRUE(tables.read(0, keys, 0, now.data(), clocks).ok());
     for (int64_t back = 0; back <= std::min<int64_t>(update, 4); ++back) {
       const ps::PushRecord record{0, {std::vector<int64_t>(clocks.size(), update - back)}};
       tables.read_as(record);
       std::vector<float> old(keys.size() * 2);
-      ASSERT_TRUE(tables.read(0, keys, 0, old.data(), clocks, {}).ok());
+      ASSERT_TRUE(tables.read(0, keys, 0, old.data(), clocks).ok());
       EXPECT_EQ(old, versions[static_cast<size_t>(update - back)]) << update << " " << back;
     }
     // Another row each time, and one always.
@@ -280,7 +284,7 @@ TEST(ReplayTables, RowsAreReadAsTheyWere) {
   const ps::PushRecord too_old{7, {std::vector<int64_t>(clocks.size(), 1)}};
   tables.read_as(too_old);
   std::vector<float> rows(keys.size() * 2);
-  EXPECT_FALSE(tables.read(0, keys, 0, rows.data(), clocks, {}).ok());
+  EXPECT_FALSE(tables.read(0, keys, 0, rows.data(), clocks).ok());
 }
 
 }  // namespace

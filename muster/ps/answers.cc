@@ -1,0 +1,35 @@
+#include "muster/ps/answers.h"
+
+namespace muster::ps {
+
+ReadAnswer answer_to(const ReadRequest& request, TableData* data) {
+  ReadAnswer answer;
+  if (data == nullptr) return answer;
+  const bool then = request.exactly && data->knows(request.table, request.clock);
+  answer.served = Served::kYes;
+  answer.clock = then ? request.clock : data->clock();
+  answer.weights.resize(request.keys.size() * data->table(request.table).options().width);
+  data->read(request.table, request.keys, answer.clock, answer.weights.data());
+  return answer;
+}
+
+WholeAnswer answer_to(const WholeRequest& request, TableData* data) {
+  WholeAnswer answer;
+  if (data == nullptr) return answer;
+  answer.served = Served::kYes;
+  answer.clock = data->clock();
+  answer.hash = data->hash();
+  if (request.contents) data->save_rows(answer.contents);
+  return answer;
+}
+
+OrderAnswer answer_to(const OrderRequest& request, TableData* data) {
+  OrderAnswer answer;
+  if (data == nullptr) return answer;
+  answer.served = Served::kYes;
+  answer.clock = data->clock();
+  answer.view = data->order().view(request.worker, request.from, request.results);
+  return answer;
+}
+
+}  // namespace muster::ps
