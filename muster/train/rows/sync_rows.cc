@@ -12,6 +12,7 @@ Status SyncRows::read_rows(int64_t step, std::span<const uint64_t> keys, float* 
   };
   MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, step, rows, clocks, commit_again));
   if (tables().is_shared() && !clocks.empty() && std::ranges::max(clocks) != step) {
+    note_overtaken();
     return Error(ErrorKind::kInternal,
                  "rows after step {} were asked for, and servers have gone on to step {}: this "
                  "worker was left behind",
