@@ -12,8 +12,8 @@ namespace muster {
 namespace {
 
 constexpr std::array<std::string_view, kFaultPoints> kNames = {
-    "none",    "before-commit", "after-commit", "checkpoint", "transfer",
-    "forming", "recovery",      "evaluation",   "round"};
+    "none",       "before-commit", "after-commit", "checkpoint", "transfer", "forming", "recovery",
+    "evaluation", "round",         "ack",          "confirm",    "copy",     "join",    "save"};
 
 void on_signal(int number) { internal::aimed_fault = static_cast<uint8_t>(number - SIGRTMIN); }
 

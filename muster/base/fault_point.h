@@ -3,10 +3,10 @@
 //
 // A crash is most telling at moments that are hard to hit from outside: between the sum and the
 // commit, in the middle of a checkpoint's files, after a group's addresses are known and before it
-// is connected. `muster verify` aims there: it starts workers with MUSTER_FAULTS=1 and sends one of
-// them the signal SIGRTMIN + point; the process kills itself (SIGKILL, so that nothing is cleaned
-// up) when it next passes that point. Without the variable the signals are not handled and a point
-// costs the reading of a flag.
+// is connected. `muster verify` aims there: it starts workers and parameter servers with
+// MUSTER_FAULTS=1 and sends one of them the signal SIGRTMIN + point; the process kills itself
+// (SIGKILL, so that nothing is cleaned up) when it next passes that point. Without the variable the
+// signals are not handled and a point costs the reading of a flag.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,16 @@ enum class FaultPoint : uint8_t {
   kEvaluation,    // its part of an evaluation is computed, not shared
   kRound,         // of a periodic strategy: its replicas' round is computed, not exchanged; of an
                   // asynchronous one: a task's gradients are pushed, and have no place yet
+  // Of parameter servers.
+  kAck,      // a primary: its backup has confirmed a push, the client is not answered
+  kConfirm,  // a backup: a push is applied, and not confirmed
+  kCopy,     // a server that sends copies to one that joins: some are sent, not all
+  kJoin,     // a server that joins: it has some of its copies, not all
+  kSave,     // one of whose shards a checkpoint has read, and not all
 };
-inline constexpr int kFaultPoints = 9;  // with kNone
+inline constexpr int kFaultPoints = 14;  // with kNone
+// Whether parameter servers pass it, and no workers.
+constexpr bool is_server_point(FaultPoint point) { return point >= FaultPoint::kAck; }
 
 std::string_view fault_point_name(FaultPoint point);  // "before-commit", ...
 std::optional<FaultPoint> find_fault_point(std::string_view name);
@@ -61,10 +69,14 @@ extern std::atomic<bool> lying;
 void flip_bit_of(std::span<std::byte> state);
 }  // namespace internal
 
+// Whether this process is to die at that point: for points at which it takes some work to know
+// whether they are reached.
+inline bool is_aimed_at(FaultPoint point) {
+  return internal::aimed_fault.load(std::memory_order_relaxed) == static_cast<uint8_t>(point);
+}
+
 inline void fault_point(FaultPoint point) {
-  if (internal::aimed_fault.load(std::memory_order_relaxed) == static_cast<uint8_t>(point)) {
-    internal::die_at_fault_point(point);
-  }
+  if (is_aimed_at(point)) internal::die_at_fault_point(point);
 }
 
 // Before each write to a file that was created.

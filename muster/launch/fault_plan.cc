@@ -29,7 +29,14 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 15> kKinds = {{
     {"kill-server", FaultKind::kKillServer},
     {"suspend-server", FaultKind::kSuspendServer},
 }};
-constexpr std::string_view kAim = "kill@";
+// At points: of workers, and of parameter servers.
+constexpr std::array<std::pair<std::string_view, FaultKind>, 2> kAims = {{
+    {"kill@", FaultKind::kAimed},
+    {"kill-server@", FaultKind::kAimedServer},
+}};
+FaultKind kind_that_aims_at(FaultPoint point) {
+  return is_server_point(point) ? FaultKind::kAimedServer : FaultKind::kAimed;
+}
 constexpr int kMostOfOne = 100000;
 
 std::optional<Fault> find_fault(std::string_view name) {
@@ -37,18 +44,21 @@ std::optional<Fault> find_fault(std::string_view name) {
   for (const auto& [word, kind] : kKinds) {
     if (word == name) return Fault{kind, FaultPoint::kNone, 0, 0};
   }
-  if (!name.starts_with(kAim)) return std::nullopt;
-  const auto point = find_fault_point(name.substr(kAim.size()));
-  if (!point) return std::nullopt;
-  return Fault{FaultKind::kAimed, *point, 0, 0};
+  for (const auto& [aim, kind] : kAims) {
+    if (!name.starts_with(aim)) continue;
+    const auto point = find_fault_point(name.substr(aim.size()));
+    if (point && kind_that_aims_at(*point) == kind) return Fault{kind, *point, 0, 0};
+  }
+  return std::nullopt;
 }
 
 std::string known_faults() {
   std::string text;
   for (const auto& [word, kind] : kKinds) text += fmt::format("{}, ", word);
   for (int i = 1; i < kFaultPoints; ++i) {
-    text += fmt::format("{}{}{}", kAim, fault_point_name(static_cast<FaultPoint>(i)),
-                        i + 1 < kFaultPoints ? ", " : "");
+    const auto point = static_cast<FaultPoint>(i);
+    text += Fault{kind_that_aims_at(point), point, 0, 0}.name();
+    if (i + 1 < kFaultPoints) text += ", ";
   }
   return text;
 }
@@ -56,7 +66,9 @@ std::string known_faults() {
 }  // namespace
 
 std::string Fault::name() const {
-  if (kind == FaultKind::kAimed) return fmt::format("{}{}", kAim, fault_point_name(point));
+  for (const auto& [aim, of] : kAims) {
+    if (of == kind) return fmt::format("{}{}", aim, fault_point_name(point));
+  }
   for (const auto& [word, of] : kKinds) {
     if (of == kind) return std::string(word);
   }
@@ -89,6 +101,10 @@ Result<std::vector<Fault>> parse_faults(std::string_view words) {
 
 bool has_kind(const std::vector<Fault>& faults, FaultKind kind) {
   return std::ranges::find(faults, kind, &Fault::kind) != faults.end();
+}
+
+bool has_point(const std::vector<Fault>& faults, FaultPoint point) {
+  return std::ranges::find(faults, point, &Fault::point) != faults.end();
 }
 
 void schedule_faults(std::vector<Fault>& faults, uint64_t seed, uint64_t steps) {

@@ -16,6 +16,7 @@
 //   pause:2                 SIGSTOP to the coordinator for longer than the lease, then SIGCONT
 //   restart:2               SIGKILL to the coordinator; another one starts at the same address
 //   kill-server:3           SIGKILL to a parameter server (docs/servers.md)
+//   kill-server@ack:3       one kills itself at that point, another of base/fault_point.h
 //   suspend-server:3        SIGSTOP for longer than its lease, then SIGCONT
 #pragma once
 
@@ -45,12 +46,13 @@ enum class FaultKind : uint8_t {
   kPause,
   kRestart,
   kKillServer,
+  kAimedServer,
   kSuspendServer,
 };
 
 struct Fault {
   FaultKind kind = FaultKind::kKill;
-  FaultPoint point = FaultPoint::kNone;  // with kAimed
+  FaultPoint point = FaultPoint::kNone;  // with kAimed and kAimedServer
   uint64_t step = 0;                     // not before the job has come this far
   uint64_t draw = 0;                     // decides who it hits, and when within the step
   std::string name() const;              // "kill", "kill@forming", ...
@@ -60,6 +62,7 @@ struct Fault {
 Result<std::vector<Fault>> parse_faults(std::string_view words);
 
 bool has_kind(const std::vector<Fault>& faults, FaultKind kind);
+bool has_point(const std::vector<Fault>& faults, FaultPoint point);
 
 // Gives each fault a step of a job of `steps` steps, at random but not in its first twentieth nor
 // in its last three (some have to wait until they are possible), and puts them in that order.

@@ -29,6 +29,22 @@ TEST(FaultPlan, EveryKindHasAWord) {
   EXPECT_FALSE(has_kind(*faults, FaultKind::kAimed));
 }
 
+TEST(FaultPlan, WorkersAndServersHavePointsOfTheirOwn) {
+  const auto faults = parse_faults("kill-server@ack:2,kill-server@save,kill@round");
+  ASSERT_TRUE(faults.ok()) << faults.error().message();
+  ASSERT_EQ(faults->size(), 4U);
+  EXPECT_EQ(faults->front().kind, FaultKind::kAimedServer);
+  EXPECT_EQ(faults->front().name(), "kill-server@ack");
+  EXPECT_EQ(faults->back().kind, FaultKind::kAimed);
+  EXPECT_TRUE(has_point(*faults, FaultPoint::kSave));
+  EXPECT_FALSE(has_point(*faults, FaultPoint::kCopy));
+  for (const char* const words : {"kill@ack", "kill-server@round", "kill-server@", "suspend@ack"}) {
+    const auto none = parse_faults(words);
+    ASSERT_FALSE(none.ok()) << words;
+    EXPECT_THAT(none.error().message(), HasSubstr("kill@round, kill-server@ack, "));
+  }
+}
+
 TEST(FaultPlan, SaysWhatThereIs) {
   for (const char* const words : {"kil:2", "kill@lunch", "", "kill,,stop"}) {
     const auto faults = parse_faults(words);

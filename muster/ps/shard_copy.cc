@@ -330,6 +330,13 @@ ShardCopy::Follower* ShardCopy::find(const ServerKey& key) {
   return found == followers_.end() ? nullptr : &*found;
 }
 
+bool ShardCopy::is_with(const ServerKey& server) const {
+  return std::ranges::any_of(followers_, [&](const Follower& follower) {
+    return follower.key == server && follower.state == State::kInStep &&
+           follower.confirmed >= place_;
+  });
+}
+
 void ShardCopy::tell(const ServerKey& to, decltype(ShardMessage::what) what) {
   links_.send(to, {shard_, epoch_, std::move(what)});
 }

@@ -156,6 +156,9 @@ class ShardCopy {
   std::vector<ServerKey> wanting_copies() const;
   void send_copy(const ServerKey& follower);
 
+  // Of a primary: whether that follower has confirmed everything that is applied here.
+  bool is_with(const ServerKey& server) const;
+
   uint64_t epoch() const { return epoch_; }
   ShardRole role() const { return role_; }
   // It has what was answered, and takes part in what is being pushed.

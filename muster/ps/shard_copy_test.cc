@@ -142,6 +142,22 @@ TEST_F(ShardCopyTest, ARepeatedPushIsAnsweredAndNotAppliedAgain) {
   EXPECT_EQ(at(1).data.text, "ab");
 }
 
+TEST_F(ShardCopyTest, ThePrimaryKnowsWhoHasEverything) {
+  enter({{0, true}});
+  push(0, 1, "a");
+  enter({{0, true}, {2, true}});
+  deliver();
+  EXPECT_FALSE(at(0).copy.is_with(at(2).key)) << "it waits for its copy";
+  at(0).copy.send_copy(at(2).key);
+  EXPECT_FALSE(at(0).copy.is_with(at(2).key)) << "that is under way";
+  deliver();
+  EXPECT_TRUE(at(0).copy.is_with(at(2).key));
+  EXPECT_FALSE(at(0).copy.is_with(at(1).key));
+  EXPECT_FALSE(at(2).copy.is_with(at(0).key)) << "it is no primary";
+  push(0, 2, "b");
+  EXPECT_TRUE(at(0).copy.is_with(at(2).key)) << "nothing more is applied yet";
+}
+
 TEST_F(ShardCopyTest, AGapIsRefused) {
   enter({{0, true}});
   push(0, 2, "b");

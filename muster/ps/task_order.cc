@@ -9,7 +9,7 @@
 namespace muster::ps {
 namespace {
 
-enum class Op : uint8_t { kOpen = 1, kNext = 2 };
+enum class Op : uint8_t { kOpen = 1, kNext = 2, kCut = 3 };
 
 constexpr int64_t kMostTasks = int64_t{1} << 20;  // of a round
 
@@ -66,6 +66,15 @@ Result<OpenRound> parse_open(std::string_view rest) {
   return open;
 }
 
+Result<CutRound> parse_cut(std::string_view rest) {
+  CutRound cut;
+  if (!take(rest, cut.token) || !take(rest, cut.unit) || !rest.empty()) {
+    return malformed("its length");
+  }
+  if (cut.unit < 1 || cut.unit > kMostTasks) return malformed("where a round is to be cut");
+  return cut;
+}
+
 Result<NextTask> parse_next(std::string_view rest) {
   NextTask next;
   if (!take(rest, next.token) || !take(rest, next.worker) || !take(rest, next.done) ||
@@ -84,6 +93,14 @@ std::string order_bytes(const OpenRound& open) {
   std::string bytes;
   append(bytes, Op::kOpen);
   append_open(bytes, open);
+  return bytes;
+}
+
+std::string order_bytes(const CutRound& cut) {
+  std::string bytes;
+  append(bytes, Op::kCut);
+  append(bytes, cut.token);
+  append(bytes, cut.unit);
   return bytes;
 }
 
@@ -131,6 +148,7 @@ Status TaskOrder::check(std::string_view op) const {
   const auto status = [](const auto& parsed) { return parsed.ok() ? Status() : parsed.error(); };
   if (kind == Op::kOpen) return status(parse_open(op));
   if (kind == Op::kNext) return status(parse_next(op));
+  if (kind == Op::kCut) return status(parse_cut(op));
   return malformed("it is of no kind that there is");
 }
 
@@ -139,14 +157,18 @@ void TaskOrder::apply(std::string_view op) {
   MUSTER_CHECK(take(op, kind), "an empty push");
   if (kind == Op::kOpen) {
     apply(*parse_open(op));
+  } else if (kind == Op::kCut) {
+    apply(*parse_cut(op));
   } else {
     apply(*parse_next(op));
   }
 }
 
-void TaskOrder::apply(const OpenRound& open) {
+void TaskOrder::apply(OpenRound open) {
   if (open.openings != openings_) return;
   if (places_ > 0 && open.pushes != round_.pushes) return;  // of another job
+  const bool again = open.first == round_.first && round_.end > round_.first;
+  if (again && open.end > round_.end) open.end = round_.end;  // it was cut short
   if (open.first != round_.first || open.end != round_.end) {
     // Of somebody who has missed the end of a round.
     if (open.first != round_.end || finished_ != round_.end - round_.first) return;
@@ -161,6 +183,13 @@ void TaskOrder::apply(const OpenRound& open) {
   taken_.clear();
   round_ = open;
   ++openings_;
+}
+
+void TaskOrder::apply(const CutRound& cut) {
+  if (cut.token != round_.token || cut.unit % round_.pushes != 0) return;
+  const int64_t units = std::max<int64_t>(1, (next_task_ - round_.first + cut.unit - 1) / cut.unit);
+  round_.end = std::min(round_.end, round_.first + units * cut.unit);
+  results_.resize(static_cast<size_t>(round_.end - round_.first));
 }
 
 int64_t TaskOrder::oldest_unfinished() const {

@@ -13,6 +13,8 @@
 //
 // A round is the tasks of some steps. All of them have a place before the next round is opened, so
 // the end of a round is a cut of the data order: there everything that was trained is in the rows.
+// A round can be cut short (CutRound): no tasks are given out any more but those up to the next
+// step boundary.
 //
 // Staleness. With a bound s, task t is given to nobody before all tasks below t - s have a place.
 // (Bounded delay: Li et al., "Scaling distributed machine learning with the parameter server",
@@ -67,7 +69,16 @@ struct NextTask {
   std::vector<std::vector<int64_t>> versions;  // PushRecord::versions
 };
 
+// A worker wants the round to end early: after as few units as contain all tasks that were given
+// out, and at least one. Whoever opens the round again, with the end that was planned, goes on with
+// the shorter one.
+struct CutRound {
+  uint64_t token = 0;  // of its group
+  int64_t unit = 1;    // tasks: whole steps, and whole updates
+};
+
 std::string order_bytes(const OpenRound& open);
+std::string order_bytes(const CutRound& cut);
 std::string order_bytes(const NextTask& next);
 
 // A push that has a place.
@@ -117,7 +128,8 @@ class TaskOrder {
     uint64_t ticket = 0;
     int64_t task = 0;
   };
-  void apply(const OpenRound& open);
+  void apply(OpenRound open);
+  void apply(const CutRound& cut);
   void apply(const NextTask& next);
   void finish(const Taken& taken, const NextTask& next);
   int64_t oldest_unfinished() const;

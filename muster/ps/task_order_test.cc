@@ -107,6 +107,68 @@ TEST(TaskOrder, WhoeverIsDoneFirstHasTheFirstPlace) {
   EXPECT_EQ(order.places(), 3);
 }
 
+TEST(TaskOrder, ARoundThatIsCutEndsBehindWhatWasGivenOut) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 24});
+  for (uint64_t worker = 0; worker < 5; ++worker) next(order, kGroup, worker);
+  push(order, CutRound{.token = kNextGroup, .unit = 4});
+  EXPECT_EQ(view(order).end, 24) << "of a group that is no more";
+  push(order, CutRound{.token = kGroup, .unit = 4});
+  EXPECT_EQ(view(order).end, 8) << "the fifth task is of the second step";
+  EXPECT_EQ(order.view(0, 0, true).results.size(), 8U);
+  EXPECT_TRUE(loads(saved(order)));
+  // The rest of that step is given out, and nothing behind it.
+  for (uint64_t worker = 5; worker < 8; ++worker) EXPECT_NE(next(order, kGroup, worker).ticket, 0U);
+  EXPECT_EQ(next(order, kGroup, 9).ticket, 0U);
+  for (uint64_t worker = 0; worker < 8; ++worker) {
+    EXPECT_FALSE(view(order).over());
+    EXPECT_EQ(next(order, kGroup, worker, worker + 1).ticket, 0U);
+  }
+  EXPECT_TRUE(view(order).over());
+  EXPECT_EQ(tasks_of(order), (Tasks{0, 1, 2, 3, 4, 5, 6, 7}));
+  push(order, CutRound{.token = kGroup, .unit = 4});
+  EXPECT_EQ(view(order).end, 8) << "it is over";
+  open(order, {.token = kNextGroup, .first = 8, .end = 32});
+  EXPECT_EQ(next(order, kNextGroup, 0).task, 8);
+}
+
+TEST(TaskOrder, ARoundThatIsCutHasAtLeastOneStepAndNoMoreThanBefore) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 24});
+  push(order, CutRound{.token = kGroup, .unit = 8});
+  EXPECT_EQ(view(order).end, 8);
+  push(order, CutRound{.token = kGroup, .unit = 12});
+  EXPECT_EQ(view(order).end, 8);
+}
+
+TEST(TaskOrder, WhoOpensACutRoundAgainGoesOnWithIt) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 24});
+  next(order, kGroup, 0);
+  push(order, CutRound{.token = kGroup, .unit = 4});
+  open(order, {.token = kNextGroup, .end = 24});  // the others know nothing of it
+  EXPECT_EQ(view(order).token, kNextGroup);
+  EXPECT_EQ(view(order).end, 4);
+  uint64_t done = 0;
+  for (int i = 0; i < 4; ++i) done = next(order, kNextGroup, 0, done).ticket;
+  next(order, kNextGroup, 0, done);
+  EXPECT_TRUE(view(order).over());
+  // Somebody who has missed the end finds it over, as it was.
+  open(order, {.token = kGroup, .end = 24});
+  EXPECT_EQ(view(order).end, 4);
+  EXPECT_TRUE(view(order).over());
+}
+
+TEST(TaskOrder, ARoundIsCutBetweenUpdates) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 24, .pushes = 6});
+  push(order, CutRound{.token = kGroup, .unit = 4});
+  EXPECT_EQ(view(order).end, 24) << "four tasks are no whole update";
+  push(order, CutRound{.token = kGroup, .unit = 12});
+  EXPECT_EQ(view(order).end, 12);
+  EXPECT_FALSE(order.check(order_bytes(CutRound{.token = kGroup, .unit = 0})).ok());
+}
+
 TEST(TaskOrder, ATicketOfAnotherWorkerIsNotFinished) {
   TaskOrder order;
   open(order, {.token = kGroup, .end = 4});
@@ -182,7 +244,7 @@ TEST(TaskOrder, TheNextRoundBeginsWhenAllTasksAreFinished) {
   refuse(2, 4);
   next(order, kGroup, 0, 2);
   refuse(3, 5);
-  refuse(0, 4);
+  refuse(0, 1);
   refuse(1, 2);
   open(order, {.token = kGroup, .first = 2, .end = 4});
   refuse(0, 2);

@@ -100,8 +100,7 @@ Result<TrainSummary> Trainer::train() {
   while (turn != Turn::kEnd) {
     auto next = turn == Turn::kEnter ? enter() : advance();
     if (!next.ok()) {
-      if (membership_ == nullptr || !membership_->lost(next.error()))
-        return std::move(next).error();
+      if (membership_ == nullptr || !has_lost_group(next.error())) return std::move(next).error();
       next = Turn::kEnter;
     }
     turn = *next;
@@ -109,6 +108,14 @@ Result<TrainSummary> Trainer::train() {
   over_ = true;
   recorder_.end();
   return summary(reason_);
+}
+
+// Also if it does not know yet: if others have gone on with the rows, they have given this worker
+// up. It joins them again.
+bool Trainer::has_lost_group(const Error& error) {
+  StepRows* const rows = session_.rows();
+  if (rows != nullptr && rows->take_overtaken()) membership_->abort(error.message());
+  return membership_->lost(error);
 }
 
 // Told to stop, all workers end at the next step boundary. But a worker that hangs may never let
@@ -260,8 +267,7 @@ Status Trainer::settle() {
 Result<Trainer::Turn> Trainer::step() {
   const Moment before = env_.clock->now();
   if (membership_ != nullptr) membership_->take_waited();  // outside of steps it does not count
-  const auto report =
-      session_.step([this] { return membership_ != nullptr ? commit_flags() : CommitFlags{}; });
+  const auto report = session_.step([this] { return commit_flags(); });
   if (!report.ok()) {
     if (membership_ == nullptr || !session_.auditor().has_finding()) return report.error();
     return settle_difference();

@@ -1,28 +1,37 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
 a resumption, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was trained, whatever happened
-to workers and servers, is computed again with the same bits.
+to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the
+middle of a round that would take minutes ends the job with what is trained.
 
-    tests/e2e/servers.py [--bin build/release/bin] [--only sync|async] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
+    tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
 
-The job is examples/dlrm-synthetic.yaml. CI runs it as it is; a hundred faults take some minutes.
+The job is examples/dlrm-synthetic.yaml. CI runs it as it is. A hundred faults aimed at servers take some minutes:
+
+    tests/e2e/servers.py --only sync --faulty-steps 9000 --seed 2 \\
+        --faults kill-server@ack:30,kill-server@confirm:30,kill-server@copy:15,kill-server@join:10,kill-server@save:20
 """
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
+from soak import descendants, stat_of
 from verify import SOURCE, disturb
 
 JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
-FAULTS = "kill:2,kill@before-commit:1,kill@after-commit:1,kill-server:3,suspend-server:1,leave:1,join:1"
+FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,join:1,flip:1,lie:1,kill-server:1,kill-server@ack:1,"
+          "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
 STALE_FAULTS = "kill:1,kill@after-commit:2,kill-server:2,suspend-server:1"
 # Of asynchronous training.
 MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"]}
-LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp": "kill@before-commit:1,kill-server:1,suspend:1,join:1",
-               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1"}
+LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
+               "ssp": "kill@before-commit:1,kill-server@confirm:1,suspend:1,join:1",
+               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
 
 
@@ -59,7 +68,8 @@ def check_sync(args, muster, sets, faults):
             sys.exit(f"the bits differ: {hashes}")
         print(f"equal: {len(hashes)} runs")
     check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed, "-s", "passes=0", "-s",
-                                f"steps={args.faulty_steps}", *(word for one in sets for word in ("-s", one)), job=JOB))
+                                f"steps={args.faulty_steps}", "-s", "checkpoint.every=40 steps",
+                                *(word for one in sets for word in ("-s", one)), job=JOB))
 
 
 def check_kinds(faults, happened):
@@ -84,29 +94,114 @@ def check_resumed(args, muster, folder):
     words = ["--workers", "2", "-s", "sync.strategy=server", "-s", "passes=0"]
     subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "-s", "steps=40", *words], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([muster, "resume", run + "/", "-q", "-s", "steps=70", "--workers", "3"], check=True, stdout=subprocess.DEVNULL)
-    done = subprocess.run([muster, "replay", run + "/", "-o", "json"], check=True, stdout=subprocess.PIPE, text=True)
-    replay = json.loads(done.stdout)
+    replay = check_replay(muster, run, 70 * 4)
     print(f"resumed, then replayed: {replay['replayed']}, {replay['record_bytes'] / replay['pushes']:.1f} bytes a push")
-    if not replay["equal"] or replay["pushes"] != 70 * 4:
-        sys.exit(f"the replay of a resumed run: {replay}")
+
+
+def start(muster, run, steps, *sets):
+    """`muster train` with two workers and two servers, after its first checkpoint: the process, and those that it has started."""
+    sets = ["passes=0", f"steps={steps}", "eval.every=never", *sets]
+    process = subprocess.Popen([muster, "train", JOB, "-q", "--run-dir", run, "--workers", "2",
+                                *(word for one in sets for word in ("-s", one))], stdout=subprocess.DEVNULL)
+    checkpoints = os.path.join(run, "checkpoints")
+    until = time.monotonic() + 60
+    while not (os.path.isdir(checkpoints) and any(name.startswith("step-") for name in os.listdir(checkpoints))):
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            sys.exit(f"no checkpoint in {run}; exit code {process.poll()}")
+        time.sleep(0.02)
+    return process, {pid: born for pid, (state, _, born) in descendants(process.pid).items() if state != "Z"}
+
+
+def await_end(processes, seconds):
+    """Those that are still there after so long."""
+    until = time.monotonic() + seconds
+    while True:
+        stats = {pid: stat_of(pid) for pid in processes}
+        left = {pid for pid, stat in stats.items() if stat and stat[0] != "Z" and stat[2] == processes[pid]}
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.05)
+
+
+def resumed(muster, run):
+    """The result."""
+    subprocess.run([muster, "resume", run + "/", "-q", "--workers", "2"], check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(run, "result.json")) as file:
+        return json.load(file)
+
+
+def check_replay(muster, run, pushes):
+    done = subprocess.run([muster, "replay", run + "/", "-o", "json"], stdout=subprocess.PIPE, text=True)
+    replay = json.loads(done.stdout)
+    if done.returncode != 0 or not replay["equal"] or replay["pushes"] != pushes:
+        sys.exit(f"the replay of {run}: {replay}")
+    return replay
+
+
+def check_killed_launcher(muster, folder):
+    """Nothing is left of its job, which can be resumed."""
+    steps = 400
+    expected = train(muster, folder, "whole", steps, 0, 0)["weights_hash"]
+    for name, sets in (("lockstep", []), ("async", ["sync.strategy=server"])):
+        run = os.path.join(folder, f"killed-{name}")
+        process, others = start(muster, run, steps, "checkpoint.every=16 steps", *sets)
+        process.kill()
+        process.wait()
+        if len(others) < 4:
+            sys.exit(f"two workers and two servers were expected, not {len(others)} processes")
+        left = await_end(others, 10)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        if left:
+            sys.exit(f"{len(left)} of {len(others)} processes are left of a launcher that was killed ({name})")
+        result = resumed(muster, run)
+        if name == "async":
+            check_replay(muster, run, steps * 4)
+        elif result["weights_hash"] != expected:
+            sys.exit(f"after the launcher was killed: {result['weights_hash']}, not {expected}")
+        print(f"{name}: the launcher was killed, its {len(others)} processes ended, and the job was resumed", flush=True)
+
+
+def check_interrupted_round(muster, folder):
+    """Ctrl-C, as launchers get it."""
+    run = os.path.join(folder, "interrupted")
+    steps = 20000
+    process = subprocess.Popen([muster, "train", JOB, "--run-dir", run, "--workers", "2", "-s", "sync.strategy=server", "-s", "passes=0",
+                                "-s", f"steps={steps}", "-s", f"sync.period={steps}", "-s", "eval.every=never"],
+                               stdout=subprocess.PIPE, text=True)
+    said = next((line for line in process.stdout if "2 workers" in line), None)
+    time.sleep(3)  # all of it is one round, of minutes
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    with open(os.path.join(run, "result.json")) as file:
+        step = json.load(file)["steps"]
+    if not said or process.returncode != 130 or not 0 < step < steps:
+        sys.exit(f"Ctrl-C in the middle of a round: exit code {process.returncode}, step {step}")
+    check_replay(muster, run, step * 4)
+    print(f"Ctrl-C in the middle of a round of {steps} steps: ended after step {step}, and replayed", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--faulty-steps", type=int, default=400, help="of the run with faults")
+    parser.add_argument("--faulty-steps", type=int, default=600, help="of the run with faults")
     parser.add_argument("--faults", help="of runs in lockstep; default: others for each")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
     parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
-    parser.add_argument("--only", choices=("sync", "async"))
+    parser.add_argument("--only", choices=("sync", "async", "ends"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
-    if args.only != "async":
+    if args.only in (None, "ends"):
+        with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+            check_killed_launcher(muster, folder)
+            check_interrupted_round(muster, folder)
+    if args.only in (None, "sync"):
         check_sync(args, muster, [], args.faults or FAULTS)
         check_sync(args, muster, ["tables.staleness=2"], args.faults or STALE_FAULTS)
-    if args.only != "sync":
+    if args.only in (None, "async"):
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_resumed(args, muster, folder)
         check_modes(args, muster)

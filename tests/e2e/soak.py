@@ -5,6 +5,8 @@ at. Says whether something grew, and leaves with 1 if so; also if a process of t
 the bits are not equal.
 
     tests/e2e/soak.py --minutes 10 [--also cut] [--bin build/release/bin] [--seed N] [--csv FILE]
+    tests/e2e/soak.py --minutes 20 --servers 3 [--turns 4]   a job with parameter servers (docs/servers.md), in lockstep and
+                                                             asynchronous by turns; the latter is replayed at its end
 
 CI runs a short one: the same with --passes and --faults instead of --minutes, so that it does the same everywhere.
 
@@ -23,7 +25,9 @@ What is compared:
 - threads and open files of those that lived long: their second quarter with their last. (The memory of the worst of them
   is shown, but judged only by the second rule.)
 - memory of those that lived long: their third quarter with their last, of the typical one among them. They go through a
-  recovery every two seconds, so what leaks there shows in all of them.
+  recovery every two seconds, so what leaks there shows in all of them;
+- parameter servers, which are killed and get copies all the time: the highest of any in the second quarter of the run with the
+  highest in its last. All rows are there after the first pass, and in any quarter there is one who has them all.
 "Memory" is what a process has for itself or shares with others (RssAnon + RssShmem), without pages of files: what is
 leaked can only be there, and how many pages of libtorch a process has touched is of no interest.
 """
@@ -42,6 +46,12 @@ import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
+SERVER_JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
+# A pass of 50 steps, as the other job has about.
+SERVER_SETS = ("data.train.args.samples=12800", "data.test.args.samples=1000", "eval.every=1 passes", "checkpoint.every=40 steps")
+SERVER_TURNS = (("lockstep", ()), ("asynchronous", ("sync.strategy=server", "sync.mode=async")))
+SERVER_WEIGHTS = {"kill": 6, "suspend": 1, "leave": 2, "join": 2, "kill-server": 4, "kill-server@ack": 2, "kill-server@confirm": 2,
+                  "kill-server@copy": 1, "kill-server@join": 1, "kill-server@save": 1, "suspend-server": 1}
 WEIGHTS = {"kill": 10, "suspend": 2, "leave": 4, "join": 4, "hang": 1, "slow-disk": 1, "pause": 2}
 ALSO = {"cut": 1, "restart": 2}
 EVERY = 2.0  # seconds between two faults
@@ -61,6 +71,8 @@ ALONE_SLACK = (6 * MB, 0.35)
 # recovery every two seconds: a leak in one shows in all of them, while steps like those above come to some.
 LATE_SLACK = {**NOT_JUDGED, "memory": (3 * MB, 0.0)}
 LATE = 8  # so many of them must be there for that
+# Copies that are on their way come and go.
+SERVER_SLACK = {**SLACK, "memory": (8 * MB, 0.2)}
 CEILING = {"threads": 100, "files": 200}
 LEAST = 16  # samples, for quarters to mean something
 LONG = 12.0  # seconds: a worker that lived longer is looked at by itself
@@ -106,6 +118,17 @@ def highest(samples):
     return Sample(*map(max, zip(*samples)))
 
 
+def spans(lives):
+    """The highest of these in the second quarter of all their time and in the last; None if too little was seen."""
+    samples = sorted(((life.born + sample.age, sample) for life in lives for sample in life.samples), key=lambda pair: pair[0])
+    if len(samples) < 4 * LEAST:
+        return None
+    begin, quarter = samples[0][0], (samples[-1][0] - samples[0][0]) / 4
+    early = [sample for time, sample in samples if quarter <= time - begin < 2 * quarter]
+    late = [sample for time, sample in samples if time - begin >= 3 * quarter]
+    return (highest(early), highest(late)) if early and late else None
+
+
 def grown(row):
     """[(what, before, after)] for whatever grew by more than its slack."""
     found = []
@@ -146,6 +169,9 @@ def compare(lives):
     if len(late) >= LATE:
         typical = sorted(late, key=lambda pair: pair[1].memory - pair[0].memory)[len(late) // 2]
         rows.append(Row("the same, the typical one, late", len(late), LATE_SLACK, *typical))
+    halves = spans([life for life in lives if life.role == "server"])
+    if halves:
+        rows.append(Row("servers, highest, early and late", sum(life.role == "server" for life in lives), SERVER_SLACK, *halves))
     for age in AGES:
         there = [life.at(age) for life in sorted(workers, key=lambda life: life.born) if life.at(age)]
         if len(there) >= GENERATIONS:
@@ -182,9 +208,9 @@ def judge(lives, rows, launched=True):
     return wrong
 
 
-def fault_counts(faults, also=()):
-    """{kind: how many} of so many faults, each kind at least once."""
-    weights = {**WEIGHTS, **{kind: ALSO[kind] for kind in also}}
+def fault_counts(faults, also=(), usual=None):
+    """{kind: how many} of so many faults, each kind at least once. `usual`: weights other than WEIGHTS."""
+    weights = {**(usual or WEIGHTS), **{kind: ALSO[kind] for kind in also}}
     return {kind: max(1, round(faults * weight / sum(weights.values()))) for kind, weight in weights.items()}
 
 
@@ -224,10 +250,12 @@ def descendants(root):
 
 
 def role_of(pid):
-    """("launcher", "coordinator" or "worker" of the disturbed run, "alone" for the undisturbed worker, or None; a
-    name)."""
+    """("launcher", "coordinator", "server" or "worker" of the disturbed run, "alone" for the undisturbed worker, or None;
+    a name)."""
     with open(f"/proc/{pid}/cmdline") as file:
         words = file.read().split("\0")
+    if words[0].endswith("muster-server"):
+        return "server", f"{words[words.index('--id') + 1]} (process {pid})"
     if "--coordinator" in words:
         return "worker", f"worker {words[words.index('--id') + 1]} (process {pid})"
     if "coordinator" in words:
@@ -310,10 +338,10 @@ def end_leftovers():
 
 # Running.
 
-def seconds_per_pass(muster, folder, *words):
+def seconds_per_pass(muster, folder, job, *words):
     """Of a short run, from its metrics, without its start."""
     run = os.path.join(folder, "short")
-    subprocess.run([muster, "train", JOB, "--quiet", "--run-dir", run, "-s", "passes=4", "-s", "track.every=1 steps",
+    subprocess.run([muster, "train", job, "--quiet", "--run-dir", run, "-s", "passes=4", "-s", "track.every=1 steps",
                     *words], check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "metrics.jsonl")) as file:
         times = [record["time"] for record in map(json.loads, file) if "time" in record]
@@ -321,14 +349,14 @@ def seconds_per_pass(muster, folder, *words):
     return (times[-1] - times[0]) / (len(times) - 1) * len(times) / 4
 
 
-def verify(muster, folder, args, passes, faults, watcher):
+def verify(muster, folder, args, job, passes, faults, sets, watcher):
     """Its exit code, what it said, and for how long it ran."""
     words = ",".join(f"{kind}:{count}" for kind, count in faults.items())
     with open(os.path.join(folder, "out"), "w+") as out:
         begin = time.monotonic()
-        process = subprocess.Popen([muster, "verify", JOB, "-o", "json", "--folder", os.path.join(folder, "runs"),
+        process = subprocess.Popen([muster, "verify", job, "-o", "json", "--folder", os.path.join(folder, "runs"),
                                     "--workers", str(args.workers), "--faults", words, "--seed", str(args.seed),
-                                    "-s", f"passes={passes}"], stdout=out)
+                                    "-s", f"passes={passes}", *sets], stdout=out)
         try:
             while True:
                 try:
@@ -362,32 +390,20 @@ def write_csv(path, lives):
                 print(life.name, life.born, *sample, sep=",", file=file)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, help="about how long it takes, all in all (10)")
-    parser.add_argument("--passes", type=int, help="instead of --minutes: so many passes over the data")
-    parser.add_argument("--faults", type=int, default=10, help="with --passes: about so many faults (10)")
-    parser.add_argument("--interval", type=float, default=1, help="seconds between two looks (1)")
-    parser.add_argument("--also", action="append", default=[], choices=sorted(ALSO), help="faults of this kind too")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--csv", help="write all samples there")
-    parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
-    args = parser.parse_args()
-    muster = os.path.join(args.bin, "muster")
-    adopt_orphans()
+def soak(muster, args, minutes, job, usual, sets):
+    """One verification, watched. What is wrong, a sentence each; the directory is left if there is something."""
     watcher = Watcher()
     folder = tempfile.mkdtemp(prefix="muster-soak-")
     try:
         passes, faults = args.passes, args.faults
         if passes is None:
             begin = time.monotonic()
-            alone = seconds_per_pass(muster, folder)
-            together = seconds_per_pass(muster, folder, "--workers", str(args.workers))
-            passes, faults = plan(60 * args.minutes - (time.monotonic() - begin), alone, together)
-        counts = fault_counts(faults, args.also)
+            alone = seconds_per_pass(muster, folder, job, *sets)
+            together = seconds_per_pass(muster, folder, job, "--workers", str(args.workers), *sets)
+            passes, faults = plan(60 * minutes - (time.monotonic() - begin), alone, together)
+        counts = fault_counts(faults, args.also, usual)
         print(f"{passes} passes, {sum(counts.values())} faults: {counts}", flush=True)
-        code, found, took = verify(muster, folder, args, passes, counts, watcher)
+        code, found, took = verify(muster, folder, args, job, passes, counts, sets, watcher)
         # A launcher does not wait long for those whom it killed.
         ended = time.monotonic()
         left = leftovers()
@@ -409,11 +425,45 @@ def main():
     print(f"{took:.0f} s, {len(happened)} faults, one every {between:.1f} s; "
           f"{sum(life.role == 'worker' for life in lives)} worker processes were seen")
     print_table(rows)
+    if wrong:
+        wrong.append(f"both runs, and what verify said (out), are in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10, help="about how long it takes, all in all (10)")
+    parser.add_argument("--passes", type=int, help="instead of --minutes: so many passes over the data")
+    parser.add_argument("--faults", type=int, default=10, help="with --passes: about so many faults (10)")
+    parser.add_argument("--interval", type=float, default=1, help="seconds between two looks (1)")
+    parser.add_argument("--also", action="append", default=[], choices=sorted(ALSO), help="faults of this kind too")
+    parser.add_argument("--servers", type=int, default=0, help="a job with so many parameter servers, three or more (0: none)")
+    parser.add_argument("--turns", type=int, default=2, help="with --servers: so many runs, in lockstep and asynchronous by turns (2)")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--csv", help="write all samples there (with --servers: of the last turn)")
+    parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
+    args = parser.parse_args()
+    if 0 < args.servers < 3 or (args.servers and args.also):
+        parser.error("--servers: three or more, and without --also")
+    muster = os.path.join(args.bin, "muster")
+    adopt_orphans()
+    if not args.servers:
+        wrong = soak(muster, args, args.minutes, JOB, WEIGHTS, [])
+    else:
+        wrong = []
+        for turn in range(args.turns):
+            name, sets = SERVER_TURNS[turn % len(SERVER_TURNS)]
+            print(f"--- {name}", flush=True)
+            options = [word for one in (*SERVER_SETS, f"tables.servers={args.servers}", *sets) for word in ("-s", one)]
+            wrong += soak(muster, args, args.minutes / args.turns, SERVER_JOB, SERVER_WEIGHTS, options)
+            args.seed += 1
     for sentence in wrong:
         print(f"WRONG: {sentence}", file=sys.stderr)
     if wrong:
-        sys.exit(f"both runs, and what verify said (out), are in {folder}")
-    shutil.rmtree(folder)
+        sys.exit(1)
     print("nothing grew, nobody is left over, the bits are equal")
 
 

@@ -71,6 +71,15 @@ class JudgingTest(unittest.TestCase):
                    for i in range(40)]
         self.assertEqual(verdict(LAUNCHER, *workers), [])
 
+    def test_servers_that_get_bigger(self):
+        def servers(growth):
+            return [life("server", 5 * i, 20, lambda age, i=i: (30 + growth * i) * MB) for i in range(40)]
+        self.assertEqual(verdict(LAUNCHER, *servers(0)), [])
+        self.assertEqual(verdict(LAUNCHER, *servers(1)), ["servers, highest, early and late: memory grew from "
+                                                          "51.0 MB to 69.0 MB"])
+        self.assertIsNone(soak.spans(servers(0)[:3]), "too few to say anything")
+        self.assertEqual(set(soak.fault_counts(4, (), soak.SERVER_WEIGHTS)), set(soak.SERVER_WEIGHTS))
+
     def test_threads_and_files(self):
         more = verdict(life("launcher", 0, 100, flat, threads=lambda age: 10 + age // 10,
                             files=lambda age: 30 + age))

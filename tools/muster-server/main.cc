@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "muster/base/boot_clock.h"
+#include "muster/base/fault_point.h"
 #include "muster/config/units.h"
 #include "muster/ps/net/server.h"
 
@@ -105,6 +106,7 @@ int main(int argc, char** argv) {
     sigaction(number, &action, nullptr);
   }
   follow_launcher();
+  muster::arm_fault_points();
   options->tell = [id = options->id](const std::string& what) {
     fmt::print(stderr, "muster-server {}: {}\n", id, what);
   };

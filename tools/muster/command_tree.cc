@@ -123,10 +123,10 @@ void add_verify(CLI::App* root, Request& request) {
   app->add_option("--servers", a->servers, "parameter servers of the disturbed run")
       ->type_name("N")
       ->check(whole_number(1));
-  app->add_option(
-         "--faults", a->faults,
-         "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
-         "kill@POINT, kill-server, suspend-server; default: kill:20,suspend:5,leave:5,join:5")
+  app->add_option("--faults", a->faults,
+                  "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
+                  "kill@POINT, kill-server, kill-server@POINT, suspend-server; default: "
+                  "kill:20,suspend:5,leave:5,join:5")
       ->type_name("KIND:N,...");
   app->add_option("--seed", a->seed, "decides when and whom they hit; default: 1")
       ->type_name("N")

@@ -86,8 +86,8 @@ class Client {
   // Until all pushes are answered.
   Status wait();
 
-  // Of all rows of all tables, after exactly that many steps; an error if there are more. -1: as
-  // they are.
+  // Of all rows of all tables, after exactly that many steps; an error, of the kind kInternal, if
+  // there are more. -1: as they are.
   Result<Hash128> hash(int64_t clock = -1);
   // All rows, by shard (TableData::save_rows), and putting them in place of what servers have;
   // empty ones: begin anew. `era`: see TableData.

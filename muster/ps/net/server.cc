@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "muster/base/fault_point.h"
 #include "muster/ps/answers.h"
 
 namespace muster::ps {
@@ -146,7 +148,10 @@ void Server::handle(ConnectionId from, WireMessage message) {
     const auto server = servers_.find(from);
     if (server == servers_.end()) return refuse(from);
     const ServerKey key = server->second;
-    return core_->receive(key, *shard);
+    core_->receive(key, *shard);
+    const bool copied = std::holds_alternative<Copy>(shard->what);
+    if (copied && is_joining(self_) && !core_->has_all()) fault_point(FaultPoint::kJoin);
+    return;
   }
   const auto client = clients_.find(from);
   if (client == clients_.end()) return refuse(from);
@@ -169,10 +174,43 @@ void Server::send(const ServerKey& to, ShardMessage message) {
   const auto peer = peers_.find(to);
   // What is lost here is asked for again when there is a connection.
   if (peer == peers_.end() || !peer->second.open) return;
+  pass_fault_point(to, message);
   network_->send(peer->second.connection, encode(message));
 }
 
+void Server::pass_fault_point(const ServerKey& to, const ShardMessage& message) const {
+  if (std::holds_alternative<Confirm>(message.what)) fault_point(FaultPoint::kConfirm);
+  if (!is_aimed_at(FaultPoint::kCopy) || !std::holds_alternative<Copy>(message.what)) return;
+  if (is_joining(to) && has_sent_copies_to(to) && can_be_spared()) fault_point(FaultPoint::kCopy);
+}
+
+bool Server::is_joining(const ServerKey& server) const {
+  const auto* const entry = map_.find(server);
+  return entry != nullptr && !entry->ready;
+}
+
+// Whether that server has some copies from here.
+bool Server::has_sent_copies_to(const ServerKey& server) const {
+  for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
+    if (core_->at(shard).is_with(server)) return true;
+  }
+  return false;
+}
+
+// Whether each shard that it answers for is with another server that is ready.
+bool Server::can_be_spared() const {
+  for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
+    if (core_->at(shard).role() != ShardRole::kPrimary) continue;
+    const bool spared = std::ranges::any_of(map_.servers, [&](const ServerEntry& server) {
+      return server.ready && core_->at(shard).is_with(server.key);
+    });
+    if (!spared) return false;
+  }
+  return true;
+}
+
 void Server::answer(PushAnswer answer) {
+  if (answer.verdict == PushVerdict::kApplied) fault_point(FaultPoint::kAck);
   const auto connection = connection_of_.find(answer.client);
   if (connection != connection_of_.end()) network_->send(connection->second, encode(answer));
 }
@@ -307,9 +345,10 @@ void Server::answer_whole() {
   TableData* const data = readable(request.shard, request.epoch);
   if (data != nullptr && is_early(request, *data)) {
     whole_.emplace_back(from, request);  // not yet
-  } else {
-    answer(from, request, data);
+    return;
   }
+  answer(from, request, data);
+  if (data != nullptr && request.contents && !whole_.empty()) fault_point(FaultPoint::kSave);
 }
 
 }  // namespace muster::ps

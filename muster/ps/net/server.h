@@ -95,6 +95,11 @@ class Server final : NetworkListener, ShardLinks {
   void connect_all(Moment now);
   void beat();
   void copy_some(Moment now);
+  // Points at which `muster verify` kills a server (base/fault_point.h).
+  void pass_fault_point(const ServerKey& to, const ShardMessage& message) const;
+  bool is_joining(const ServerKey& server) const;
+  bool has_sent_copies_to(const ServerKey& server) const;
+  bool can_be_spared() const;
 
   TableData* readable(ShardNumber shard, uint64_t epoch);
   // Answers it, or holds it until its time has come.

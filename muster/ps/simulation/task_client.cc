@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 constexpr uint64_t kEra = 0;
+constexpr double kCutShort = 0.01;  // of all times that a worker wants a task
 constexpr int64_t kNoPlace = std::numeric_limits<int64_t>::max();  // of interest
 }  // namespace
 
@@ -30,11 +31,10 @@ void TaskClient::begin_round() {
 void TaskClient::open() {
   order(0, kNoPlace, false, [this](const OrderView& before) {
     const uint64_t token = world().draw() | 1;
-    const auto round = static_cast<int64_t>(position_);
     push_order(order_bytes(OpenRound{.openings = before.openings,
                                      .token = token,
-                                     .first = round * training_.tasks(),
-                                     .end = (round + 1) * training_.tasks(),
+                                     .first = tasks_done(),
+                                     .end = tasks_done() + training_.tasks(),
                                      .staleness = training_.staleness(),
                                      .pushes = training_.pushes()}));
     wait([this, token, openings = before.openings] {
@@ -47,13 +47,15 @@ void TaskClient::open() {
 
 void TaskClient::check_opened(uint64_t token, uint64_t openings, const OrderView& after) {
   if (after.token == token) {
-    world().trace("client {} has opened round {}", client().place, position_);
+    world().trace("client {} has opened the round from task {}", client().place, position_);
     return meet(token, [this](uint64_t opened) { enter_round(opened); });
   }
   // The others may have given this worker up, or one that was given up has come between.
   if (is_current() && after.openings == openings) {
-    fail(fmt::format("client {} cannot open round {}: servers have tasks {} to {}, {} of them done",
-                     client().place, position_, after.first, after.end, after.finished));
+    fail(
+        fmt::format("client {} cannot open the round from task {}: servers have tasks {} to {}, {} "
+                    "of them done",
+                    client().place, position_, after.first, after.end, after.finished));
   }
   overtaken();
 }
@@ -98,7 +100,7 @@ void TaskClient::commit(const RowsRead& weights) {
     return overtaken();
   }
   meet(cluster().is_calm() ? 1 : 0, [this](uint64_t last) {
-    ++position_;
+    position_ = static_cast<uint64_t>(view_.end);
     if (last != 0) return stop();
     begin_round();
   });
@@ -140,6 +142,9 @@ void TaskClient::next() {
 }
 
 void TaskClient::finish_and_take() {
+  if (world().chance(kCutShort)) {
+    push_order(order_bytes(CutRound{.token = token_, .unit = TaskTraining::kStep}));
+  }
   push_order(order_bytes(NextTask{.token = token_,
                                   .worker = rank(),
                                   .done = ticket_,

@@ -3,7 +3,8 @@
 //
 // The group begins a round: one opens it, and all get its token. Each takes one task after the
 // other, reads, stages its gradients, says that it is done, and tells the shards of all places that
-// it knows of. When all tasks of the round have a place, the group commits it.
+// it knows of. When all tasks of the round have a place, the group commits it. Now and then one of
+// them has the round cut short.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ class TaskClient final : public Worker {
   void read_rows();
   void compute(const std::vector<uint64_t>& keys, const RowsRead& rows);
 
+  // All of them are committed.
+  int64_t tasks_done() const { return static_cast<int64_t>(position_); }
   int64_t updates_told() const { return told_ / training_.pushes(); }
 
   TaskTraining& training_;

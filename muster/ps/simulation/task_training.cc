@@ -131,7 +131,7 @@ PushHeader stage_header(uint32_t table, uint64_t ticket) {
 
 TaskTraining::TaskTraining(Cluster& cluster)
     : Training(cluster),
-      tasks_(static_cast<int64_t>(6 * (1 + cluster.world().below(4)))),
+      tasks_(kStep * static_cast<int64_t>(1 + cluster.world().below(4))),
       pushes_(static_cast<int64_t>(1 + cluster.world().below(3))),
       staleness_(cluster.world().chance(0.5) ? -1 : static_cast<int64_t>(cluster.world().below(5))),
       fetch_(static_cast<int64_t>(1 + cluster.world().below(2))),
@@ -165,13 +165,13 @@ std::string TaskTraining::check_places(const std::vector<ps::PushRecord>& record
 }
 
 std::string TaskTraining::check_end(std::span<RecordedData* const> shards) {
-  const auto rounds = static_cast<int64_t>(groups().position());
+  const auto done = static_cast<int64_t>(groups().position());
   const TaskOrder& order = shards[kOrderShard]->tasks();
   const auto records = read_records(order.record(), pushes_);
   if (!records.ok()) return records.error().message();
-  if (order.places() != rounds * tasks_ || records->size() != static_cast<size_t>(order.places())) {
-    return fmt::format("{} rounds of {} tasks have {} places and {} records", rounds, tasks_,
-                       order.places(), records->size());
+  if (order.places() != done || records->size() != static_cast<size_t>(done)) {
+    return fmt::format("{} tasks have {} places and {} records", done, order.places(),
+                       records->size());
   }
   if (auto wrong = check_places(*records); !wrong.empty()) return wrong;
 

@@ -31,6 +31,8 @@ PushHeader stage_header(uint32_t table, uint64_t ticket);
 
 class TaskTraining final : public Training {
  public:
+  static constexpr int64_t kStep = 6;  // tasks
+
   explicit TaskTraining(Cluster& cluster);
 
   int64_t tasks() const { return tasks_; }          // of a round

@@ -1,6 +1,7 @@
 // What rows in lockstep and asynchronous ones have in common: rehearsals and learning rates.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,8 +61,11 @@ class RowsBase : public StepRows {
   Status wait() override { return tables_->wait(); }
   Result<Hash128> hash(int64_t step) override { return tables_->hash(clock_of(step)); }
   Result<std::vector<std::string>> save(int64_t step) override {
-    return tables_->save(clock_of(step));
+    auto saved = tables_->save(clock_of(step));
+    if (!saved.ok() && saved.error().kind() == ErrorKind::kInternal) note_overtaken();
+    return saved;
   }
+  bool take_overtaken() final { return overtaken_.exchange(false); }
 
  protected:
   Tables& tables() { return *tables_; }
@@ -69,6 +73,7 @@ class RowsBase : public StepRows {
   uint64_t era() const { return era_; }
   bool is_rehearsing() const { return rehearsing_; }
   const ps::TableOptions& options() const { return tables_->setup().tables[kRowTable]; }
+  void note_overtaken() { overtaken_ = true; }
 
  private:
   // Of a shard (TableData::clock) after so many steps.
@@ -80,6 +85,7 @@ class RowsBase : public StepRows {
   std::unique_ptr<Tables> tables_;
   std::function<double(int64_t)> rate_;
   bool rehearsing_ = false;
+  std::atomic<bool> overtaken_{false};  // lanes have threads of their own
   uint64_t era_ = 0;
 };
 

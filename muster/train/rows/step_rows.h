@@ -49,6 +49,9 @@ class StepRows : public model::RowSource {
   // a group do that together; `era` is the group's number, larger than that of any before
   // (ps/table_data.h), or 0 for a worker alone.
   virtual Status load(std::vector<std::string> shards, uint64_t era) = 0;
+  // After an error, asked once: whether the reason is that other workers have gone on. They have
+  // given this one up, which may not know it yet.
+  virtual bool take_overtaken() = 0;
   // The era of the state that is trained.
   virtual void set_era(uint64_t era) = 0;
 };

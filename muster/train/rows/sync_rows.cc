@@ -48,6 +48,7 @@ Status SyncRows::read_rows(int64_t step, int lane, std::span<const uint64_t> key
   MUSTER_TRY(const auto read, tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version));
   MUSTER_TRY(const bool exact, read->finish(rows, if_late));
   if (exact) return {};
+  note_overtaken();
   return Error(ErrorKind::kInternal,
                "rows after step {} were asked for, and servers have gone on: this worker was left "
                "behind",

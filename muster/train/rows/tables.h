@@ -55,7 +55,8 @@ class Tables {
   // With everything that was pushed before the last wait().
   virtual Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) = 0;
 
-  // All rows, as they are when the clock is exactly there: a hash, or all of them, by shard.
+  // All rows, as they are when the clock is exactly there: a hash, or all of them, by shard. An
+  // error of the kind kInternal if it is past that.
   virtual Result<Hash128> hash(int64_t clock) = 0;
   virtual Result<std::vector<std::string>> save(int64_t clock) = 0;
   // In place of what there is. An empty one: as at the beginning of the job.

@@ -42,7 +42,7 @@ Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
   MUSTER_TRY(const auto after, tables().order(0, kNoPlace, false));
   if (after.token == token) return token;
   // Trying again could take the tasks away from a group that has given this worker up.
-  overtaken_ = true;
+  note_overtaken();
   return Error(
       ErrorKind::kInternal,
       "tasks {} to {} were to be opened, and parameter servers have those from {} to {}, of "
@@ -57,7 +57,6 @@ void TaskRows::enter(uint64_t token, int worker) {
 }
 
 void TaskRows::leave() {
-  overtaken_ = false;
   token_ = 0;
   view_ = {};
   told_ = 0;
@@ -69,7 +68,7 @@ void TaskRows::leave() {
 Status TaskRows::look(bool results) {
   MUSTER_TRY(view_, tables().order(worker_, told_, results));
   if (view_.token != token_) {
-    overtaken_ = true;
+    note_overtaken();
     return Error(ErrorKind::kInternal, "another group of workers has gone on with the tasks");
   }
   return {};
@@ -112,6 +111,11 @@ Result<std::optional<TaskRows::Task>> TaskRows::next(const ps::TaskResult* done)
   if (view_.ticket != 0) return std::optional(task_);
   refused_at_ = view_.finished;
   return std::optional<Task>();
+}
+
+Status TaskRows::cut() {
+  return tables().push_order(
+      era(), ps::order_bytes(ps::CutRound{.token = token_, .unit = std::lcm(lanes_, pushes_)}));
 }
 
 void TaskRows::begin_task(const Task& task) {
@@ -180,7 +184,7 @@ Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
   const int64_t clock = told_ / pushes_;
   MUSTER_RETURN_IF_ERROR(read_weights(clock, weights, clocks));
   if (tables().is_shared() && std::ranges::any_of(clocks, [&](int64_t c) { return c != clock; })) {
-    overtaken_ = true;
+    note_overtaken();
     return Error(ErrorKind::kInternal,
                  "parameter servers have gone on: this worker was left behind");
   }
@@ -212,6 +216,7 @@ Result<std::vector<std::string>> TaskRows::save(int64_t step) {
   // Somebody who was given up may have opened a round meanwhile.
   MUSTER_TRY(const bool still_there, is_at(step));
   if (step > 0 && !still_there) {
+    note_overtaken();
     return Error(ErrorKind::kInternal, "rows after step {} have changed while they were saved",
                  step);
   }

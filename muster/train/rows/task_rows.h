@@ -5,6 +5,7 @@
 //
 //   open, enter     the group begins a round, or goes on with it
 //   next            done with a task, if there was one; the next one
+//   cut             the round is to end early
 //   fetch           the model's own parameters
 //   read, add       rows, by the nets
 //   push            the gradient of the model's own parameters
@@ -43,9 +44,6 @@ class TaskRows final : public RowsBase {
   void enter(uint64_t token, int worker);
   // What was under way is void.
   void leave();
-  // After an error: another group of workers has gone on with the tasks.
-  bool overtaken() const { return overtaken_; }
-
   struct Task {
     uint64_t ticket = 0;
     int64_t number = 0;
@@ -54,6 +52,10 @@ class TaskRows final : public RowsBase {
   Result<std::optional<Task>> next(const ps::TaskResult* done);
   // As of the last next(): every task of the round has its place.
   bool round_is_over() const { return view_.over(); }
+  // Past the last task of the round, as of then; after close(), as it was.
+  int64_t round_end() const { return view_.end; }
+  // By any of the group: the round ends at the next step boundary past what was given out.
+  Status cut();
 
   // By whoever has a task of its own choice: a replay.
   void begin_task(const Task& task);
@@ -88,7 +90,6 @@ class TaskRows final : public RowsBase {
   const size_t width_;
   std::function<std::span<const float>()> initial_;
 
-  bool overtaken_ = false;
   uint64_t token_ = 0;
   uint64_t worker_ = 0;
   ps::OrderView view_;

@@ -51,13 +51,6 @@ Result<bool> ServerRounds::apply_message(std::span<const uint8_t> /*message*/) {
 }
 
 Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) {
-  auto report = run_round(flags);
-  // The others have given this worker up. It may not know yet; then it joins them again.
-  if (!report.ok() && parts_.tasks->overtaken()) group_->abort(report.error().message());
-  return report;
-}
-
-Result<StepReport> ServerRounds::run_round(const std::function<CommitFlags()>& flags) {
   Counters& counters = parts_.arena->counters();
   flip_point(parts_.arena->bytes());
   parts_.auditor->look_at_counters();
@@ -71,7 +64,7 @@ Result<StepReport> ServerRounds::run_round(const std::function<CommitFlags()>& f
 
   MUSTER_RETURN_IF_ERROR(
       begin_round(counters.step * job_.lanes, (counters.step + steps) * job_.lanes));
-  MUSTER_RETURN_IF_ERROR(run_tasks());
+  MUSTER_RETURN_IF_ERROR(run_tasks(flags));
   std::vector<ps::TaskResult> results;
   {
     const WaitingForPeers waiting(*vitals_);
@@ -84,7 +77,7 @@ Result<StepReport> ServerRounds::run_round(const std::function<CommitFlags()>& f
   (void)agreed;  // the auditor knows
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
   fault_point(FaultPoint::kAfterCommit);
-  return finish(results, steps);
+  return finish(results, parts_.tasks->round_end() / job_.lanes - counters.step);
 }
 
 // When all have committed the round before: else somebody could be the only one who knows of the
@@ -102,10 +95,21 @@ Status ServerRounds::begin_round(int64_t first, int64_t end) {
   return {};
 }
 
+// A round may take long, and whoever ends the job does not wait for it.
+Status ServerRounds::cut_if_due(const std::function<CommitFlags()>& flags) {
+  if (cut_ || !flags) return {};
+  const CommitFlags wanted = flags();
+  if (wanted.stop == 0 && wanted.time_over == 0) return {};
+  cut_ = true;
+  return parts_.tasks->cut();
+}
+
 // All of it is one wait: else nobody would notice that the others wait for one that hangs.
-Result<std::optional<TaskRows::Task>> ServerRounds::wait_for_task(const ps::TaskResult* done) {
+Result<std::optional<TaskRows::Task>> ServerRounds::wait_for_task(
+    const ps::TaskResult* done, const std::function<CommitFlags()>& flags) {
   const WaitingForPeers waiting(*vitals_);
   while (true) {
+    MUSTER_RETURN_IF_ERROR(cut_if_due(flags));
     MUSTER_TRY(const auto task, parts_.tasks->next(std::exchange(done, nullptr)));
     if (!task && parts_.tasks->round_is_over()) return task;
     // Whoever is lost may have a task that the others wait for.
@@ -115,12 +119,13 @@ Result<std::optional<TaskRows::Task>> ServerRounds::wait_for_task(const ps::Task
   }
 }
 
-Status ServerRounds::run_tasks() {
+Status ServerRounds::run_tasks(const std::function<CommitFlags()>& flags) {
+  cut_ = false;
   std::optional<ps::TaskResult> result;
   double spent = 0;
   int64_t computed = 0;
   while (true) {
-    MUSTER_TRY(const auto task, wait_for_task(result ? &*result : nullptr));
+    MUSTER_TRY(const auto task, wait_for_task(result ? &*result : nullptr, flags));
     if (!task) break;
     const auto begin = std::chrono::steady_clock::now();
     MUSTER_TRY(result, runner_.run(*task));

@@ -15,6 +15,7 @@
 // A round is sync.period steps. Then all workers have the same weights and commit, as with every
 // other strategy; so evaluations, checkpoints, and workers that come, are as ever. Within a round
 // a lost worker costs its own task, and those that are under way while the others form a new group.
+// If the job is told to stop, or its time is over, the round ends at the next step boundary.
 //
 // The result is not the same each time. But it follows from the order of pushes and from what they
 // were computed from, which is recorded (ps/task_order.h): `muster replay` computes it again, bit
@@ -60,10 +61,11 @@ class ServerRounds final : public Strategy {
   void forget() override {}
 
  private:
-  Result<StepReport> run_round(const std::function<CommitFlags()>& flags);
   Status begin_round(int64_t first, int64_t end);
-  Status run_tasks();
-  Result<std::optional<TaskRows::Task>> wait_for_task(const ps::TaskResult* done);
+  Status run_tasks(const std::function<CommitFlags()>& flags);
+  Status cut_if_due(const std::function<CommitFlags()>& flags);
+  Result<std::optional<TaskRows::Task>> wait_for_task(const ps::TaskResult* done,
+                                                      const std::function<CommitFlags()>& flags);
   Result<StepReport> finish(const std::vector<ps::TaskResult>& results, int64_t steps);
 
   const config::Job& job_;
@@ -75,6 +77,7 @@ class ServerRounds final : public Strategy {
   Committer committer_;
   std::vector<float> weights_;  // after the round
   double lane_seconds_ = 0;
+  bool cut_ = false;  // the round was to end early
   const Vitals* vitals_ = &kNoVitals;
 };
 

@@ -1,8 +1,11 @@
 // Asynchronous training: workers that are threads of this process, with tables that they share.
 #include "muster/train/step/server_rounds.h"
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "muster/train/replay.h"
 #include "muster/train/rows/local_tables.h"
 #include "muster/train/rows/replay_tables.h"
+#include "muster/train/rows/shared_tables_testing.h"
 #include "muster/train/rows/task_rows.h"
 
 namespace muster::train {
@@ -43,52 +47,15 @@ sync: { strategy: server, period: 5 }
 tables: { width: 6, lr: 0.1, shards: 7 }
 )";
 
-// What all workers have in common.
-class SharedTables final : public Tables {
- public:
-  explicit SharedTables(std::shared_ptr<LocalTables> tables) : tables_(std::move(tables)) {}
-  const ps::TablesSetup& setup() const override { return tables_->setup(); }
-  bool is_shared() const override { return true; }
-  Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-              std::vector<int64_t>& clocks) override {
-    return tables_->read(table, keys, clock, rows, clocks);
-  }
-  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
-                                               int64_t clock) override {
-    return tables_->begin_read(table, std::move(keys), clock);
-  }
-  Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
-              std::span<const float> gradients) override {
-    return tables_->push(header, keys, gradients);
-  }
-  Status commit(uint64_t era, int64_t step) override { return tables_->commit(era, step); }
-  Status apply(uint64_t era, const ps::PlacedPushes& pushes) override {
-    return tables_->apply(era, pushes);
-  }
-  Status push_order(uint64_t era, std::string_view operation) override {
-    return tables_->push_order(era, operation);
-  }
-  Status wait() override { return tables_->wait(); }
-  Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
-    return tables_->order(worker, from, results);
-  }
-  Result<Hash128> hash(int64_t clock) override { return tables_->hash(clock); }
-  Result<std::vector<std::string>> save(int64_t clock) override { return tables_->save(clock); }
-  Status load(uint64_t era, std::span<const std::string> shards) override {
-    return tables_->load(era, shards);
-  }
-
- private:
-  std::shared_ptr<LocalTables> tables_;
-};
-
 struct Trained {
   std::vector<std::string> hashes;  // by worker
   std::vector<std::string> shards;
+  std::vector<int64_t> rounds;  // steps of each
   double loss = 0;
 };
 
-Trained train(const std::string& text, const std::vector<std::string>& sets, int workers) {
+Trained train(const std::string& text, const std::vector<std::string>& sets, int workers,
+              const std::function<CommitFlags()>& flags = {}) {
   const config::Job job = make_job(text, sets);
   const auto tables = std::make_shared<LocalTables>(ps::setup_of(job));
   Registries registries = testing_registries();
@@ -111,8 +78,9 @@ Trained train(const std::string& text, const std::vector<std::string>& sets, int
     const std::vector<std::vector<int>> units(static_cast<size_t>(workers));
     session.assign(units, *group, std::chrono::seconds(60), {}, {});
     while (session.arena().counters().step < session.total_steps()) {
-      const auto report = session.step();
+      const auto report = session.step(flags);
       ASSERT_TRUE(report.ok()) << report.error().message();
+      if (rank == 0) trained.rounds.push_back(report->steps);
     }
     const auto all = session.rows()->hash(session.arena().counters().step);
     trained.hashes[static_cast<size_t>(rank)] = hash_of_all(session.arena().weights_hash(), *all);
@@ -181,6 +149,27 @@ TEST(ServerRounds, NothingIsLaterThanTheBound) {
   EXPECT_LE(again.most_staleness, 2);
 }
 
+// One of them asks for it within the first round.
+TEST_P(EveryMode, ARoundThatIsCutShortIsReplayedWithTheSameBits) {
+  const auto& [name, text, sets] = GetParam();
+  auto longer = sets;
+  longer.insert(longer.end(), {"sync.period=30", "steps=60"});
+  std::atomic<int> asked{0};
+  const Trained trained = train(text, longer, 3, [&] {
+    CommitFlags flags;
+    const int times = ++asked;
+    if (times > 8 && times < 20) flags.stop = 2;
+    return flags;
+  });
+  for (const auto& hash : trained.hashes) EXPECT_EQ(hash, trained.hashes[0]);
+  ASSERT_FALSE(trained.rounds.empty());
+  EXPECT_LT(trained.rounds[0], 30) << "it was not cut";
+  EXPECT_EQ(std::accumulate(trained.rounds.begin(), trained.rounds.end(), int64_t{0}), 60);
+  const Replay again = replayed(text, longer, trained);
+  EXPECT_EQ(again.replayed, trained.hashes[0]);
+  EXPECT_EQ(again.pushes, 60 * 4);
+}
+
 // With a bound of 0, and an update for all lanes of a step, it is lockstep but for its rounding.
 TEST(ServerRounds, AllPushesOfAStepTogetherAreLockstep) {
   const Trained soft = train(kPoints, {"sync.mode=softsync", "sync.pushes=4"}, 1);
@@ -235,7 +224,8 @@ TEST(ServerRounds, RowsAreSavedOnlyBetweenRounds) {
   EXPECT_TRUE(tasks.is_at(6).value());
   const auto late = tasks.open(0, 12);
   EXPECT_FALSE(late.ok());
-  EXPECT_TRUE(tasks.overtaken());
+  EXPECT_TRUE(tasks.take_overtaken());
+  EXPECT_FALSE(tasks.take_overtaken()) << "asked once";
 }
 
 TEST(ServerRounds, WhatCannotBeTrainedIsRefused) {

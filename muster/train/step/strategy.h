@@ -69,8 +69,9 @@ class Strategy : public State {
   virtual void set_vitals(const Vitals* vitals) = 0;
 
   // Computes and commits the next step, or as many as are committed together. `flags`: asked when a
-  // commit begins; what it returns is combined over the workers into agreed_flags(). An error, with
-  // nothing changed, if an audit finds a difference (Auditor::has_finding).
+  // commit begins, and maybe before; what it returns then is combined over the workers into
+  // agreed_flags(). An error, with nothing changed, if an audit finds a difference
+  // (Auditor::has_finding).
   virtual Result<StepReport> run(const std::function<CommitFlags()>& flags) = 0;
   // Makes rows of tables, if there are any, those of the present step. Collective; run() does so
   // itself.

@@ -158,8 +158,11 @@ class Disturbance {
            std::ssize(members()) >= plan_.workers;
   }
 
-  // All parameter servers, if each of them is ready: they survive one failure at a time.
+  // All parameter servers, if each of them is ready and none is about to die: they survive one
+  // failure at a time.
   std::vector<Target> ready_servers() {
+    const auto hits = [](const Aimed& aimed) { return hits_server(aimed.fault.kind); };
+    if (std::ranges::any_of(aimed_, hits)) return {};
     const auto registry = servers_address(plan_.run);
     if (registry.empty()) return {};
     const auto map = ps::fetch_map(registry, kAnswerTakes);
@@ -198,6 +201,7 @@ class Disturbance {
       case FaultKind::kJoin:
         return join(fault);
       case FaultKind::kAimed:
+      case FaultKind::kAimedServer:
         return aim(fault, target);
       case FaultKind::kLeave:
         if (!strike(fault, target.victims, target.signal)) return false;
@@ -286,7 +290,12 @@ class Disturbance {
     const Target& victim = target.victims[0];
     if (::kill(victim.process, target.signal) != 0) return false;
     aimed_.push_back({fault, victim});
-    if (target.killed) (void)strike(Fault{}, {*target.killed}, SIGKILL);
+    Fault besides;
+    if (hits_server(fault.kind)) besides.kind = FaultKind::kKillServer;
+    if (target.killed) (void)strike(besides, {*target.killed}, SIGKILL);
+    besides.kind = FaultKind::kSuspendServer;
+    besides.draw = fault.draw;
+    if (target.suspended) (void)begin(besides, target.victims);
     return true;
   }
 

@@ -32,6 +32,19 @@ std::optional<FaultTarget> aim(const Fault& fault, const std::vector<Target>& fr
   return target;
 }
 
+// Of parameter servers, all of which are ready.
+std::optional<FaultTarget> aim_at_server(const Fault& fault, const std::vector<Target>& servers,
+                                         const Target& victim) {
+  FaultTarget target{{victim}, fault_signal(fault.point), std::nullopt};
+  // Another one joins again, and while the victim sends copies to it a third one has all shards.
+  if (fault.point == FaultPoint::kCopy) {
+    if (servers.size() < 3) return std::nullopt;
+    target.killed = servers[servers[0] == victim ? 1 : 0];
+  }
+  target.suspended = fault.point == FaultPoint::kJoin;
+  return target;
+}
+
 // Only those that the launcher started: it kills one that hangs, and they have networks of their
 // own.
 std::vector<Target> launched(const std::vector<Target>& free) {
@@ -87,6 +100,8 @@ std::optional<FaultTarget> choose_target(const Fault& fault, std::vector<Target>
       return FaultTarget{std::move(free), SIGKILL, std::nullopt};
     case FaultKind::kKillServer:
       return FaultTarget{{victim}, SIGKILL, std::nullopt};
+    case FaultKind::kAimedServer:
+      return aim_at_server(fault, free, victim);
     case FaultKind::kSuspendServer:
       return FaultTarget{{victim}, SIGSTOP, std::nullopt};
     case FaultKind::kSuspend:
@@ -129,6 +144,7 @@ bool comes_in(FaultKind kind, const Target& target) {
     case FaultKind::kPause:
     case FaultKind::kRestart:
     case FaultKind::kKillServer:
+    case FaultKind::kAimedServer:
     case FaultKind::kSuspendServer:
       return false;
     default:
@@ -150,7 +166,8 @@ bool ends_incarnation(FaultKind kind) {
 }
 
 bool hits_server(FaultKind kind) {
-  return kind == FaultKind::kKillServer || kind == FaultKind::kSuspendServer;
+  return kind == FaultKind::kKillServer || kind == FaultKind::kAimedServer ||
+         kind == FaultKind::kSuspendServer;
 }
 
 bool hits_coordinator(FaultKind kind) {

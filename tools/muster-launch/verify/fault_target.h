@@ -30,6 +30,7 @@ struct FaultTarget {
   std::vector<Target> victims;   // empty: another worker joins, or it hits the coordinator
   int signal = 0;                // that they get; 0: it takes more than a signal
   std::optional<Target> killed;  // besides, so that an aimed victim passes its point
+  bool suspended = false;        // the same, of the victim: it passes its point when it rejoins
 };
 
 // Nothing: not now, there are too few (or, for a joiner, too many) of them. `free` are the members

@@ -152,6 +152,36 @@ TEST(FaultTarget, SomePointsArePassedOnlyWhenAnotherOneDies) {
   EXPECT_FALSE(alone->killed);
 }
 
+TEST(FaultTarget, AServerThatDiesWhileItSendsCopiesHasOneThatJoinsAndOneThatStays) {
+  const auto copy = [](uint64_t whom) {
+    return fault(FaultKind::kAimedServer, whom, FaultPoint::kCopy);
+  };
+  EXPECT_FALSE(choose_target(copy(0), {kA, kB}, kLanes));
+  for (const uint64_t whom : {0, 1, 2}) {
+    const auto target = choose_target(copy(whom), {kA, kB, kC}, kLanes);
+    ASSERT_TRUE(target && target->killed);
+    EXPECT_NE(*target->killed, target->victims.at(0));
+    EXPECT_EQ(target->signal, fault_signal(FaultPoint::kCopy));
+    EXPECT_FALSE(target->suspended);
+  }
+}
+
+TEST(FaultTarget, AServerThatDiesWhileItJoinsLosesItsMembershipFirst) {
+  const auto join =
+      choose_target(fault(FaultKind::kAimedServer, 1, FaultPoint::kJoin), {kA, kB}, kLanes);
+  ASSERT_TRUE(join);
+  EXPECT_THAT(join->victims, ElementsAre(kB));
+  EXPECT_TRUE(join->suspended);
+  EXPECT_FALSE(join->killed);
+  const auto ack =
+      choose_target(fault(FaultKind::kAimedServer, 0, FaultPoint::kAck), {kA, kB}, kLanes);
+  ASSERT_TRUE(ack);
+  EXPECT_FALSE(ack->suspended);
+  EXPECT_TRUE(hits_server(FaultKind::kAimedServer));
+  EXPECT_FALSE(hits_server(FaultKind::kAimed));
+  EXPECT_FALSE(comes_in(FaultKind::kAimedServer, kA));
+}
+
 TEST(FaultTarget, FallsWithinFiveMillisecondsAndAStopOutlastsTheLease) {
   for (const uint64_t draw : {uint64_t{0}, uint64_t{4999}, uint64_t{5000}, ~uint64_t{0}}) {
     const Fault stop{FaultKind::kSuspend, FaultPoint::kNone, 0, draw};

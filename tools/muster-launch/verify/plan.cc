@@ -7,6 +7,7 @@
 #include "muster/config/rounds.h"
 #include "muster/sync/recipe.h"
 
+#include "tools/muster-launch/verify/fault_target.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/worker_process.h"
 
@@ -25,6 +26,10 @@ bool waits_for_audit(const std::vector<launch::Fault>& faults) {
   return has_kind(faults, FaultKind::kFlip) || has_kind(faults, FaultKind::kLie);
 }
 
+bool waits_for_checkpoint(const std::vector<launch::Fault>& faults) {
+  return waits_for_audit(faults) || has_point(faults, FaultPoint::kSave);
+}
+
 // An option that some kinds of faults need.
 struct Needed {
   const char* key;
@@ -36,7 +41,7 @@ constexpr std::array<Needed, 4> kNeeded = {{
     {kHangTimeout, "3s", waits_for_hang_timeout, "hang and slow-disk"},
     {"audit.every", "20", waits_for_audit, "flip and lie"},
     {"audit.lanes", "40", waits_for_audit, "flip and lie"},
-    {"checkpoint.every", "10 steps", waits_for_audit, "flip and lie"},
+    {"checkpoint.every", "10 steps", waits_for_checkpoint, "flip, lie and kill-server@save"},
 }};
 
 // Links are between hosts: a cut is to part two workers, and no others.
@@ -54,12 +59,18 @@ Status check_cut(const DisturbPlan& plan) {
 
 // Faults of parameter servers need some, and those that survive them.
 Status check_servers(const DisturbPlan& disturb, const config::Job& job) {
-  const bool hit = has_kind(disturb.faults, FaultKind::kKillServer) ||
-                   has_kind(disturb.faults, FaultKind::kSuspendServer);
+  const bool hit = std::ranges::any_of(
+      disturb.faults, [](const launch::Fault& fault) { return hits_server(fault.kind); });
   if (hit && (disturb.servers < 2 || job.tables.copies < 2)) {
     return Error(ErrorKind::kUsage,
                  "--faults kill-server and suspend-server need at least two parameter servers "
                  "(--servers 2), with tables.copies 2");
+  }
+  if (has_point(disturb.faults, FaultPoint::kCopy) && disturb.servers < 3) {
+    return Error(
+        ErrorKind::kUsage,
+        "--faults kill-server@copy needs three parameter servers (--servers 3): one joins, "
+        "one dies while it sends copies, and one has all shards");
   }
   if (disturb.servers > 0 && has_kind(disturb.faults, FaultKind::kRestart)) {
     return Error(ErrorKind::kUsage,

@@ -30,6 +30,14 @@ TEST(Plan, AuditsAreFrequentForFaultsThatTheyFind) {
   }
 }
 
+TEST(Plan, CheckpointsAreFrequentForServersThatDieWhileOneIsRead) {
+  EXPECT_THAT(options_for(*launch::parse_faults("kill-server@save"), nothing).set,
+              ElementsAre("checkpoint.every=10 steps"));
+  EXPECT_THAT(options_for(*launch::parse_faults("kill-server@save"), everything).set,
+              ElementsAre());
+  EXPECT_THAT(options_for(*launch::parse_faults("kill-server@ack"), nothing).set, ElementsAre());
+}
+
 TEST(Plan, OurOptionsComeBehindTheUsers) {
   VerifyArguments arguments;
   arguments.set = {"track.every=5 steps"};

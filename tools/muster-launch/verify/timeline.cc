@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using launch::FaultKind;
 
-constexpr std::array<std::pair<FaultKind, const char*>, 16> kShown = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 17> kShown = {{
     {FaultKind::kKill, "kill"},
     {FaultKind::kAimed, "kill at a point"},
     {FaultKind::kPair, "two killed"},
@@ -33,6 +33,7 @@ constexpr std::array<std::pair<FaultKind, const char*>, 16> kShown = {{
     {FaultKind::kPause, "pause"},
     {FaultKind::kRestart, "restart"},
     {FaultKind::kKillServer, "kill-server"},
+    {FaultKind::kAimedServer, "kill-server at a point"},
     {FaultKind::kSuspendServer, "suspend-server"},
 }};
 

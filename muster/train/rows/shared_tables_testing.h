@@ -1,0 +1,83 @@
+// Tables in this process that several workers, which are threads, share: for tests.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "muster/train/rows/local_tables.h"
+
+namespace muster::train {
+
+// What all workers have in common.
+class SharedTables : public Tables {
+ public:
+  explicit SharedTables(std::shared_ptr<LocalTables> tables) : tables_(std::move(tables)) {}
+  const ps::TablesSetup& setup() const override { return tables_->setup(); }
+  bool is_shared() const override { return true; }
+  Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
+              std::vector<int64_t>& clocks) override {
+    while (true) {
+      MUSTER_RETURN_IF_ERROR(tables_->read(table, keys, clock, rows, clocks));
+      if (std::ranges::all_of(clocks, [&](int64_t at) { return at >= clock; })) return {};
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+                                               int64_t clock) override {
+    return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, std::move(keys), clock));
+  }
+  Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
+              std::span<const float> gradients) override {
+    return tables_->push(header, keys, gradients);
+  }
+  Status commit(uint64_t era, int64_t step) override { return tables_->commit(era, step); }
+  Status apply(uint64_t era, const ps::PlacedPushes& pushes) override {
+    return tables_->apply(era, pushes);
+  }
+  Status push_order(uint64_t era, std::string_view operation) override {
+    return tables_->push_order(era, operation);
+  }
+  Status wait() override { return tables_->wait(); }
+  Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
+    return tables_->order(worker, from, results);
+  }
+  Result<Hash128> hash(int64_t clock) override { return tables_->hash(clock); }
+  Result<std::vector<std::string>> save(int64_t clock) override { return tables_->save(clock); }
+  Status load(uint64_t era, std::span<const std::string> shards) override {
+    return tables_->load(era, shards);
+  }
+
+ private:
+  class Read final : public RowsRead {
+   public:
+    Read(SharedTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
+        : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {}
+    Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
+      std::vector<int64_t> clocks;
+      MUSTER_RETURN_IF_ERROR(tables_.read(table_, keys_, clock_, rows, clocks));
+      const int64_t known = clock_ + tables_.setup().tables[table_].versions;
+      if (std::ranges::any_of(clocks, [&](int64_t at) { return at > known; })) return false;
+      MUSTER_TRY(const auto then, tables_.tables_->begin_read(table_, keys_, clock_));
+      return then->finish(rows, {});
+    }
+
+   private:
+    SharedTables& tables_;
+    const uint32_t table_;
+    const std::vector<uint64_t> keys_;
+    const int64_t clock_;
+  };
+
+  std::shared_ptr<LocalTables> tables_;
+};
+
+}  // namespace muster::train
