@@ -88,10 +88,10 @@ std::string order_push(uint64_t era, std::string_view operation) {
 }
 
 TableData::TableData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
-                     Slabs& slabs)
+                     Slabs& slabs, ColdTier* cold)
     : shard_(shard), shards_(shards), options_(tables) {
   tables_.reserve(tables.size());
-  for (const auto& options : tables) tables_.emplace_back(options, slabs);
+  for (const auto& options : tables) tables_.emplace_back(options, slabs, cold, shard);
 }
 
 Status TableData::check_header(std::string_view push, PushHeader& header) const {
@@ -225,6 +225,14 @@ Status TableData::apply(std::string_view push) {
   }
   return tables_[parsed.header.table].update(parsed.keys, parsed.gradients, parsed.header.step,
                                              parsed.header.lr);
+}
+
+void TableData::fetch(std::string_view push, RowFetcher& fetcher) {
+  const auto parsed = parse(push);
+  if (!parsed.ok()) return;
+  const PushKind kind = parsed->header.kind;
+  if (kind != PushKind::kAdd && kind != PushKind::kStage) return;
+  tables_[parsed->header.table].fetch(parsed->keys, true, fetcher);
 }
 
 // Era 0 is that of somebody who is alone.
