@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
-a resumption, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was trained, whatever happened
-to workers and servers, is computed again with the same bits.
+a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was
+trained, whatever happened to workers and servers, is computed again with the same bits.
 
     tests/e2e/servers.py [--bin build/release/bin] [--only sync|async] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
 
@@ -23,12 +23,15 @@ MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2",
 LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp": "kill@before-commit:1,kill-server:1,suspend:1,join:1",
                "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
+LITTLE = "tables.memory=4MiB"  # so little that most rows of a server are on its disk
+DISK_FAULTS = "kill:1,kill-server:2"
 
 
-def train(muster, folder, name, steps, workers, servers):
+def train(muster, folder, name, steps, workers, servers, sets=()):
     """Its result."""
     run = os.path.join(folder, name)
     words = ["--workers", str(workers), "-s", f"tables.servers={servers}"] if workers else []
+    words += [word for one in sets for word in ("-s", one)]
     subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "-s", "passes=0", "-s", f"steps={steps}", *words],
                    check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "result.json")) as file:
@@ -43,6 +46,9 @@ def check_sync(args, muster):
             result = train(muster, folder, name, args.steps, workers, servers)
             hashes[name] = result["weights_hash"]
             print(f"{workers} workers, {servers} servers: {hashes[name]}  auc {result['test']['auc']:.4f}", flush=True)
+        disk = f"tables.disk={os.path.join(folder, 'disk')}"
+        hashes["disk"] = train(muster, folder, "disk-run", args.steps, 2, 2, (LITTLE, disk))["weights_hash"]
+        print(f"2 workers, 2 servers with a disk: {hashes['disk']}", flush=True)
         # Resumed from a checkpoint, once with servers and once without.
         for workers, servers in LAYOUTS[:3:2]:
             name = f"resumed-{workers}-{servers}"
@@ -55,6 +61,11 @@ def check_sync(args, muster):
         if len(set(hashes.values())) != 1:
             sys.exit(f"the bits differ: {hashes}")
         print(f"equal: {len(hashes)} runs")
+        check_kinds(DISK_FAULTS, disturb(muster, "--servers", "2", "--faults", DISK_FAULTS, "--seed", args.seed, "-s", "passes=0",
+                                         "-s", f"steps={args.faulty_steps // 2}", "-s", LITTLE, "-s", disk, job=JOB))
+        left = os.listdir(os.path.join(folder, "disk"))
+        if left:
+            sys.exit(f"servers have left rows behind: {left}")
     happened = disturb(muster, "--servers", "3", "--faults", args.faults, "--seed", args.seed, "-s", "passes=0", "-s",
                        f"steps={args.faulty_steps}", job=JOB)
     check_kinds(args.faults, happened)
