@@ -9,8 +9,9 @@
 namespace muster::config {
 namespace {
 
-constexpr int64_t kMostResults = 1 << 20;     // of a commit
-constexpr int64_t kMostLanesOfTables = 1023;  // ps/step_sums.h
+constexpr int64_t kMostResults = 1 << 20;                   // of a commit
+constexpr int64_t kMostLanesOfTables = 1023;                // ps/step_sums.h
+constexpr int64_t kLeastMemoryWithDisk = int64_t{4} << 20;  // tools/muster-server
 
 // Job and places together, so that a rule is one line.
 class Rules {
@@ -203,6 +204,11 @@ class Rules {
 
   Status tables() const {
     const auto& t = job_.tables;
+    if (!t.disk.empty() && t.memory < kLeastMemoryWithDisk) {
+      return at("tables.disk",
+                "tables.disk is for rows that do not fit into tables.memory: set that, to 4 MiB at "
+                "least");
+    }
     const bool asynchronous = is_asynchronous(job_.sync.strategy);
     if (t.width == 0) {
       if (t == TablesOptions{} || asynchronous) return {};

@@ -214,6 +214,17 @@ TEST(Validate, Sync) {
       "or 2");
 }
 
+TEST(Validate, RowsOnDiskNeedALimitOfMemory) {
+  Job job = good();
+  job.tables.width = 4;
+  job.tables.disk = "/scratch";
+  EXPECT_NE(said(job).find("set that, to 4 MiB at least"), std::string::npos);
+  job.tables.memory = 1 << 20;
+  EXPECT_NE(said(job).find("set that, to 4 MiB at least"), std::string::npos);
+  job.tables.memory = 4 << 20;
+  EXPECT_TRUE(validate(job).ok());
+}
+
 TEST(Validate, AsynchronousTraining) {
   Job job = good();
   job.lanes = 8;

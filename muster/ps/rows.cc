@@ -48,6 +48,7 @@ Rows::Rows(Rows&& other) noexcept
       in_last_(std::exchange(other.in_last_, 0)),
       free_(std::exchange(other.free_, 0)),
       size_(std::exchange(other.size_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)),
       entries_(std::exchange(other.entries_, nullptr)),
       capacity_(std::exchange(other.capacity_, 0)) {}
 
@@ -60,7 +61,7 @@ void Rows::clear() {
     slabs_->free(reinterpret_cast<std::byte*>(entries_), entry_bytes(capacity_));
   }
   entries_ = nullptr;
-  capacity_ = in_last_ = size_ = 0;
+  capacity_ = in_last_ = size_ = bytes_ = 0;
   free_ = 0;
 }
 
@@ -132,6 +133,7 @@ bool Rows::grow() {
     put(tag_of(hash) | (place + 1), hash);
   });
   if (old != nullptr) slabs_->free(reinterpret_cast<std::byte*>(old), entry_bytes(old_capacity));
+  bytes_ += entry_bytes(capacity_) - entry_bytes(old_capacity);
   return true;
 }
 
@@ -149,6 +151,7 @@ Row* Rows::insert(uint64_t key) {
       std::byte* const piece = slabs_->allocate(piece_bytes(pieces_.size()));
       if (piece == nullptr) return nullptr;
       pieces_.push_back(piece);
+      bytes_ += piece_bytes(pieces_.size() - 1);
       in_last_ = 0;
     }
     place = static_cast<uint32_t>((pieces_.size() - 1) << slot_bits_ | in_last_++);
@@ -179,6 +182,52 @@ void Rows::erase(Row* row) {
     hole = i;
   }
   entries_[hole] = 0;
+}
+
+bool Rows::needs_large_index() const {
+  return kFullOf * (size_ + 1) > kFull * capacity_ && entry_bytes(2 * capacity_) > kLargestPiece;
+}
+
+Row* Rows::next(uint32_t& place) {
+  if (size_ == 0) return nullptr;
+  size_t piece = place >> slot_bits_;
+  size_t slot = place & ((size_t{1} << slot_bits_) - 1);
+  while (true) {
+    if (piece >= pieces_.size()) piece = slot = 0;
+    for (const size_t count = given_out(piece); slot < count; ++slot) {
+      Row* const row = at(piece, slot);
+      if (row->there == 0) continue;
+      place = static_cast<uint32_t>(piece << slot_bits_ | slot) + 1;
+      return row;
+    }
+    ++piece;
+    slot = 0;
+  }
+}
+
+void Rows::drop_last_piece() {
+  MUSTER_CHECK(!pieces_.empty(), "there is a last piece");
+  const size_t last = pieces_.size() - 1;
+  for_each_in_last_piece(
+      [](const Row&) { MUSTER_CHECK(false, "a piece without rows is dropped"); });
+  // Its places are no longer free ones.
+  Row* before = nullptr;
+  for (uint32_t place = free_; place != 0;) {
+    Row* const row = at(Entry{place});
+    const auto after = static_cast<uint32_t>(row->key);
+    if (((place - 1) >> slot_bits_) != last) {
+      before = row;
+    } else if (before != nullptr) {
+      before->key = after;
+    } else {
+      free_ = after;
+    }
+    place = after;
+  }
+  slabs_->free(pieces_[last], piece_bytes(last));
+  bytes_ -= piece_bytes(last);
+  pieces_.pop_back();
+  in_last_ = pieces_.empty() ? 0 : rows_in(pieces_.size() - 1);
 }
 
 }  // namespace muster::ps

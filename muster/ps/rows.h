@@ -32,7 +32,7 @@ struct Row {
   uint64_t key;
   uint32_t used;    // the step at which it was last updated: for eviction
   uint16_t sights;  // how often it was updated, up to 65,535: for admission and eviction
-  uint16_t there;   // 1; 0: this place is free
+  uint16_t there;   // 1, and marks of tiered_rows.h; 0: this place is free
   float* values() { return reinterpret_cast<float*>(this + 1); }
   const float* values() const { return reinterpret_cast<const float*>(this + 1); }
 };
@@ -65,6 +65,21 @@ class Rows {
     for_each_place([&](uint32_t /*place*/, Row& row) { visit(row); });
   }
 
+  // Goes around: the next row from this place on, which moves behind it. Null: there are no rows.
+  Row* next(uint32_t& place);
+
+  // Another row needs an index that is larger than any piece.
+  bool needs_large_index() const;
+  // Of memory that it has: places and index.
+  size_t bytes() const { return bytes_; }
+  size_t pieces() const { return pieces_.size(); }
+  // The last piece can be given back when none of its rows is left.
+  template <typename Visit>
+  void for_each_in_last_piece(Visit visit) {
+    for_each_of(pieces_.size() - 1, [&](uint32_t /*place*/, Row& row) { visit(row); });
+  }
+  void drop_last_piece();
+
   // Places that 24 bits can tell apart. A piece has a power of two of them, of which not all may be
   // used, so a shard is full with half as many rows, at worst.
   static constexpr size_t kMost = (size_t{1} << 24) - 1;
@@ -89,14 +104,19 @@ class Rows {
   }
   size_t piece_bytes(size_t piece) const;
   size_t rows_in(size_t piece) const { return piece_bytes(piece) / row_bytes_; }
+  size_t given_out(size_t piece) const {
+    return piece + 1 < pieces_.size() ? rows_in(piece) : in_last_;
+  }
   template <typename Visit>
   void for_each_place(Visit visit) {
-    for (size_t p = 0; p < pieces_.size(); ++p) {
-      const size_t count = p + 1 < pieces_.size() ? rows_in(p) : in_last_;
-      for (size_t slot = 0; slot < count; ++slot) {
-        Row* const row = at(p, slot);
-        if (row->there != 0) visit(static_cast<uint32_t>(p << slot_bits_ | slot), *row);
-      }
+    for (size_t p = 0; p < pieces_.size(); ++p) for_each_of(p, visit);
+  }
+  template <typename Visit>
+  void for_each_of(size_t p, Visit&& visit) {
+    const size_t count = given_out(p);
+    for (size_t slot = 0; slot < count; ++slot) {
+      Row* const row = at(p, slot);
+      if (row->there != 0) visit(static_cast<uint32_t>(p << slot_bits_ | slot), *row);
     }
   }
   size_t find_entry(uint64_t key, uint64_t hash) const;  // capacity_: none
@@ -112,6 +132,7 @@ class Rows {
   size_t in_last_ = 0;  // places of the last piece that have been given out
   uint32_t free_ = 0;   // 1 + the last erased place, whose `key` is the same of the next
   size_t size_ = 0;
+  size_t bytes_ = 0;
   Entry* entries_ = nullptr;
   size_t capacity_ = 0;  // a power of two, or 0
 };

@@ -126,6 +126,71 @@ TEST(Rows, ThatDoNotFitAreRefused) {
   EXPECT_NE(moved.find(key), nullptr);
 }
 
+TEST(Slabs, AtTheLimitPutSmallPiecesTogether) {
+  Slabs slabs(kHugePage);
+  std::vector<std::byte*> pieces;
+  while (std::byte* const piece = slabs.allocate(Slabs::kSmallest)) pieces.push_back(piece);
+  ASSERT_EQ(pieces.size(), kHugePage / Slabs::kSmallest);
+  std::ranges::shuffle(pieces, std::mt19937(1));
+  std::byte* const kept = pieces.back();
+  pieces.pop_back();
+  for (std::byte* const piece : pieces) slabs.free(piece, Slabs::kSmallest);
+  EXPECT_EQ(slabs.allocate(kHugePage), nullptr) << "a part of it is in use";
+  EXPECT_NE(slabs.allocate(kHugePage / 2), nullptr);
+  EXPECT_NE(slabs.allocate(kHugePage / 4), nullptr);
+  slabs.free(kept, Slabs::kSmallest);
+  EXPECT_NE(slabs.allocate(kHugePage / 4), nullptr);
+  EXPECT_EQ(slabs.used(), kHugePage);
+}
+
+TEST(Rows, GoAround) {
+  Slabs slabs;
+  Rows rows(3, slabs);
+  uint32_t place = 0;
+  EXPECT_EQ(rows.next(place), nullptr);
+  for (uint64_t key = 0; key < 5000; ++key) rows.insert(key);
+  for (uint64_t key = 0; key < 5000; ++key) {
+    if (key % 3 != 0) rows.erase(rows.find(key));
+  }
+  std::map<uint64_t, int> seen;
+  for (size_t i = 0; i < 2 * rows.size(); ++i) ++seen[rows.next(place)->key];
+  EXPECT_EQ(seen.size(), rows.size());
+  for (const auto& [key, times] : seen) EXPECT_EQ(times, 2) << key;
+}
+
+TEST(Rows, GiveTheirLastPieceBack) {
+  Slabs slabs;
+  Rows rows(3, slabs);
+  std::map<uint64_t, Row*> expected;
+  for (uint64_t key = 0; key < 9000; ++key) expected[key] = rows.insert(key);
+  std::mt19937 random(2);
+  while (rows.pieces() > 1) {
+    for (int i = 0; i < 300 && !expected.empty(); ++i) {
+      const auto some = expected.lower_bound(random() % 9000);
+      if (some == expected.end()) continue;
+      rows.erase(some->second);
+      expected.erase(some);
+    }
+    std::vector<Row*> last;
+    rows.for_each_in_last_piece([&](Row& row) { last.push_back(&row); });
+    for (Row* const row : last) {
+      expected.erase(row->key);
+      rows.erase(row);
+    }
+    const size_t before = slabs.used();
+    rows.drop_last_piece();
+    EXPECT_LT(slabs.used(), before);
+    EXPECT_EQ(rows.bytes(), slabs.used());
+    // Free places are used again, and none is of the piece that is gone.
+    for (int i = 0; i < 20; ++i) {
+      const uint64_t key = 100'000 + random();
+      if (rows.find(key) == nullptr) expected[key] = rows.insert(key);
+    }
+    for (const auto& [key, row] : expected) ASSERT_EQ(rows.find(key), row);
+    EXPECT_EQ(rows.size(), expected.size());
+  }
+}
+
 TEST(Rows, CostFewBytesBesidesTheirValues) {
   Slabs slabs;
   Rows rows(9, slabs);  // width 8 with row_adagrad

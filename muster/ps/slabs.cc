@@ -64,9 +64,29 @@ std::byte* Slabs::take_free(size_t bytes) {
   return nullptr;
 }
 
+// A piece and its other half become one.
+void Slabs::merge_free() {
+  freed_ = false;
+  for (size_t bytes = kSmallest; bytes < kHugePage; bytes *= 2) {
+    auto pieces = std::exchange(free_[size_class(bytes)], {});
+    std::ranges::sort(pieces);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const bool first_half = reinterpret_cast<uintptr_t>(pieces[i]) % (2 * bytes) == 0;
+      const bool whole = first_half && i + 1 < pieces.size() && pieces[i + 1] == pieces[i] + bytes;
+      keep(pieces[i], whole ? 2 * bytes : bytes);
+      if (whole) ++i;
+    }
+  }
+}
+
 std::byte* Slabs::allocate(size_t bytes) {
   MUSTER_CHECK(std::has_single_bit(bytes) && bytes >= kSmallest, "pieces are powers of two");
   std::byte* piece = bytes <= kHugePage ? take_free(bytes) : nullptr;
+  const bool at_limit = kHugePage > most_ - std::min(most_, reserved_);
+  if (piece == nullptr && bytes <= kHugePage && at_limit && freed_) {
+    merge_free();
+    piece = take_free(bytes);
+  }
   if (piece != nullptr) {
     std::memset(piece, 0, bytes);
   } else if (bytes > kHugePage) {
@@ -74,7 +94,7 @@ std::byte* Slabs::allocate(size_t bytes) {
     piece = map(bytes);
     if (piece != nullptr) reserved_ += bytes;
   } else {
-    if (kHugePage > most_ - std::min(most_, reserved_)) return nullptr;
+    if (at_limit) return nullptr;
     piece = new_slab();
     if (piece == nullptr) return nullptr;
     for (size_t rest = kHugePage / 2; rest >= bytes; rest /= 2) keep(piece + rest, rest);
@@ -86,6 +106,7 @@ std::byte* Slabs::allocate(size_t bytes) {
 void Slabs::free(std::byte* piece, size_t bytes) {
   used_ -= bytes;
   if (bytes <= kHugePage) {
+    freed_ = true;
     keep(piece, bytes);
     return;
   }

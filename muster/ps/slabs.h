@@ -4,8 +4,9 @@
 // most of them would be empty; if each had small ones from the heap, rows would lie in small pages,
 // and a look-up would miss the TLB. So pieces are small, and slabs are huge pages.
 //
-// What is freed is used again, for pieces of its size or smaller ones; pieces of kHugePage and more
-// are given back to the system. One thread uses it.
+// What is freed is used again, for pieces of its size or smaller ones, and, at the limit, for
+// larger ones if all of such a piece is free. Pieces larger than kHugePage are given back to the
+// system. One thread uses it.
 #pragma once
 
 #include <array>
@@ -47,6 +48,7 @@ class Slabs {
   std::byte* new_slab();
   std::byte* take_free(size_t bytes);
   void keep(std::byte* piece, size_t bytes);
+  void merge_free();
 
   static constexpr size_t kSizes = 22;  // 2^21 is a slab
   const size_t most_;
@@ -56,6 +58,7 @@ class Slabs {
   size_t slabs_left_ = 0;
   size_t reserved_ = 0;
   size_t used_ = 0;
+  bool freed_ = false;  // something, since merge_free()
 };
 
 }  // namespace muster::ps

@@ -2,26 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "muster/base/check.h"
 #include "muster/base/random.h"
 
 namespace muster::ps {
 namespace {
-
-Error no_room(const TableOptions& options, const Rows& rows) {
-  if (rows.full()) {
-    return Error(
-        ErrorKind::kMachine,
-        "a shard of table '{}' has {} rows and cannot have more: use more shards, or evict "
-        "rows (tables.eviction)",
-        options.name, rows.size());
-  }
-  return Error(ErrorKind::kMachine,
-               "table '{}' has no memory for another row: give its servers more memory, use more "
-               "servers, or evict rows (tables.eviction)",
-               options.name);
-}
 
 Error twice(const TableOptions& options, uint64_t key) {
   return Error(ErrorKind::kData, "key {} of table '{}' is there twice", key, options.name);
@@ -64,51 +51,82 @@ Status check(const TableOptions& options) {
   return {};
 }
 
-TableShard::TableShard(const TableOptions& options, Slabs& slabs)
+TableShard::TableShard(const TableOptions& options, Slabs& slabs, ColdTier* cold, uint32_t shard)
     : options_(&options),
-      rows_(options.width + options.optimizer.state(options.width), slabs),
-      candidates_(0, slabs) {}
+      cold_(cold),
+      rows_(options.width + options.optimizer.state(options.width), slabs, cold,
+            {options.id, shard, false}),
+      candidates_(0, slabs, cold, {options.id, shard, true}) {}
+
+Error TableShard::no_room(const TieredRows& rows) const {
+  if (cold_ != nullptr && cold_->failure()) return *cold_->failure();
+  if (rows.full()) {
+    return Error(
+        ErrorKind::kMachine,
+        "a shard of table '{}' has {} rows and cannot have more: use more shards, or evict "
+        "rows (tables.evict_after, tables.most_rows)",
+        options_->name, rows.size());
+  }
+  if (cold_ != nullptr) {
+    return Error(ErrorKind::kMachine,
+                 "table '{}' has no memory for a single row in one of its shards: give its servers "
+                 "more memory (tables.memory), or use fewer shards (tables.shards)",
+                 options_->name);
+  }
+  return Error(ErrorKind::kMachine,
+               "table '{}' has no memory for another row: give its servers more memory, or a disk "
+               "(tables.disk), use more servers, or evict rows (tables.evict_after)",
+               options_->name);
+}
 
 void TableShard::read(std::span<const uint64_t> keys, float* weights) {
   const size_t width = options_->width;
   found_.resize(keys.size());
   rows_.find(keys, found_);
-  for (size_t i = 0; i < keys.size(); ++i, weights += width) {
+  for (size_t i = 0; i < keys.size(); ++i) {
     fetch_ahead(i, width);
     if (found_[i] != nullptr) {
-      std::copy_n(found_[i]->values(), width, weights);
+      std::copy_n(found_[i]->values(), width, weights + i * width);
+      rows_.note_read(*found_[i]);
     } else {
-      initial_weights(*options_, keys[i], std::span(weights, width));
+      initial_weights(*options_, keys[i], std::span(weights + i * width, width));
     }
   }
+  rows_.look_up(keys, [&](size_t place, const float* values) {
+    std::copy_n(values, width, weights + place * width);
+  });
 }
 
-Result<Row*> TableShard::admit(uint64_t key, int64_t step) {
+TieredRows* TableShard::admit(uint64_t key, int64_t step, Row*& row) {
   const Admission& rule = options_->admission;
+  row = nullptr;
   if (rule.probability < 1) {
     const uint64_t seed = hash64(&options_->id, sizeof(options_->id), options_->seed);
     RandomStream random(seed, Purpose::kAdmission, key, static_cast<uint64_t>(step));
     if (random.uniform() >= static_cast<float>(rule.probability)) return nullptr;
   }
-  uint16_t sights = 0;
+  Row* candidate = nullptr;
   if (rule.sights > 1) {
-    Row* candidate = candidates_.find(key);
+    if (candidates_.bring(std::span(&key, 1)) == 0) return &candidates_;
+    candidate = candidates_.find(key);
     if (candidate == nullptr) candidate = candidates_.insert(key);
-    if (candidate == nullptr) return no_room(*options_, candidates_);
+    if (candidate == nullptr) return &candidates_;
+    candidates_.note_update(*candidate);
     candidate->used = static_cast<uint32_t>(step);
-    sights = candidate->sights;
-    if (sights + 1 < rule.sights) {
+    if (candidate->sights + 1 < rule.sights) {
       count_sight(*candidate);
       return nullptr;
     }
+  }
+  row = rows_.insert(key);
+  if (row == nullptr) return &rows_;
+  if (candidate != nullptr) {
+    row->sights = candidate->sights;
     candidates_.erase(candidate);
   }
-  Row* const row = rows_.insert(key);
-  if (row == nullptr) return no_room(*options_, rows_);
-  row->sights = sights;
   initial_weights(*options_, key, std::span(row->values(), options_->width));
   options_->optimizer.begin(row->values(), options_->width);
-  return row;
+  return nullptr;
 }
 
 // While one row is read, the next ones come: a row of width 64 has five cache lines.
@@ -121,20 +139,44 @@ void TableShard::fetch_ahead(size_t i, size_t floats) const {
   for (size_t at = kLine; at < bytes; at += kLine) __builtin_prefetch(row + at);
 }
 
+// In several rounds if there is no memory for all of its rows at once.
 Status TableShard::update(std::span<const uint64_t> keys, const float* gradients, int64_t step,
                           double lr) {
+  // What is looked up on disk, and then does not fit, is looked up again.
+  constexpr size_t kRound = 1024;
+  for (size_t done = 0; done < keys.size();) {
+    const auto round =
+        keys.subspan(done, std::min(cold_ == nullptr ? keys.size() : kRound, keys.size() - done));
+    TieredRows* crowded = nullptr;
+    MUSTER_TRY(const size_t some,
+               update_some(round, gradients + done * options_->width, step, lr, crowded));
+    if (cold_ != nullptr && cold_->failure()) return *cold_->failure();
+    done += some;
+    if (crowded != nullptr && !crowded->make_room()) return no_room(*crowded);
+  }
+  return {};
+}
+
+Result<size_t> TableShard::update_some(std::span<const uint64_t> keys, const float* gradients,
+                                       int64_t step, double lr, TieredRows*& crowded) {
   const size_t width = options_->width;
-  found_.resize(keys.size());
-  rows_.find(keys, found_);
+  const size_t here = rows_.bring(keys);
+  if (here < keys.size()) crowded = &rows_;
+  found_.resize(here);
+  rows_.find(keys.first(here), found_);
   updated_.clear();
   const size_t floats = rows_.row_bytes() / sizeof(float);
   size_t left_out = 0;
-  for (size_t i = 0; i < keys.size(); ++i) {
+  size_t i = 0;
+  for (; i < here; ++i) {
     fetch_ahead(i, floats);
     Row* row = found_[i];
     if (row == nullptr) {
       if (rows_.find(keys[i]) != nullptr) return twice(*options_, keys[i]);
-      MUSTER_TRY(row, admit(keys[i], step));
+      if (TieredRows* const full = admit(keys[i], step, row); full != nullptr) {
+        crowded = full;
+        break;
+      }
     }
     if (row == nullptr) {
       // From here on gradients have to move up, into a buffer of our own.
@@ -146,42 +188,56 @@ Status TableShard::update(std::span<const uint64_t> keys, const float* gradients
     }
     count_sight(*row);
     row->used = static_cast<uint32_t>(step);
+    rows_.note_update(*row);
     if (left_out > 0)
       std::copy_n(gradients + i * width, width, &gradients_[updated_.size() * width]);
     updated_.push_back(row->values());
   }
   options_->optimizer.update(updated_, left_out > 0 ? gradients_.data() : gradients, width,
                              step + 1, lr);
-  return {};
+  return i;
 }
 
-void TableShard::evict_row(Row& row, int64_t step) {
-  tombstones_.push_back({row.key, static_cast<uint32_t>(step)});
-  rows_.erase(&row);
+uint64_t TableShard::fetch(std::span<const uint64_t> keys, bool update, RowFetcher& fetcher) {
+  const uint64_t rows = rows_.fetch(keys, fetcher);
+  return update ? std::max(rows, candidates_.fetch(keys, fetcher)) : rows;
+}
+
+void TableShard::arrive(const FetchedRows& fetched) {
+  (fetched.part.candidates ? candidates_ : rows_).arrive(fetched);
 }
 
 void TableShard::evict(int64_t step) {
   const Eviction& rule = options_->eviction;
   if (rule.age > 0) {
-    const auto is_old = [&](const Row& row) { return row.used + int64_t{rule.age} < step; };
-    rows_.for_each([&](Row& row) {
-      if (is_old(row)) evict_row(row, step);
+    rows_.for_each_unused(step - rule.age, [&](Row& row) {
+      tombstones_.push_back({row.key, static_cast<uint32_t>(step)});
+      rows_.erase(&row);
     });
-    candidates_.for_each([&](Row& row) {
-      if (is_old(row)) candidates_.erase(&row);
-    });
+    candidates_.for_each_unused(step - rule.age, [&](Row& row) { candidates_.erase(&row); });
   }
-  if (rule.most == 0 || rows_.size() <= rule.most) return;
-  std::vector<Row*> all;
+  if (rule.most > 0 && rows_.size() > rule.most) evict_least_seen(step);
+}
+
+void TableShard::evict_least_seen(int64_t step) {
+  struct Rank {
+    uint64_t key;
+    uint32_t used;
+    uint16_t sights;
+  };
+  std::vector<Rank> all;
   all.reserve(rows_.size());
-  rows_.for_each([&](Row& row) { all.push_back(&row); });
-  const auto keep = static_cast<ptrdiff_t>(rule.most);
-  std::ranges::nth_element(all, all.begin() + keep, [](const Row* a, const Row* b) {
-    if (a->sights != b->sights) return a->sights > b->sights;
-    if (a->used != b->used) return a->used > b->used;
-    return a->key < b->key;
+  rows_.for_each([&](const Row& row) { all.push_back({row.key, row.used, row.sights}); });
+  const auto keep = static_cast<ptrdiff_t>(options_->eviction.most);
+  std::ranges::nth_element(all, all.begin() + keep, [](const Rank& a, const Rank& b) {
+    if (a.sights != b.sights) return a.sights > b.sights;
+    if (a.used != b.used) return a.used > b.used;
+    return a.key < b.key;
   });
-  for (auto one = all.begin() + keep; one != all.end(); ++one) evict_row(**one, step);
+  for (auto one = all.begin() + keep; one != all.end(); ++one) {
+    tombstones_.push_back({one->key, static_cast<uint32_t>(step)});
+    rows_.erase_key(one->key);
+  }
 }
 
 void TableShard::forget_tombstones(uint32_t up_to_step) {
@@ -190,12 +246,14 @@ void TableShard::forget_tombstones(uint32_t up_to_step) {
 
 Hash128 TableShard::hash() {
   Hash128 sum;
-  const auto add_row = [&](const Rows& rows, const Row& row) {
-    // Behind the values there may be unused bytes, which are zero.
+  const auto add_row = [&](const TieredRows& rows, Row& row) {
+    // Where it is does not count. Behind the values there may be unused bytes, which are zero.
+    const uint16_t there = std::exchange(row.there, uint16_t{1});
     add(sum, hash128(std::span(reinterpret_cast<const std::byte*>(&row), rows.row_bytes())));
+    row.there = there;
   };
-  rows_.for_each([&](const Row& row) { add_row(rows_, row); });
-  candidates_.for_each([&](const Row& row) { add_row(candidates_, row); });
+  rows_.for_each([&](Row& row) { add_row(rows_, row); });
+  candidates_.for_each([&](Row& row) { add_row(candidates_, row); });
   for (const Tombstone& tombstone : tombstones_) {
     const uint64_t words[] = {tombstone.key, tombstone.step};  // without padding
     add(sum, hash128(std::as_bytes(std::span(words))));
@@ -205,10 +263,13 @@ Hash128 TableShard::hash() {
 
 Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
                        std::span<const float> values) {
-  Rows& rows = values.empty() ? candidates_ : rows_;
-  if (rows_.find(key) != nullptr || candidates_.find(key) != nullptr) return twice(*options_, key);
-  Row* const row = rows.insert(key);
-  if (row == nullptr) return no_room(*options_, rows);
+  TieredRows& rows = values.empty() ? candidates_ : rows_;
+  if (rows_.contains(key) || candidates_.contains(key)) return twice(*options_, key);
+  Row* row = rows.insert(key);
+  while (row == nullptr) {
+    if (!rows.make_room()) return no_room(rows);
+    row = rows.insert(key);
+  }
   row->used = used;
   row->sights = sights;
   std::ranges::copy(values, row->values());

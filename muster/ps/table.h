@@ -13,6 +13,9 @@
 // in the shard, those with the fewest sights, of these the longest unused. A key that was evicted
 // has its initial weights again. Tombstones tell an export (`muster export --since`) what has gone.
 //
+// Where rows are, in memory or on disk (tiered_rows.h), has no effect on any of this. An error of
+// the disk makes update() and put() fail; who calls anything else asks ColdTier::failure().
+//
 // One thread uses it.
 #pragma once
 
@@ -25,7 +28,7 @@
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/row_optimizer.h"
-#include "muster/ps/rows.h"
+#include "muster/ps/tiered_rows.h"
 
 namespace muster::ps {
 
@@ -68,8 +71,10 @@ struct Tombstone {
 
 class TableShard {
  public:
-  // `options` and `slabs` must outlive this.
-  TableShard(const TableOptions& options, Slabs& slabs);
+  // `options`, `slabs` and `cold` must outlive this. `cold`: null: there is memory alone. `shard`:
+  // its number, by which rows are told apart on disk.
+  TableShard(const TableOptions& options, Slabs& slabs, ColdTier* cold = nullptr,
+             uint32_t shard = 0);
 
   size_t rows() const { return rows_.size(); }
   size_t candidates() const { return candidates_.size(); }  // counted, without a row
@@ -82,6 +87,11 @@ class TableShard {
   // or a new key is there twice; some keys have been counted by then, so the shard must be given
   // up.
   Status update(std::span<const uint64_t> keys, const float* gradients, int64_t step, double lr);
+
+  // Has rows of these keys read ahead that are on disk, for read() or for update(). The number of
+  // the fetch to wait for, or 0.
+  uint64_t fetch(std::span<const uint64_t> keys, bool update, RowFetcher& fetcher);
+  void arrive(const FetchedRows& fetched);
 
   // What the rules above say, as of this step.
   void evict(int64_t step);
@@ -106,14 +116,21 @@ class TableShard {
   void clear();
 
  private:
-  // A row for a key that has none; null: not yet.
-  Result<Row*> admit(uint64_t key, int64_t step);
+  // `row`: for a key that has none; null: not yet. If there is no memory, nothing has changed, and
+  // it returns who needs some.
+  TieredRows* admit(uint64_t key, int64_t step, Row*& row);
+  // The first keys; how many. Fewer than all if there is no memory for the next one: then `crowded`
+  // needs some.
+  Result<size_t> update_some(std::span<const uint64_t> keys, const float* gradients, int64_t step,
+                             double lr, TieredRows*& crowded);
+  Error no_room(const TieredRows& rows) const;
   void fetch_ahead(size_t i, size_t floats) const;
-  void evict_row(Row& row, int64_t step);
+  void evict_least_seen(int64_t step);
 
   const TableOptions* options_;
-  Rows rows_;
-  Rows candidates_;  // headers alone
+  ColdTier* cold_;
+  TieredRows rows_;
+  TieredRows candidates_;  // headers alone
   std::vector<Tombstone> tombstones_;
   // Of one call; kept so that no memory is allocated for each.
   std::vector<Row*> found_;

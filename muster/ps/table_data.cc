@@ -88,11 +88,11 @@ std::string order_push(uint64_t era, std::string_view operation) {
 }
 
 TableData::TableData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
-                     Slabs& slabs)
+                     Slabs& slabs, ColdTier* cold)
     : shard_(shard), shards_(shards), options_(tables) {
   tables_.reserve(tables.size());
   for (const auto& options : tables) {
-    tables_.emplace_back(options, slabs);
+    tables_.emplace_back(options, slabs, cold, shard);
     versions_ = std::max<size_t>(versions_, options.versions);
   }
 }
@@ -241,6 +241,14 @@ Status TableData::apply(std::string_view push) {
   }
   return tables_[parsed.header.table].update(parsed.keys, parsed.gradients, parsed.header.step,
                                              parsed.header.lr);
+}
+
+void TableData::fetch(std::string_view push, RowFetcher& fetcher) {
+  const auto parsed = parse(push);
+  if (!parsed.ok()) return;
+  const PushKind kind = parsed->header.kind;
+  if (kind != PushKind::kAdd && kind != PushKind::kStage) return;
+  tables_[parsed->header.table].fetch(parsed->keys, true, fetcher);
 }
 
 // Era 0 is that of somebody who is alone.

@@ -86,9 +86,10 @@ std::string order_push(uint64_t era, std::string_view operation);
 
 class TableData final : public ShardData {
  public:
-  // `tables` and `slabs` must outlive it. The id of a table is its place.
+  // `tables`, `slabs` and `cold` must outlive it. The id of a table is its place. `cold`: null:
+  // rows are in memory alone.
   TableData(ShardNumber shard, ShardNumber shards, std::span<const TableOptions> tables,
-            Slabs& slabs);
+            Slabs& slabs, ColdTier* cold = nullptr);
 
   TableShard& table(uint32_t id) { return tables_[id]; }
   // Steps that are committed, or updates.
@@ -111,6 +112,10 @@ class TableData final : public ShardData {
 
   // Of all rows, and the clock.
   Hash128 hash();
+
+  // Has the rows that a push will change read ahead, if they are on disk and it does not change
+  // them at once. It need not be well-formed.
+  void fetch(std::string_view push, RowFetcher& fetcher);
 
  private:
   struct Parsed {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
-a resumption, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was trained, whatever happened
-to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the
-middle of a round that would take minutes ends the job with what is trained.
+a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was
+trained, whatever happened to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process
+behind, and Ctrl-C in the middle of a round that would take minutes ends the job with what is trained.
 
     tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
 
@@ -33,6 +33,8 @@ LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
                "ssp": "kill@before-commit:1,kill-server@confirm:1,suspend:1,join:1",
                "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
+LITTLE = "tables.memory=4MiB"  # so little that most rows of a server are on its disk
+DISK_FAULTS = "kill:1,kill-server:2"
 
 
 def train(muster, folder, name, steps, workers, servers, sets):
@@ -70,6 +72,21 @@ def check_sync(args, muster, sets, faults):
     check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed, "-s", "passes=0", "-s",
                                 f"steps={args.faulty_steps}", "-s", "checkpoint.every=40 steps",
                                 *(word for one in sets for word in ("-s", one)), job=JOB))
+
+
+def check_disk(args, muster):
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        disk = f"tables.disk={os.path.join(folder, 'disk')}"
+        hashes = [train(muster, folder, name, args.steps, 2, 2, sets)["weights_hash"]
+                  for name, sets in (("memory", []), ("on-disk", [LITTLE, disk]))]
+        print(f"2 workers, 2 servers without and with a disk: {hashes}", flush=True)
+        if hashes[0] != hashes[1]:
+            sys.exit("the bits differ")
+        check_kinds(DISK_FAULTS, disturb(muster, "--servers", "2", "--faults", DISK_FAULTS, "--seed", args.seed, "-s", "passes=0",
+                                         "-s", f"steps={args.faulty_steps // 4}", "-s", LITTLE, "-s", disk, job=JOB))
+        left = os.listdir(os.path.join(folder, "disk"))
+        if left:
+            sys.exit(f"servers have left rows behind: {left}")
 
 
 def check_kinds(faults, happened):
@@ -201,6 +218,7 @@ def main():
     if args.only in (None, "sync"):
         check_sync(args, muster, [], args.faults or FAULTS)
         check_sync(args, muster, ["tables.staleness=2"], args.faults or STALE_FAULTS)
+        check_disk(args, muster)
     if args.only in (None, "async"):
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_resumed(args, muster, folder)

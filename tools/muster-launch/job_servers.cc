@@ -3,10 +3,12 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "muster/config/rounds.h"
+#include "muster/ps/cold_directory.h"
 #include "muster/ps/net/job_setup.h"
 
 #include "tools/muster/worker_process.h"
@@ -45,6 +47,8 @@ Status JobServers::begin(const config::Job& job, const std::string& logs, const 
   std::vector<std::string> words = {"--registry", address(),  "--host",
                                     host,         "--listen", host + ":0"};
   if (tables.memory > 0) words.insert(words.end(), {"--memory", std::to_string(tables.memory)});
+  if (!tables.disk.empty()) disk_ = std::filesystem::absolute(tables.disk).string();
+  if (!disk_.empty()) words.insert(words.end(), {"--disk", disk_});
   starter_ = std::make_unique<launch::LocalStarter>(
       launch::LocalOptions{program, std::move(words), logs}, held);
   const Moment now = SystemClock().now();
@@ -68,6 +72,7 @@ JobServers::~JobServers() {
       std::this_thread::sleep_for(2ms);
     }
   }
+  if (!disk_.empty()) ps::remove_abandoned(disk_);
 }
 
 Status JobServers::start_slot(const std::string& id, Slot& slot, Moment now) {

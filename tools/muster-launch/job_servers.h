@@ -53,6 +53,7 @@ class JobServers {
   const BootClock clock_;
   std::unique_ptr<ps::RegistryService> registry_;
   std::unique_ptr<launch::LocalStarter> starter_;
+  std::string disk_;  // where they keep rows, or empty
   std::map<std::string, Slot> slots_;
 };
 

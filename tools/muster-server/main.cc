@@ -14,6 +14,7 @@
 #include "muster/base/boot_clock.h"
 #include "muster/base/fault_point.h"
 #include "muster/config/units.h"
+#include "muster/ps/cold/rocks_rows.h"
 #include "muster/ps/net/server.h"
 
 namespace {
@@ -27,25 +28,48 @@ constexpr const char* kHelp =
     R"(muster-server: holds a part of a job's parameters (docs/servers.md)
 
   muster-server --registry HOST:PORT --id NAME [--listen HOST:PORT] [--host HOST] [--memory 4GiB]
+                [--disk DIRECTORY]
 
   --registry HOST:PORT  of the job
   --id NAME             of this server; no other server of the job has it
   --listen HOST:PORT    where it listens (0.0.0.0:0: any free port)
   --host HOST           by which others reach this machine (127.0.0.1)
   --memory SIZE         for rows, at most (all there is)
+  --disk DIRECTORY      where rows go that do not fit into --memory
 )";
+
+// Of the memory, for rows that are about to be written to disk or were read from it lately.
+constexpr size_t kPartForDisk = 8;
+constexpr size_t kLeastWithDisk = size_t{4} << 20;
 
 volatile sig_atomic_t asked_to_stop = 0;
 
+// The directory is that of one incarnation: a server that begins again begins empty.
+muster::Status use_disk(const std::string& disk, ServerOptions& options) {
+  if (options.memory == ServerOptions().memory || options.memory < kLeastWithDisk) {
+    return Error(ErrorKind::kUsage,
+                 "--disk {}: say with --memory from which size on rows go there, of 4MiB at least",
+                 disk);
+  }
+  const size_t memory = options.memory / kPartForDisk;
+  options.memory -= memory;
+  options.open_disk = [disk, memory, rows = options.memory,
+                       tell = options.tell](const muster::ps::ServerKey& self) {
+    const auto name = fmt::format("{}-{:016x}", self.id, self.incarnation);
+    if (tell) tell(fmt::format("rows that do not fit into {} MiB go to '{}'", rows >> 20, disk));
+    return muster::ps::open_rocks({disk, name, memory});
+  };
+  return {};
+}
+
 muster::Result<ServerOptions> parse(int argc, char** argv) {
   ServerOptions options;
-  const option known[] = {{"registry", required_argument, nullptr, 'r'},
-                          {"id", required_argument, nullptr, 'i'},
-                          {"listen", required_argument, nullptr, 'l'},
-                          {"host", required_argument, nullptr, 'o'},
-                          {"memory", required_argument, nullptr, 'm'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {}};
+  std::string disk;
+  const option known[] = {
+      {"registry", required_argument, nullptr, 'r'}, {"id", required_argument, nullptr, 'i'},
+      {"listen", required_argument, nullptr, 'l'},   {"host", required_argument, nullptr, 'o'},
+      {"memory", required_argument, nullptr, 'm'},   {"disk", required_argument, nullptr, 'd'},
+      {"help", no_argument, nullptr, 'h'},           {}};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
   for (int letter = 0; (letter = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
     switch (letter) {
@@ -69,6 +93,9 @@ muster::Result<ServerOptions> parse(int argc, char** argv) {
         options.memory = static_cast<size_t>(*bytes);
         break;
       }
+      case 'd':
+        disk = optarg;
+        break;
       case 'h':
         fmt::print("{}", kHelp);
         std::exit(0);  // NOLINT(concurrency-mt-unsafe): there is one thread
@@ -79,6 +106,10 @@ muster::Result<ServerOptions> parse(int argc, char** argv) {
   if (optind < argc) return Error(ErrorKind::kUsage, "'{}' is not an option", argv[optind]);
   if (options.registry.empty()) return Error(ErrorKind::kUsage, "--registry is missing");
   if (options.id.empty()) return Error(ErrorKind::kUsage, "--id is missing");
+  options.tell = [id = options.id](const std::string& what) {
+    fmt::print(stderr, "muster-server {}: {}\n", id, what);
+  };
+  if (!disk.empty()) MUSTER_RETURN_IF_ERROR(use_disk(disk, options));
   return options;
 }
 
@@ -107,9 +138,6 @@ int main(int argc, char** argv) {
   }
   follow_launcher();
   muster::arm_fault_points();
-  options->tell = [id = options->id](const std::string& what) {
-    fmt::print(stderr, "muster-server {}: {}\n", id, what);
-  };
   options->stopped = [] { return asked_to_stop != 0; };
   const muster::BootClock clock;
   while (true) {

@@ -30,7 +30,10 @@ std::string with_host(const std::string& address, const std::string& host) {
 
 Server::Server(ServerOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), self_{options_.id, draw_incarnation()} {}
-Server::~Server() { network_.reset(); }
+Server::~Server() {
+  fetcher_.reset();  // it wakes the network
+  network_.reset();
+}
 
 Result<Server::End> Server::run() {
   network_.emplace(static_cast<NetworkListener&>(*this));
@@ -43,10 +46,14 @@ Result<Server::End> Server::run() {
     if (core_) copy_some(now);
     network_->turn(whole_.empty() ? std::min(options_.heartbeat / 2, Duration{10ms}) : 1ms);
     if (!core_) continue;
+    take_fetched();
     answer_held();
     answer_whole();
+    report_rows(now);
     if (const Error* const error = core_->failure()) failure_ = *error;
+    if (disk_failed()) failure_ = *cold_->failure();
   }
+  fetcher_.reset();
   network_.reset();
   if (failure_) return *std::move(failure_);
   return removed_ ? End::kRemoved : End::kStopped;
@@ -148,6 +155,9 @@ void Server::handle(ConnectionId from, WireMessage message) {
     const auto server = servers_.find(from);
     if (server == servers_.end()) return refuse(from);
     const ServerKey key = server->second;
+    if (const auto* const forward = std::get_if<Forward>(&shard->what)) {
+      fetch_for(shard->shard, forward->push);
+    }
     core_->receive(key, *shard);
     const bool copied = std::holds_alternative<Copy>(shard->what);
     if (copied && is_joining(self_) && !core_->has_all()) fault_point(FaultPoint::kJoin);
@@ -157,10 +167,15 @@ void Server::handle(ConnectionId from, WireMessage message) {
   if (client == clients_.end()) return refuse(from);
   if (auto* const push = std::get_if<PushRequest>(&message)) {
     if (push->push.client != client->second) return refuse(from);
+    fetch_for(push->shard, push->push);
     core_->push(push->shard, push->epoch, std::move(push->push));
-  } else if (const auto* const request = std::get_if<ReadRequest>(&message)) {
+  } else if (auto* const request = std::get_if<ReadRequest>(&message)) {
     if (request->table >= setup_->tables.size()) return refuse(from);
-    ask(from, *request);
+    uint64_t fetch = 0;
+    if (fetcher_ && request->shard < data_.size()) {
+      fetch = data_[request->shard]->table(request->table).fetch(request->keys, false, *fetcher_);
+    }
+    ask({from, std::move(*request), fetch});
   } else if (const auto* const whole = std::get_if<WholeRequest>(&message)) {
     whole_.emplace_back(from, *whole);
   } else if (const auto* const order = std::get_if<OrderRequest>(&message)) {
@@ -173,7 +188,7 @@ void Server::handle(ConnectionId from, WireMessage message) {
 void Server::send(const ServerKey& to, ShardMessage message) {
   const auto peer = peers_.find(to);
   // What is lost here is asked for again when there is a connection.
-  if (peer == peers_.end() || !peer->second.open) return;
+  if (peer == peers_.end() || !peer->second.open || disk_failed()) return;
   pass_fault_point(to, message);
   network_->send(peer->second.connection, encode(message));
 }
@@ -212,7 +227,8 @@ bool Server::can_be_spared() const {
 void Server::answer(PushAnswer answer) {
   if (answer.verdict == PushVerdict::kApplied) fault_point(FaultPoint::kAck);
   const auto connection = connection_of_.find(answer.client);
-  if (connection != connection_of_.end()) network_->send(connection->second, encode(answer));
+  if (connection != connection_of_.end() && !disk_failed())
+    network_->send(connection->second, encode(answer));
 }
 
 // ---- The registry.
@@ -244,9 +260,14 @@ void Server::begin(TablesSetup setup) {
   }
   setup_ = std::move(setup);
   slabs_.emplace(options_.memory);
+  if (auto begun = begin_disk(); !begun.ok()) {
+    failure_ = std::move(begun).error();
+    return;
+  }
   data_.resize(setup_->shards);
   const auto make = [&](ShardNumber shard) {
-    auto data = std::make_unique<TableData>(shard, setup_->shards, setup_->tables, *slabs_);
+    auto data = std::make_unique<TableData>(shard, setup_->shards, setup_->tables, *slabs_,
+                                            cold_ ? &*cold_ : nullptr);
     data_[shard] = data.get();
     return data;
   };
@@ -307,12 +328,15 @@ TableData* Server::readable(ShardNumber shard, uint64_t epoch) {
   return core_->read(shard, epoch, clock_.now()) == nullptr ? nullptr : data_[shard];
 }
 
-void Server::ask(ConnectionId from, const ReadRequest& request) {
+void Server::ask(Held held) {
+  const ReadRequest& request = held.request;
   TableData* const data = readable(request.shard, request.epoch);
-  if (data != nullptr && is_early(request, *data)) {
-    held_[request.shard].waiting.push_back({from, request});
+  const bool waits = data != nullptr &&
+                     (is_early(request, *data) || (held.fetch > 0 && !fetcher_->taken(held.fetch)));
+  if (waits) {
+    held_[request.shard].waiting.push_back(std::move(held));
   } else {
-    answer(from, request, data);
+    answer(held.from, request, data);
   }
 }
 
@@ -325,7 +349,7 @@ void Server::answer(ConnectionId from, const Request& request, TableData* data) 
   if (data == nullptr && request.shard < data_.size() && core_->at(request.shard).lost()) {
     answer.served = Served::kLost;
   }
-  network_->send(from, encode(answer));
+  if (!disk_failed()) network_->send(from, encode(answer));
 }
 
 // Those whose time has come, or that have to look for another server.
@@ -333,7 +357,7 @@ void Server::answer_held() {
   for (auto& [shard, held] : held_) {
     const std::pair now(core_->epoch(), data_[shard]->clock());
     if (std::exchange(held.seen, now) == now) continue;
-    for (const auto& [from, request] : std::exchange(held.waiting, {})) ask(from, request);
+    for (auto& one : std::exchange(held.waiting, {})) ask(std::move(one));
   }
 }
 

@@ -3,6 +3,10 @@
 // Everything happens in the thread that calls run(): requests of clients, messages of other
 // servers, heartbeats. So no row has a lock. A machine with several cores has several servers.
 //
+// Rows on disk (ServerOptions::open_disk). Rows that a request or a push needs are read by threads
+// of their own (row_fetcher.h) as soon as it comes. A read waits for them; a push waits for its
+// commit anyway. After an error of the disk nothing is sent any more, and run() ends with it.
+//
 // Connections. To the registry, for as long as it lives. Between two servers one, opened by the one
 // with the smaller key; whoever sees it break waits for the next one, and both then begin again
 // (ServerCore::reconnected). Clients open theirs.
@@ -24,8 +28,10 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
+#include "muster/ps/cold_tier.h"
 #include "muster/ps/net/control.h"
 #include "muster/ps/net/network.h"
+#include "muster/ps/row_fetcher.h"
 #include "muster/ps/server_core.h"
 #include "muster/ps/slabs.h"
 #include "muster/ps/table_data.h"
@@ -39,6 +45,8 @@ struct ServerOptions {
   std::string listen = "0.0.0.0:0";                    // where
   std::string host = "127.0.0.1";                      // by which others reach it
   size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
+  // Where rows go that do not fit. May be empty: nowhere.
+  std::function<Result<std::unique_ptr<ColdRows>>(const ServerKey& self)> open_disk;
   Duration heartbeat = std::chrono::milliseconds(100);
   // Asked about every 10 ms: whether to stop. May be empty.
   std::function<bool()> stopped;
@@ -66,10 +74,11 @@ class Server final : NetworkListener, ShardLinks {
     bool open = false;
     Moment retry_at;
   };
-  // A request that waits for the clock of its shard.
+  // A request that waits for the clock of its shard, or for rows from the disk.
   struct Held {
-    ConnectionId from;
+    ConnectionId from = 0;
     ReadRequest request;
+    uint64_t fetch = 0;  // the last one that it waits for, or 0
   };
   struct HeldReads {
     std::vector<Held> waiting;
@@ -100,10 +109,15 @@ class Server final : NetworkListener, ShardLinks {
   bool is_joining(const ServerKey& server) const;
   bool has_sent_copies_to(const ServerKey& server) const;
   bool can_be_spared() const;
+  Status begin_disk();
+  void take_fetched();
+  void fetch_for(ShardNumber shard, const Push& push);
+  bool disk_failed() const { return cold_ && cold_->failure(); }
+  void report_rows(Moment now);
 
   TableData* readable(ShardNumber shard, uint64_t epoch);
   // Answers it, or holds it until its time has come.
-  void ask(ConnectionId from, const ReadRequest& request);
+  void ask(Held held);
   // `data`: null if it is not served here.
   template <typename Request>
   void answer(ConnectionId from, const Request& request, TableData* data);
@@ -122,6 +136,9 @@ class Server final : NetworkListener, ShardLinks {
 
   std::optional<TablesSetup> setup_;
   std::optional<Slabs> slabs_;
+  std::unique_ptr<ColdRows> disk_;  // null: there is none; then these are not there either
+  std::optional<ColdTier> cold_;
+  std::optional<RowFetcher> fetcher_;
   std::vector<TableData*> data_;  // by shard
   std::optional<ServerCore> core_;
   ServerMap map_;  // the newest that it has entered
@@ -131,6 +148,7 @@ class Server final : NetworkListener, ShardLinks {
   Moment registry_retry_at_;
   Moment next_beat_;
   Moment next_copy_;
+  Moment next_report_;
   std::map<ServerKey, Peer> peers_;
   std::map<ConnectionId, ServerKey> servers_;  // who is there
   std::map<ConnectionId, uint64_t> clients_;

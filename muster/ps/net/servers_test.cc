@@ -1,8 +1,12 @@
 // Real server processes, killed, suspended and joined by others, and what clients see of it.
 #include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <system_error>
 
 #include <gtest/gtest.h>
 
+#include "muster/base/scratch_directory.h"
 #include "muster/base/thread.h"
 #include "muster/ps/net/servers_testing.h"
 
@@ -39,10 +43,8 @@ void compute_lane(Client& client, int64_t step, uint16_t lane) {
   }
 }
 
-Hash128 expected_after(int64_t steps, const TablesSetup& setup) {
-  Reference reference(setup);
+void train_alone(Reference& reference, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
-    std::vector<std::vector<float>> read;
     for (uint16_t lane = 0; lane < kLanes; ++lane) {
       for (uint32_t table = 0; table < 2; ++table) {
         const auto keys = batch_keys(step, lane, 40);
@@ -52,6 +54,11 @@ Hash128 expected_after(int64_t steps, const TablesSetup& setup) {
     }
     reference.commit(step);
   }
+}
+
+Hash128 expected_after(int64_t steps, const TablesSetup& setup) {
+  Reference reference(setup);
+  train_alone(reference, steps);
   return reference.hash();
 }
 
@@ -200,6 +207,60 @@ TEST(Servers, OneWithoutMemoryForARowEndsAndSaysSo) {
   const int status = servers.wait_end("s0");
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ErrorKind::kMachine));
+}
+
+// So many rows that a server with a limit writes most of them to disk.
+void fill(Client& client, int64_t keys, int64_t batch) {
+  for (int64_t first = 0; first < keys; first += batch) {
+    std::vector<uint64_t> some(static_cast<size_t>(batch));
+    std::iota(some.begin(), some.end(), static_cast<uint64_t>(first));
+    const std::vector<float> gradients(some.size() * 8, 0.5F);
+    ASSERT_TRUE(client.push({.table = 1, .lr = 0.1}, some, gradients).ok());
+  }
+  ASSERT_TRUE(client.wait().ok());
+}
+
+uint64_t bytes_below(const std::string& directory) {
+  uint64_t bytes = 0;
+  std::error_code gone;  // files come and go
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory, gone)) {
+    if (entry.path().extension() != ".sst") continue;
+    if (const auto size = entry.file_size(gone); !gone) bytes += size;
+  }
+  return bytes;
+}
+
+TEST(Servers, RowsOnDiskAreTheSameThroughKills) {
+  const auto scratch = ScratchDirectory::make("muster-disk");
+  ASSERT_TRUE(scratch.ok());
+  const std::string disk = scratch->path() + "/rows";
+  ServerProcesses servers(2, small_setup(), {"--memory", "4MiB", "--disk", disk});
+  constexpr int64_t kRows = 80000;  // of 112 bytes, in 2 MiB
+  fill(*servers.connect(), kRows, 4000);
+  EXPECT_GT(bytes_below(disk), 8u << 20) << "both servers have most rows there";
+  train(servers, 0, 12, [&](int64_t step) {
+    if (step % 4 != 2) return;
+    const std::string id = "s" + std::to_string(step / 4 % 2);
+    servers.wait_ready(2);
+    servers.kill(id);
+    servers.start(id);
+  });
+  servers.wait_ready(2);
+  Reference reference(small_setup());
+  std::vector<uint64_t> all(kRows);
+  std::iota(all.begin(), all.end(), uint64_t{0});
+  reference.push({.table = 1, .lr = 0.1}, all, std::vector<float>(all.size() * 8, 0.5F));
+  train_alone(reference, 12);
+  const auto client = servers.connect();
+  EXPECT_EQ(*client->hash(), reference.hash());
+  EXPECT_EQ(*client->read(1, all), reference.read(1, all));
+}
+
+TEST(Servers, OneWhoseDiskCannotBeUsedEndsAndSaysSo) {
+  ServerProcesses servers(1, small_setup(), {"--memory", "4MiB", "--disk", "/dev/null/rows"});
+  const int status = servers.wait_end("s0");
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ErrorKind::kIo));
 }
 
 TEST(Servers, WithoutAnyAClientSaysWhatIsMissing) {

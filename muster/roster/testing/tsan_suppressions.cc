@@ -7,6 +7,8 @@
 // because none of our code runs beneath theirs: their threads call nothing of ours, and we use none
 // of these libraries for anything else. A race between two places of ours has no such frame.
 //
+// The same holds for RocksDB.
+//
 // libtorch is not instrumented either, but our code does run beneath it (hooks of autograd). So
 // only what its libraries themselves do is left out, and the reference counts that its headers
 // inline.
@@ -16,6 +18,7 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:libgpr\n"
          "race:libabsl_\n"
          "race:libupb\n"
+         "race:librocksdb\n"
          "called_from_lib:libtorch_cpu.so\n"
          "called_from_lib:libc10.so\n"
          "called_from_lib:libgomp.so\n"
