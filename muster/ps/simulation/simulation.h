@@ -65,6 +65,7 @@ enum class Plant : uint8_t {
   kAddAgain,       // a lane that a shard has is added again
   kVoidTickets,    // a group that was replaced can say that a task is done
   kTellAgain,      // places that a shard was told of are applied again
+  kNoChain,        // a task is given out before the one that it follows has a place
 };
 struct PlantName {
   Plant plant;
