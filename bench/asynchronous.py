@@ -8,6 +8,7 @@
 time: each setting trains the job, one after the other; the test metric at the end, the seconds until then, and until the target was
 reached first. Evaluations count: all have as many.
 lockstep keeps lanes where they are, lockstep-moving gives slow workers fewer, which is what Muster does by itself.
+easgd needs a job without tables, such as examples/lenet-mnist.yaml, without momentum or with Nesterov's.
 kills: workers are killed at random moments, until that many have been; then the run is computed again (`muster replay`).
 
 Each worker has a share of a core (cpu_share.py). Parameter servers and the launcher have no limit.
@@ -38,6 +39,7 @@ SETTINGS = {
     "async-scaled": [*ASYNC, "sync.mode=async", "sync.late=scale"],
     "ssp": [*ASYNC, "sync.mode=ssp", "sync.staleness=16"],
     "softsync": [*ASYNC, "sync.mode=softsync", "sync.pushes=4"],
+    "easgd": [*ASYNC, "sync.mode=easgd", "sync.fetch=4"],
 }
 
 

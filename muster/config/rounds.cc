@@ -28,6 +28,17 @@ bool is_asynchronous(std::string_view strategy) { return strategy == "server"; }
 
 int64_t pushes_of(const SyncOptions& sync) { return sync.mode == "softsync" ? sync.pushes : 1; }
 
+bool is_elastic(const SyncOptions& sync) {
+  return is_asynchronous(sync.strategy) && sync.mode == "easgd";
+}
+
+int64_t steps_of_task(const SyncOptions& sync) { return is_elastic(sync) ? sync.fetch : 1; }
+
+int64_t tasks_of(const SyncOptions& sync, int64_t lanes, int64_t steps) {
+  const int64_t of_task = steps_of_task(sync);
+  return (steps + of_task - 1) / of_task * lanes;
+}
+
 bool has_tables(const Job& job) {
   return job.tables.width > 0 || is_asynchronous(job.sync.strategy);
 }

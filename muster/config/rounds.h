@@ -27,6 +27,12 @@ int64_t steps_per_commit(const SyncOptions& sync);
 bool is_asynchronous(std::string_view strategy);
 // Then: how many pushes make one update.
 int64_t pushes_of(const SyncOptions& sync);
+// Whether each lane trains weights of its own (sync.mode: easgd).
+bool is_elastic(const SyncOptions& sync);
+// How many steps of its lane a task has; the last one of a job may have fewer.
+int64_t steps_of_task(const SyncOptions& sync);
+// How many tasks this many steps of all lanes have.
+int64_t tasks_of(const SyncOptions& sync, int64_t lanes, int64_t steps);
 // Whether something of the job is in tables (muster/ps).
 bool has_tables(const Job& job);
 

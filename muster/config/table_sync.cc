@@ -121,11 +121,9 @@ void add_sync(Section<SyncOptions> s) {
       .add("lr", &OuterOptions::lr,
            "Its learning rate. -1: that of the strategy, which is 1 for average, bmuf and "
            "sparseloco, 0.7 for diloco, muloco, streaming and gossip, 0.9 for easgd, whose moving "
-           "rate is "
-           "this divided "
-           "by sync.replicas.")
+           "rate is this divided by sync.replicas, or with server by lanes.")
       .at_least(-1)
-      .only_with("sync.strategy", merging);
+      .only_with("sync.strategy", with(merging, {"server"}));
   outer
       .add("momentum", &OuterOptions::momentum,
            "Its momentum. -1: that of the strategy, which is 0 for average, 1 - 1/replicas for "
@@ -171,7 +169,7 @@ void add_sync(Section<SyncOptions> s) {
         "Of server. async: each push changes the model at once. ssp: the same, but nobody takes a "
         "task that is more than sync.staleness ahead of the oldest one that is not done. softsync: "
         "the model changes after every sync.pushes of them. easgd: each lane trains weights of its "
-        "own, which are drawn to a common center after every sync.fetch steps, and it to them.")
+        "own; after every sync.fetch steps they are drawn to a common center, and it to them.")
       .one_of({"async", "ssp", "softsync", "easgd"})
       .only_with("sync.strategy", {"server"});
   s.add("staleness", &SyncOptions::staleness,
@@ -196,8 +194,8 @@ void add_sync(Section<SyncOptions> s) {
       .only_with("sync.late", {"compensate"});
   s.add("fetch", &SyncOptions::fetch,
         "After how many tasks a worker reads the model's parameters anew. More are less traffic, "
-        "and "
-        "older weights. Rows of tables are read for each task.")
+        "and older weights. Rows of tables are read for each task. With easgd: how many steps a "
+        "task has.")
       .at_least(1)
       .at_most(1e6)
       .only_with("sync.strategy", {"server"});

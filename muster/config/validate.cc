@@ -335,7 +335,8 @@ class Rules {
                 "not {}",
                 o.kind);
     }
-    if (o.momentum != 0) {
+    MUSTER_RETURN_IF_ERROR(is_elastic(s) ? elastic() : not_elastic());
+    if (o.momentum != 0 && !is_elastic(s)) {
       return at("optimizer.momentum",
                 "sync.strategy server has no momentum: pushes that come late have the same effect; "
                 "remove it");
@@ -354,11 +355,50 @@ class Rules {
                 "an update has {} pushes, and a step {}; set sync.pushes to a divisor of lanes",
                 s.pushes, job_.lanes);
     }
-    if (job_.lanes * s.period > kMostResults) {
+    if (tasks_of(s, job_.lanes, s.period) > kMostResults) {
       return at("sync.period", "{} steps with {} lanes are more than {} tasks; lower one of them",
                 s.period, job_.lanes, kMostResults);
     }
     return {};
+  }
+
+  Status elastic() const {
+    const auto& s = job_.sync;
+    const auto& o = job_.optimizer;
+    if (o.kind != "sgd") {
+      return at("optimizer.kind", "sync.mode easgd needs optimizer.kind sgd, not {}", o.kind);
+    }
+    if (o.momentum != 0 && !o.nesterov) {
+      return at("optimizer.momentum",
+                "sync.mode easgd has Nesterov's momentum alone; set optimizer.nesterov, or remove "
+                "optimizer.momentum");
+    }
+    if (job_.tables.width > 0) {
+      return at("tables.width",
+                "sync.mode easgd cannot train rows of tables, of which each replica would have its "
+                "own; take another sync.mode, or a model without tables");
+    }
+    if (s.late != "full") {
+      return at("sync.late", "sync.late has no effect with sync.mode easgd; remove it");
+    }
+    if (s.period % s.fetch != 0) {
+      return at("sync.period",
+                "sync.period is {}, and a task has {} steps; set sync.period to a multiple of "
+                "sync.fetch",
+                s.period, s.fetch);
+    }
+    if (s.outer.lr != -1 && s.outer.lr < 0) {
+      return at("sync.outer.lr",
+                "sync.outer.lr must be at least 0, or -1 for that of the strategy, not {}",
+                s.outer.lr);
+    }
+    return {};
+  }
+
+  Status not_elastic() const {
+    if (job_.sync.outer.lr == -1) return {};
+    return at("sync.outer.lr", "sync.outer.lr has no effect with sync.mode {}; remove it",
+              job_.sync.mode);
   }
 
   Status workers() const {

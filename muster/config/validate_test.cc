@@ -252,6 +252,54 @@ TEST(Validate, AsynchronousTraining) {
   EXPECT_NE(said(job).find("only 8 lanes to share"), std::string::npos);
 }
 
+TEST(Validate, ElasticAveragingThroughServers) {
+  Job job = good();
+  job.lanes = 8;
+  job.sync.strategy = "server";
+  job.sync.outer.lr = 0.5;
+  EXPECT_EQ(said(job), "sync.outer.lr has no effect with sync.mode async; remove it");
+  job.sync.mode = "easgd";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.outer.lr = -0.5;
+  EXPECT_EQ(said(job),
+            "sync.outer.lr must be at least 0, or -1 for that of the strategy, not -0.5");
+  job.sync.outer.lr = -1;
+  job.sync.period = 16;
+  job.sync.fetch = 5;
+  EXPECT_EQ(said(job),
+            "sync.period is 16, and a task has 5 steps; set sync.period to a multiple of "
+            "sync.fetch");
+  job.sync.fetch = 8;
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.late = "scale";
+  EXPECT_EQ(said(job), "sync.late has no effect with sync.mode easgd; remove it");
+  job.sync.late = "full";
+  job.tables.width = 4;
+  EXPECT_NE(said(job).find("sync.mode easgd cannot train rows of tables"), std::string::npos);
+  job.tables.width = 0;
+  job.optimizer.momentum = 0.9;
+  EXPECT_NE(said(job).find("set optimizer.nesterov, or remove optimizer.momentum"),
+            std::string::npos);
+  job.optimizer.nesterov = true;
+  EXPECT_TRUE(validate(job).ok());
+  job.optimizer = {};
+  job.optimizer.kind = "adam";
+  EXPECT_EQ(said(job), "sync.mode easgd needs optimizer.kind sgd, not adam");
+}
+
+// A task of easgd has sync.fetch steps, so a round may have more of them.
+TEST(Validate, ARoundHasNotTooManyTasks) {
+  Job job = good();
+  job.lanes = 1024;
+  job.batch = 1024;
+  job.sync.strategy = "server";
+  job.sync.period = 2048;
+  EXPECT_NE(said(job).find("are more than 1048576 tasks"), std::string::npos);
+  job.sync.mode = "easgd";
+  job.sync.fetch = 2;
+  EXPECT_TRUE(validate(job).ok());
+}
+
 TEST(Validate, GroupsAndReplicas) {
   Job job = good();
   job.sync.lane_groups = 4;

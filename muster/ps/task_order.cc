@@ -12,6 +12,7 @@ namespace {
 enum class Op : uint8_t { kOpen = 1, kNext = 2, kCut = 3 };
 
 constexpr int64_t kMostTasks = int64_t{1} << 20;  // of a round
+constexpr int64_t kNoTask = -1;
 
 Error malformed(std::string_view what) {
   return Error(ErrorKind::kIo, "a push is malformed: {}", what);
@@ -25,11 +26,13 @@ void append_open(std::string& to, const OpenRound& open) {
   append(to, open.end);
   append(to, open.staleness);
   append(to, open.pushes);
+  append(to, open.chain);
 }
 
 bool take_open(std::string_view& from, OpenRound& open) {
   return take(from, open.openings) && take(from, open.token) && take(from, open.first) &&
-         take(from, open.end) && take(from, open.staleness) && take(from, open.pushes);
+         take(from, open.end) && take(from, open.staleness) && take(from, open.pushes) &&
+         take(from, open.chain);
 }
 
 void append_result(std::string& to, const TaskResult& result) {
@@ -60,7 +63,7 @@ Result<OpenRound> parse_open(std::string_view rest) {
   if (!take_open(rest, open) || !rest.empty()) return malformed("its length");
   if (open.token == 0 || open.first < 0 || open.end < open.first || open.end >= kMostNumber ||
       open.end - open.first > kMostTasks || open.staleness < -1 || open.pushes < 1 ||
-      (open.end - open.first) % open.pushes != 0) {
+      (open.end - open.first) % open.pushes != 0 || open.chain < 0 || open.chain > kMostTasks) {
     return malformed("there is no such round");
   }
   return open;
@@ -177,9 +180,9 @@ void TaskOrder::apply(OpenRound open) {
     finished_ = 0;
     results_.assign(static_cast<size_t>(open.end - open.first), {});
     ordered_.clear();
-    returned_.clear();
+    waiting_.clear();
   }
-  for (const auto& [worker, taken] : taken_) returned_.insert(taken.task);
+  for (const auto& [worker, taken] : taken_) waiting_.insert(taken.task);
   taken_.clear();
   round_ = open;
   ++openings_;
@@ -193,27 +196,50 @@ void TaskOrder::apply(const CutRound& cut) {
 }
 
 int64_t TaskOrder::oldest_unfinished() const {
-  int64_t oldest = returned_.empty() ? next_task_ : std::min(*returned_.begin(), next_task_);
+  int64_t oldest = waiting_.empty() ? next_task_ : std::min(*waiting_.begin(), next_task_);
   for (const auto& [worker, taken] : taken_) oldest = std::min(oldest, taken.task);
   return oldest;
 }
 
+bool TaskOrder::may_begin(int64_t task) const {
+  if (round_.staleness >= 0 && task - oldest_unfinished() > round_.staleness) return false;
+  const int64_t before = task - round_.chain;
+  // All of the rounds before have a place.
+  if (round_.chain == 0 || before < round_.first) return true;
+  return before < next_task_ && !waiting_.contains(before) &&
+         std::ranges::none_of(taken_, [&](const auto& one) { return one.second.task == before; });
+}
+
+int64_t TaskOrder::find_task(int64_t except) const {
+  const auto fits = [&](int64_t task) { return task != except && may_begin(task); };
+  const auto found = std::ranges::find_if(waiting_, fits);
+  if (found != waiting_.end()) return *found;
+  // If none of a whole chain may begin, none of those that follow may.
+  const int64_t end = std::min(round_.end, next_task_ + std::max<int64_t>(round_.chain, 1));
+  for (int64_t task = next_task_; task < end; ++task) {
+    if (fits(task)) return task;
+  }
+  return kNoTask;
+}
+
+void TaskOrder::give(int64_t task, uint64_t worker) {
+  for (; next_task_ <= task; ++next_task_) waiting_.insert(next_task_);
+  waiting_.erase(task);
+  taken_[worker] = {++last_ticket_, task};
+}
+
 void TaskOrder::apply(const NextTask& next) {
   if (next.token != round_.token) return;
+  int64_t successor = kNoTask;
   if (const auto found = taken_.find(next.worker); found != taken_.end()) {
     if (found->second.ticket != next.done) return;  // it has one already
+    if (round_.chain > 0) successor = found->second.task + round_.chain;
     finish(found->second, next);
     taken_.erase(found);
   }
-  const int64_t task = returned_.empty() ? next_task_ : *returned_.begin();
-  if (task >= round_.end) return;
-  if (round_.staleness >= 0 && task - oldest_unfinished() > round_.staleness) return;
-  if (returned_.empty()) {
-    ++next_task_;
-  } else {
-    returned_.erase(returned_.begin());
-  }
-  taken_[next.worker] = {++last_ticket_, task};
+  int64_t task = find_task(successor);
+  if (task == kNoTask) task = find_task(kNoTask);
+  if (task != kNoTask) give(task, next.worker);
 }
 
 void TaskOrder::finish(const Taken& taken, const NextTask& next) {
@@ -258,7 +284,7 @@ void TaskOrder::save(std::string& to) const {
     append(to, taken.ticket);
     append(to, taken.task);
   }
-  append_all(to, std::vector<int64_t>(returned_.begin(), returned_.end()));
+  append_all(to, std::vector<int64_t>(waiting_.begin(), waiting_.end()));
   append(to, finished_);
   append_results(to, results_);
   append(to, places_);
@@ -282,23 +308,24 @@ Status TaskOrder::load(std::string_view& from) {
     }
     order.taken_[worker] = taken;
   }
-  std::vector<int64_t> returned;
+  std::vector<int64_t> waiting;
   uint64_t bytes = 0;
-  if (!take_all(from, returned) || !take(from, order.finished_) ||
+  if (!take_all(from, waiting) || !take(from, order.finished_) ||
       !take_results(from, order.results_) || !take(from, order.places_) ||
       !take_all(from, order.ordered_) || !take(from, bytes) || bytes > from.size()) {
     return damaged();
   }
-  order.returned_.insert(returned.begin(), returned.end());
+  order.waiting_.insert(waiting.begin(), waiting.end());
   order.record_ = from.substr(0, bytes);
   from.remove_prefix(bytes);
 
   // What the other functions rely on.
   const OpenRound& round = order.round_;
-  std::set<int64_t> unfinished = order.returned_;
-  bool sound = round.pushes >= 1 && round.first >= 0 && round.end >= round.first &&
-               round.end < kMostNumber && round.end - round.first <= kMostTasks &&
-               order.next_task_ >= round.first && order.next_task_ <= round.end;
+  std::set<int64_t> unfinished = order.waiting_;
+  bool sound = round.pushes >= 1 && round.chain >= 0 && round.chain <= kMostTasks &&
+               round.first >= 0 && round.end >= round.first && round.end < kMostNumber &&
+               round.end - round.first <= kMostTasks && order.next_task_ >= round.first &&
+               order.next_task_ <= round.end;
   for (const auto& [worker, taken] : order.taken_) {
     sound = sound && unfinished.insert(taken.task).second && taken.ticket <= order.last_ticket_;
   }

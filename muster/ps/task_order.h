@@ -1,11 +1,11 @@
 // The order of asynchronous training: which tasks there are, who computes them, and in which order
 // their gradients take effect.
 //
-// A task is one lane of one step; its number is step * lanes + lane. Workers take one after the
-// other, read rows, compute, push gradients to shards, where they wait (TableData, kStage), and
-// then say here that they are done. That gives the push its place in the order. Whoever knows the
-// order tells the shards (kApply), so a worker that is lost in the middle loses nothing that has a
-// place, and leaves nothing behind that has none.
+// A task is one lane of one step, or of some; tasks are numbered, lane by lane. Workers take one
+// after the other, read rows, compute, push gradients to shards, where they wait (TableData,
+// kStage), and then say here that they are done. That gives the push its place in the order.
+// Whoever knows the order tells the shards (kApply), so a worker that is lost in the middle loses
+// nothing that has a place, and leaves nothing behind that has none.
 //
 // A ticket is one attempt at a task. When workers form a new group, all tickets that are out are
 // void, and their tasks are given to others: so a worker that was given up, and comes back, has no
@@ -20,6 +20,12 @@
 // (Bounded delay: Li et al., "Scaling distributed machine learning with the parameter server",
 // OSDI 2014; Ho et al., "More effective distributed ML via a stale synchronous parallel parameter
 // server", NIPS 2013.)
+//
+// Chains. With a chain of c, task t is given to nobody before task t - c has a place: tasks of one
+// lane follow each other, each computed from what the one before has pushed. Others are not held
+// up: of the tasks that may be given out the first is, but a worker that is done gets the successor
+// of its own task only if there is no other one; so a slow worker does not keep the lane that is
+// behind.
 //
 // The record. What each push was computed from is kept with its place: which task, and how many
 // updates each of the shards had when it was read (push_record.h). Together with the job that is
@@ -58,6 +64,7 @@ struct OpenRound {
   int64_t end = 0;        // past the last one
   int64_t staleness = -1;  // -1: any
   int64_t pushes = 1;      // that make one update
+  int64_t chain = 0;       // 0: none
 };
 
 // A worker is done with a task, or wants one, or both.
@@ -133,13 +140,17 @@ class TaskOrder {
   void apply(const NextTask& next);
   void finish(const Taken& taken, const NextTask& next);
   int64_t oldest_unfinished() const;
+  // The first task that may be given out, but not `except`; -1: there is none.
+  int64_t find_task(int64_t except) const;
+  bool may_begin(int64_t task) const;
+  void give(int64_t task, uint64_t worker);
 
   uint64_t openings_ = 0;
   OpenRound round_;
   int64_t next_task_ = 0;
   uint64_t last_ticket_ = 0;
   std::map<uint64_t, Taken> taken_;  // by worker
-  std::set<int64_t> returned_;       // tasks whose ticket is void
+  std::set<int64_t> waiting_;        // tasks before next_task_ that nobody has
   int64_t finished_ = 0;             // of the round
   std::vector<TaskResult> results_;  // of the round, by task
   int64_t places_ = 0;

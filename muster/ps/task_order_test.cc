@@ -291,6 +291,61 @@ TEST(TaskOrder, NobodyIsFurtherAheadThanTheStaleness) {
   EXPECT_EQ(next(order, kNextGroup, 0).ticket, 0U);
 }
 
+TEST(TaskOrder, ATaskOfAChainWaitsForTheOneBefore) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 6, .chain = 2});
+  EXPECT_EQ(next(order, kGroup, 0).task, 0);
+  EXPECT_EQ(next(order, kGroup, 1).task, 1);
+  EXPECT_EQ(next(order, kGroup, 2).ticket, 0U) << "tasks 0 and 1 have no place";
+  EXPECT_EQ(next(order, kGroup, 1, 2).task, 3) << "task 2 waits for task 0, and holds nobody up";
+  EXPECT_EQ(next(order, kGroup, 1, 3).task, 5);
+  EXPECT_EQ(next(order, kGroup, 1, 4).ticket, 0U);
+  EXPECT_EQ(next(order, kGroup, 0, 1).task, 2);
+  EXPECT_EQ(next(order, kGroup, 1).ticket, 0U) << "task 4 waits for task 2";
+  EXPECT_EQ(next(order, kGroup, 0, 5).task, 4);
+  EXPECT_TRUE(next(order, kGroup, 0, 6).over());
+  EXPECT_EQ(tasks_of(order), (Tasks{1, 3, 5, 0, 2, 4}));
+  // What was in the round before has a place.
+  open(order, {.token = kGroup, .first = 6, .end = 8, .chain = 2});
+  EXPECT_EQ(next(order, kGroup, 0).task, 6);
+  EXPECT_EQ(next(order, kGroup, 1).task, 7);
+}
+
+TEST(TaskOrder, WhoeverIsDoneDoesNotStayWithAChainThatIsBehind) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 12, .chain = 3});
+  EXPECT_EQ(next(order, kGroup, 0).task, 0);
+  EXPECT_EQ(next(order, kGroup, 1).task, 1);
+  EXPECT_EQ(next(order, kGroup, 1, 2).task, 2);
+  EXPECT_EQ(next(order, kGroup, 1, 3).task, 4);
+  EXPECT_EQ(next(order, kGroup, 0, 1).task, 5) << "and not task 3";
+  EXPECT_EQ(next(order, kGroup, 1, 4).task, 3);
+}
+
+TEST(TaskOrder, AVoidTicketOfAChainHoldsUpItsSuccessor) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 6, .chain = 2});
+  next(order, kGroup, 0);
+  next(order, kGroup, 1);
+  EXPECT_EQ(next(order, kGroup, 1, 2).task, 3);
+  open(order, {.token = kNextGroup, .end = 6, .chain = 2});
+  EXPECT_EQ(next(order, kNextGroup, 5).task, 0);
+  EXPECT_EQ(next(order, kNextGroup, 6).task, 3);
+  EXPECT_EQ(next(order, kNextGroup, 7).ticket, 0U);
+  EXPECT_EQ(next(order, kNextGroup, 5, 4).task, 2);
+}
+
+TEST(TaskOrder, AChainKeepsTheStaleness) {
+  TaskOrder order;
+  open(order, {.token = kGroup, .end = 8, .staleness = 3, .chain = 2});
+  EXPECT_EQ(next(order, kGroup, 0).task, 0);
+  EXPECT_EQ(next(order, kGroup, 1).task, 1);
+  EXPECT_EQ(next(order, kGroup, 1, 2).task, 3);
+  EXPECT_EQ(next(order, kGroup, 1, 3).ticket, 0U) << "task 5 is too far ahead of task 0";
+  EXPECT_EQ(next(order, kGroup, 0, 1).task, 5) << "and not the successor";
+  EXPECT_EQ(next(order, kGroup, 1).task, 2);
+}
+
 // Of pushes one after the other, computed from these.
 std::vector<int64_t> staleness_of(int64_t pushes, const std::vector<Versions>& all) {
   TaskOrder order;
@@ -407,17 +462,18 @@ TEST(TaskOrder, WhatIsSavedIsLoaded) {
 constexpr size_t kFirst = 24;
 constexpr size_t kEnd = 32;
 constexpr size_t kPushes = 48;
-constexpr size_t kNextTask = 56;
-constexpr size_t kTakers = 72;
-constexpr size_t kTakenTicket = 88;  // of worker 0
-constexpr size_t kTakenTask = 96;
-constexpr size_t kReturnedCount = 128;
-constexpr size_t kReturned = 136;
-constexpr size_t kFinished = 144;
-constexpr size_t kResultCount = 152;
-constexpr size_t kPlaces = 304;
-constexpr size_t kOrderedCount = 312;
-constexpr size_t kRecordSize = 336;
+constexpr size_t kChain = 56;
+constexpr size_t kNextTask = 64;
+constexpr size_t kTakers = 80;
+constexpr size_t kTakenTicket = 96;  // of worker 0
+constexpr size_t kTakenTask = 104;
+constexpr size_t kWaitingCount = 136;
+constexpr size_t kWaiting = 144;
+constexpr size_t kFinished = 152;
+constexpr size_t kResultCount = 160;
+constexpr size_t kPlaces = 312;
+constexpr size_t kOrderedCount = 320;
+constexpr size_t kRecordSize = 344;
 
 int64_t number_at(const std::string& bytes, size_t at) {
   int64_t value = 0;
@@ -437,7 +493,7 @@ TEST(TaskOrder, DamagedBytesAreRefused) {
     EXPECT_FALSE(loads(std::string_view(bytes).substr(0, size))) << size;
   }
   ASSERT_EQ(number_at(bytes, kTakenTask), 4);
-  ASSERT_EQ(number_at(bytes, kReturned), 5);
+  ASSERT_EQ(number_at(bytes, kWaiting), 5);
   ASSERT_EQ(number_at(bytes, kFinished), 1);
   ASSERT_EQ(number_at(bytes, kPlaces), 3);
   EXPECT_TRUE(loads_with(kEnd, 8));
@@ -447,16 +503,18 @@ TEST(TaskOrder, DamagedBytesAreRefused) {
   EXPECT_FALSE(loads_with(kEnd, 9));
   EXPECT_FALSE(loads_with(kEnd, INT64_MAX));
   EXPECT_FALSE(loads_with(kPushes, 0));
+  EXPECT_FALSE(loads_with(kChain, -1));
+  EXPECT_FALSE(loads_with(kChain, INT64_MAX));
   EXPECT_FALSE(loads_with(kNextTask, 1));
   EXPECT_FALSE(loads_with(kNextTask, 9));
-  for (const size_t count : {kTakers, kReturnedCount, kResultCount, kOrderedCount, kRecordSize}) {
+  for (const size_t count : {kTakers, kWaitingCount, kResultCount, kOrderedCount, kRecordSize}) {
     EXPECT_FALSE(loads_with(count, number_at(bytes, count) + 1)) << count;
     EXPECT_FALSE(loads_with(count, int64_t{1} << 40)) << count;
     EXPECT_FALSE(loads_with(count, -1)) << count;
   }
   EXPECT_FALSE(loads_with(kTakenTask, 1));
   EXPECT_FALSE(loads_with(kTakenTask, 8));
-  EXPECT_FALSE(loads_with(kReturned, 8));
+  EXPECT_FALSE(loads_with(kWaiting, 8));
   EXPECT_FALSE(loads_with(kPlaces, -1));
   EXPECT_FALSE(loads_with(kPlaces, 0));
 
@@ -474,7 +532,7 @@ TEST(TaskOrder, WhatCannotBeIsRefused) {
   EXPECT_FALSE(loads_with(kTakenTask, 3)) << "worker 1 has it";
   EXPECT_FALSE(loads_with(kTakenTask, 5)) << "it is to be given again";
   EXPECT_FALSE(loads_with(kTakenTask, 7)) << "it was never given";
-  EXPECT_FALSE(loads_with(kReturned, 7)) << "it was never given";
+  EXPECT_FALSE(loads_with(kWaiting, 7)) << "it was never given";
   EXPECT_FALSE(loads_with(kTakenTicket, 9)) << "there was no such ticket";
   EXPECT_FALSE(loads_with(kPlaces, INT64_MAX));
 }
@@ -511,6 +569,9 @@ TEST(TaskOrder, ARoundThatCannotBeIsRefused) {
   EXPECT_FALSE(is_round({.token = kGroup, .first = INT64_MIN, .end = INT64_MAX}));
   EXPECT_FALSE(is_round({.token = kGroup, .end = 2, .staleness = -2}));
   EXPECT_FALSE(is_round({.token = kGroup, .end = 2, .pushes = 0}));
+  EXPECT_TRUE(is_round({.token = kGroup, .end = 2, .chain = 1 << 20}));
+  EXPECT_FALSE(is_round({.token = kGroup, .end = 2, .chain = 1 + (1 << 20)}));
+  EXPECT_FALSE(is_round({.token = kGroup, .end = 2, .chain = -1}));
 }
 
 TEST(TaskOrder, AViewIsReadAsItWasWritten) {
@@ -544,12 +605,14 @@ TEST(TaskOrder, EveryTaskGetsOnePlaceWhateverWorkersDo) {
   int voided = 0;
   for (int64_t end = kTasks; end <= 25 * kTasks; end += kTasks) {
     const int64_t staleness = static_cast<int64_t>(random.below(6)) - 1;
+    const auto chain = static_cast<int64_t>(random.below(5));
     const auto open_again = [&] {
       open(order, {.token = ++token,
                    .first = end - kTasks,
                    .end = end,
                    .staleness = staleness,
-                   .pushes = kPushesOfAnUpdate});
+                   .pushes = kPushesOfAnUpdate,
+                   .chain = chain});
     };
     open_again();
     for (int i = 0; !view(order).over(); ++i) {
@@ -577,6 +640,12 @@ TEST(TaskOrder, EveryTaskGetsOnePlaceWhateverWorkersDo) {
       }
     }
     Tasks tasks = tasks_of(order, kPushesOfAnUpdate);
+    std::set<int64_t> there;
+    for (const int64_t task : tasks) {
+      const bool begins = task < end - kTasks || chain == 0 || task - chain < end - kTasks;
+      EXPECT_TRUE(begins || there.contains(task - chain)) << task << " " << chain;
+      there.insert(task);
+    }
     std::ranges::sort(tasks);
     Tasks expected(static_cast<size_t>(end));
     std::iota(expected.begin(), expected.end(), 0);

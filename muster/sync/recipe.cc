@@ -24,7 +24,7 @@ Recipe recipe_of(const config::SyncOptions& sync) {
     recipe = {.lr = 0.7, .momentum = 0.9, .nesterov = true};
   } else if (sync.strategy == "muloco") {
     recipe = {.lr = 0.7, .momentum = 0.6, .nesterov = true};
-  } else if (sync.strategy == "easgd") {
+  } else if (sync.strategy == "easgd" || config::is_elastic(sync)) {
     recipe = {.lr = 0.9, .elastic = true};
   } else if (sync.strategy == "gossip") {
     recipe = {.lr = 0.7, .momentum = 0.5};

@@ -120,7 +120,8 @@ std::vector<std::string> kept_by_all(std::string_view strategy);
 // averaged.
 int64_t kept_bits(const config::SyncOptions& sync);
 int64_t state_bits(const config::SyncOptions& sync);
-// Of the periodic strategy that the job names, with the job's own sync.outer where it is set.
+// Of the periodic strategy that the job names, or of server with sync.mode: easgd, with the job's
+// own sync.outer where it is set.
 Recipe recipe_of(const config::SyncOptions& sync);
 
 // What is dealt out to workers: with a periodic strategy replicas, with lockstep groups of lanes,

@@ -25,6 +25,9 @@ TEST(Recipe, RowsOfTheTable) {
   EXPECT_EQ(recipe_of(job_with("diloco").sync), (Recipe{0.7, 0.9, true}));
   EXPECT_EQ(recipe_of(job_with("muloco").sync), (Recipe{0.7, 0.6, true}));
   EXPECT_EQ(recipe_of(job_with("easgd").sync), (Recipe{0.9, 0, false, true}));
+  auto servers = job_with("server").sync;
+  servers.mode = "easgd";
+  EXPECT_EQ(recipe_of(servers), (Recipe{0.9, 0, false, true}));
   EXPECT_EQ(recipe_of(job_with("desloc").sync), (Recipe{1, 0, false}));
   EXPECT_EQ(steps_per_commit(job_with("desloc").sync), 96);
   EXPECT_TRUE(averages_inner_state(job_with("desloc")));

@@ -19,7 +19,8 @@ Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
   MUSTER_CHECK(config::is_asynchronous(job.sync.strategy), "a job that has a record");
   const int64_t pushes = config::pushes_of(job.sync);
   const config::SyncOptions sync = job.sync;
-  job.sync.fetch = 1;  // the record says which weights each task had
+  // The record says which weights each task had.
+  if (!config::is_elastic(sync)) job.sync.fetch = 1;
 
   Replay result;
   result.step = step;
@@ -30,10 +31,10 @@ Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
   MUSTER_TRY(const auto records, ps::read_records(bytes, pushes));
   result.pushes = static_cast<int64_t>(records.size());
   result.record_bytes = bytes.size();
-  if (result.pushes != step * job.lanes) {
+  if (const int64_t tasks = config::tasks_of(sync, job.lanes, step); result.pushes != tasks) {
     return Error(ErrorKind::kCheckpoint,
-                 "the record has {} pushes, and {} steps of {} lanes have others", result.pushes,
-                 step, job.lanes);
+                 "the record has {} pushes, and {} steps of {} lanes have {}", result.pushes, step,
+                 job.lanes, tasks);
   }
   for (int64_t place = 0; place < result.pushes; ++place) {
     const int64_t staleness = records[static_cast<size_t>(place)].staleness(place / pushes);
@@ -53,14 +54,14 @@ Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
   TaskRows& rows = *session->tasks();
   MUSTER_RETURN_IF_ERROR(rows.load({}, 0));
   session->start_loader();
-  TaskRunner runner(session->job(), session->parts());
-  runner.take_frozen();
+  const auto runner = make_task_runner(session->job(), session->parts());
+  runner->take_frozen();
   for (int64_t place = 0; place < result.pushes; ++place) {
     const auto& record = records[static_cast<size_t>(place)];
     const auto ticket = static_cast<uint64_t>(place + 1);
     tables->read_as(record);
     rows.begin_task({ticket, record.task});
-    MUSTER_TRY(const auto done, runner.run({ticket, record.task}));
+    MUSTER_TRY(const auto done, runner->run({ticket, record.task}));
     (void)done;
     const float weight = weight_of(sync, record.staleness(place / pushes));
     MUSTER_RETURN_IF_ERROR(tables->apply(

@@ -4,9 +4,11 @@ a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of work
 trained, whatever happened to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process
 behind, and Ctrl-C in the middle of a round that would take minutes ends the job with what is trained.
 
-    tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
+    tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--modes async,ssp,...] [--steps 60]
+                         [--faults kill:2,kill-server:3,...] [--seed N]
 
-The job is examples/dlrm-synthetic.yaml. CI runs it as it is. A hundred faults aimed at servers take some minutes:
+The job is examples/dlrm-synthetic.yaml; for easgd, which has no rows of tables, examples/lenet-sample.yaml. CI runs it as it is. A
+hundred faults aimed at servers take some minutes:
 
     tests/e2e/servers.py --only sync --faulty-steps 9000 --seed 2 \\
         --faults kill-server@ack:30,kill-server@confirm:30,kill-server@copy:15,kill-server@join:10,kill-server@save:20
@@ -28,10 +30,13 @@ FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,joi
           "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
 STALE_FAULTS = "kill:1,kill@after-commit:2,kill-server:2,suspend-server:1"
 # Of asynchronous training.
-MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"]}
+MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"],
+         "easgd": ["sync.fetch=8", "lanes=4", "optimizer.nesterov=true"]}
+JOBS = {"easgd": os.path.join(SOURCE, "examples/lenet-sample.yaml")}  # default: JOB
 LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
                "ssp": "kill@before-commit:1,kill-server@confirm:1,suspend:1,join:1",
-               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1"}
+               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1",
+               "easgd": "kill:1,kill@round:2,kill-server:1,join:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
 LITTLE = "tables.memory=4MiB"  # so little that most rows of a server are on its disk
 DISK_FAULTS = "kill:1,kill-server:2"
@@ -96,13 +101,14 @@ def check_kinds(faults, happened):
 
 
 def check_modes(args, muster):
-    for mode, sets in MODES.items():
+    for mode in args.modes.split(","):
+        sets = MODES[mode]
         print(f"{mode}:")
         sets = ["sync.strategy=server", f"sync.mode={mode}", "passes=0", f"steps={args.late_steps}", "eval.every=never",
                 "checkpoint.every=32 steps", *sets]
         faults = args.late_faults or LATE_FAULTS[mode]
         check_kinds(faults, disturb(muster, "--servers", "2", "--faults", faults, "--seed", args.seed,
-                                    *(word for one in sets for word in ("-s", one)), job=JOB))
+                                    *(word for one in sets for word in ("-s", one)), job=JOBS.get(mode, JOB)))
 
 
 def check_resumed(args, muster, folder):
@@ -208,6 +214,7 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
     parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
+    parser.add_argument("--modes", default=",".join(MODES), help="of asynchronous runs")
     parser.add_argument("--only", choices=("sync", "async", "ends"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")

@@ -24,6 +24,15 @@ void accept_any_ticket(std::string& push, const TaskOrder& order) {
   std::memcpy(push.data() + kind + 1, words, sizeof(words));
 }
 
+// Plant::kNoChain: the last number of an operation that opens a round.
+void forget_chain(std::string& push) {
+  const std::string open = order_bytes(OpenRound{});
+  if (push.size() != sizeof(PushHeader) + open.size() || push[sizeof(PushHeader)] != open[0])
+    return;
+  const int64_t chain = 0;
+  std::memcpy(push.data() + push.size() - sizeof(chain), &chain, sizeof(chain));
+}
+
 }  // namespace
 
 void RecordedData::set_id(std::string& push, int64_t id) {
@@ -56,6 +65,8 @@ std::string RecordedData::with_mistake(std::string_view push, PushHeader header)
     other = apply_bytes(header.era, pushes);
   } else if (plant_ == Plant::kVoidTickets && header.kind == PushKind::kOrder) {
     accept_any_ticket(other, data_.order());
+  } else if (plant_ == Plant::kNoChain && header.kind == PushKind::kOrder) {
+    forget_chain(other);
   }
   return other;
 }

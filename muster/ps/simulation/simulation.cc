@@ -46,7 +46,9 @@ const std::vector<PlantName>& plants() {
       {Plant::kVoidTickets, "void-tickets", "a group that was replaced can say that a task is done",
        Clients::kTasks},
       {Plant::kTellAgain, "tell-again", "places that a shard was told of are applied again",
-       Clients::kTasks}};
+       Clients::kTasks},
+      {Plant::kNoChain, "no-chain",
+       "a task is given out before the one that it follows has a place", Clients::kTasks}};
   return names;
 }
 

@@ -66,6 +66,7 @@ enum class Plant : uint8_t {
   kReadNow,        // rows are read as they are, not as they were
   kVoidTickets,    // a group that was replaced can say that a task is done
   kTellAgain,      // places that a shard was told of are applied again
+  kNoChain,        // a task is given out before the one that it follows has a place
 };
 struct PlantName {
   Plant plant;

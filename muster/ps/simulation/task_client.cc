@@ -36,7 +36,8 @@ void TaskClient::open() {
                                      .first = tasks_done(),
                                      .end = tasks_done() + training_.tasks(),
                                      .staleness = training_.staleness(),
-                                     .pushes = training_.pushes()}));
+                                     .pushes = training_.pushes(),
+                                     .chain = training_.chain()}));
     wait([this, token, openings = before.openings] {
       order(0, kNoPlace, false, [this, token, openings](const OrderView& after) {
         check_opened(token, openings, after);

@@ -1,6 +1,7 @@
 #include "muster/ps/simulation/task_training.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -135,7 +136,9 @@ TaskTraining::TaskTraining(Cluster& cluster)
       pushes_(static_cast<int64_t>(1 + cluster.world().below(3))),
       staleness_(cluster.world().chance(0.5) ? -1 : static_cast<int64_t>(cluster.world().below(5))),
       fetch_(static_cast<int64_t>(1 + cluster.world().below(2))),
-      scaled_(cluster.world().chance(0.5)) {}
+      scaled_(cluster.world().chance(0.5)),
+      chain_(cluster.world().chance(0.5) ? 0 : static_cast<int64_t>(1 + cluster.world().below(6))) {
+}
 
 // As train::weight_of.
 float TaskTraining::weight_of(int64_t staleness) const {
@@ -164,6 +167,28 @@ std::string TaskTraining::check_places(const std::vector<ps::PushRecord>& record
   return fmt::format("task {} has no place", oldest);
 }
 
+// A task of a chain has read what the one before has pushed.
+std::string TaskTraining::check_chains(const std::vector<ps::PushRecord>& records) const {
+  if (chain_ == 0) return {};
+  std::map<int64_t, int64_t> places;  // by task
+  for (const auto& record : records) {
+    const auto place = static_cast<int64_t>(places.size());
+    const auto before = places.find(record.task - chain_);
+    if (record.task >= chain_ && before == places.end()) {
+      return fmt::format("task {} has a place before task {}", record.task, record.task - chain_);
+    }
+    places[record.task] = place;
+    if (record.task < chain_ || record.versions.size() != 2) continue;
+    const int64_t updates = (before->second + 1) / pushes_;
+    for (const int64_t version : record.versions[1]) {  // rows: they are read for each task
+      if (version >= updates) continue;
+      return fmt::format("task {} has read rows after {} updates, and task {} was number {}",
+                         record.task, version, before->first, before->second);
+    }
+  }
+  return {};
+}
+
 std::string TaskTraining::check_end(std::span<RecordedData* const> shards) {
   const auto done = static_cast<int64_t>(groups().position());
   const TaskOrder& order = shards[kOrderShard]->tasks();
@@ -174,6 +199,7 @@ std::string TaskTraining::check_end(std::span<RecordedData* const> shards) {
                        records->size());
   }
   if (auto wrong = check_places(*records); !wrong.empty()) return wrong;
+  if (auto wrong = check_chains(*records); !wrong.empty()) return wrong;
 
   const OrderView view = order.view(0, 0, true);  // of the last round
   Replay replay(*this, cluster().shards(), cluster().tables());

@@ -38,6 +38,7 @@ class TaskTraining final : public Training {
   int64_t tasks() const { return tasks_; }          // of a round
   int64_t pushes() const { return pushes_; }        // that make one update
   int64_t staleness() const { return staleness_; }  // OpenRound::staleness
+  int64_t chain() const { return chain_; }          // OpenRound::chain
   int64_t fetch() const { return fetch_; }          // tasks that use the same weights
   // Of a push that is so many updates late.
   float weight_of(int64_t staleness) const;
@@ -47,12 +48,14 @@ class TaskTraining final : public Training {
 
  private:
   std::string check_places(const std::vector<ps::PushRecord>& records) const;
+  std::string check_chains(const std::vector<ps::PushRecord>& records) const;
 
   const int64_t tasks_;
   const int64_t pushes_;
   const int64_t staleness_;
   const int64_t fetch_;
   const bool scaled_;  // late pushes count less
+  const int64_t chain_;
 };
 
 }  // namespace muster::ps::simulation

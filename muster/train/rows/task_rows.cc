@@ -1,8 +1,8 @@
 #include "muster/train/rows/task_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <numeric>
 
 #include "muster/base/check.h"
 #include "muster/config/rounds.h"
@@ -13,6 +13,7 @@ namespace muster::train {
 
 namespace {
 constexpr int64_t kNoPlace = std::numeric_limits<int64_t>::max();  // of interest
+constexpr std::array<uint64_t, 1> kParametersAlone = {TaskRows::kParameters};
 }  // namespace
 
 float weight_of(const config::SyncOptions& sync, int64_t staleness) {
@@ -37,7 +38,8 @@ Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
                                            .first = first,
                                            .end = end,
                                            .staleness = sync_.mode == "ssp" ? sync_.staleness : -1,
-                                           .pushes = pushes_})));
+                                           .pushes = pushes_,
+                                           .chain = config::is_elastic(sync_) ? lanes_ : 0})));
   MUSTER_RETURN_IF_ERROR(tables().wait());
   MUSTER_TRY(const auto after, tables().order(0, kNoPlace, false));
   if (after.token == token) return token;
@@ -123,37 +125,59 @@ void TaskRows::begin_task(const Task& task) {
   versions_.clear();
 }
 
-size_t TaskRows::choose_rows(size_t weights) {
-  keys_.resize((weights + width_ - 1) / width_);
-  std::iota(keys_.begin(), keys_.end(), 0);
-  return keys_.size() * width_;
+size_t TaskRows::choose_rows(std::span<const uint64_t> vectors, size_t weights) {
+  const size_t rows = (weights + width_ - 1) / width_;
+  keys_.clear();
+  for (const uint64_t vector : vectors) {
+    for (size_t row = 0; row < rows; ++row) keys_.push_back(vector * rows + row);
+  }
+  return rows * width_;
 }
 
-Status TaskRows::read_weights(int64_t clock, std::span<float> weights,
-                              std::vector<int64_t>& clocks) {
-  weights_.resize(choose_rows(weights.size()));
+Status TaskRows::read_vectors(std::span<const uint64_t> vectors, int64_t clock,
+                              std::span<float> values, std::vector<int64_t>& clocks) {
+  const size_t size = values.size() / vectors.size();
+  const size_t held = choose_rows(vectors, size);
+  weights_.resize(vectors.size() * held);
   MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks));
-  std::copy_n(weights_.begin(), weights.size(), weights.begin());
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    std::ranges::copy(std::span(weights_).subspan(i * held, size),
+                      values.subspan(i * size).begin());
+  }
   return {};
 }
 
 Status TaskRows::read_weights(std::span<float> weights) {
   std::vector<int64_t> clocks;
-  return read_weights(0, weights, clocks);
+  return read_vectors(kParametersAlone, 0, weights, clocks);
 }
 
 Status TaskRows::fetch(std::span<float> weights) {
   if (uses_ == 0) {
-    MUSTER_RETURN_IF_ERROR(read_weights(told_ / pushes_, weights, clocks_));
+    MUSTER_RETURN_IF_ERROR(read_vectors(kParametersAlone, told_ / pushes_, weights, clocks_));
   }
   uses_ = (uses_ + 1) % sync_.fetch;
   versions_.push_back(clocks_);
   return {};
 }
 
+Status TaskRows::fetch_vectors(std::span<const uint64_t> vectors, std::span<float> values) {
+  return read_vectors(vectors, told_ / pushes_, values, versions_.emplace_back());
+}
+
 Status TaskRows::push(std::span<const float> gradient, double lr) {
-  gradient_.assign(choose_rows(gradient.size()), 0.0f);
-  std::ranges::copy(gradient, gradient_.begin());
+  return push_vectors(kParametersAlone, gradient, lr);
+}
+
+Status TaskRows::push_vectors(std::span<const uint64_t> vectors, std::span<const float> gradients,
+                              double lr) {
+  const size_t size = gradients.size() / vectors.size();
+  const size_t held = choose_rows(vectors, size);
+  gradient_.assign(vectors.size() * held, 0.0f);
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    std::ranges::copy(gradients.subspan(i * size, size),
+                      std::span(gradient_).subspan(i * held).begin());
+  }
   auto header = header_of(0, 0);
   header.table = table_;
   header.era = era();
@@ -182,7 +206,7 @@ Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
   MUSTER_RETURN_IF_ERROR(tables().wait());
   std::vector<int64_t> clocks;
   const int64_t clock = told_ / pushes_;
-  MUSTER_RETURN_IF_ERROR(read_weights(clock, weights, clocks));
+  MUSTER_RETURN_IF_ERROR(read_vectors(kParametersAlone, clock, weights, clocks));
   if (tables().is_shared() && std::ranges::any_of(clocks, [&](int64_t c) { return c != clock; })) {
     note_overtaken();
     return Error(ErrorKind::kInternal,
@@ -195,20 +219,28 @@ Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
 Result<std::vector<std::string>> TaskRows::initial_shards() {
   LocalTables begin(tables().setup());
   const auto weights = initial_();
+  std::vector<uint64_t> vectors = {kParameters};
+  if (config::is_elastic(sync_)) {
+    for (int replica = 0; replica < lanes_; ++replica) vectors.push_back(replica_weights(replica));
+  }
+  choose_rows(vectors, weights.size());
+  const size_t rows = keys_.size() / vectors.size();
   std::vector<float> row(width_);
-  for (size_t first = 0; first < weights.size(); first += width_) {
-    const auto part = weights.subspan(first, std::min(width_, weights.size() - first));
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    const size_t first = i % rows * width_;
     std::ranges::fill(row, 0.0f);
-    std::ranges::copy(part, row.begin());
-    MUSTER_RETURN_IF_ERROR(begin.put(table_, first / width_, row));
+    std::copy_n(&weights[first], std::min(width_, weights.size() - first), row.begin());
+    MUSTER_RETURN_IF_ERROR(begin.put(table_, keys_[i], row));
   }
   return begin.save(0);
 }
 
+int64_t TaskRows::tasks_of(int64_t steps) const { return config::tasks_of(sync_, lanes_, steps); }
+
 // Not while a round is open, nor if a group that was broken has opened one.
 Result<bool> TaskRows::is_at(int64_t step) {
   MUSTER_TRY(const auto view, tables().order(0, kNoPlace, false));
-  return view.end == step * lanes_ && view.over();
+  return view.end == tasks_of(step) && view.over();
 }
 
 Result<std::vector<std::string>> TaskRows::save(int64_t step) {

@@ -10,6 +10,11 @@
 //   read, add       rows, by the nets
 //   push            the gradient of the model's own parameters
 //   close           the round is over: results, and the parameters as all see them
+//
+// The table of the model's own parameters has vectors of their size, one after the other. The first
+// is the parameters: what is evaluated, saved as the model and exported. There are others with
+// sync.mode: easgd, where the first is the center: replica r has weights, which begin as the center
+// does, and a velocity, which begins with zeros (train/step/easgd_task.h).
 #pragma once
 
 #include <cstdint>
@@ -62,6 +67,16 @@ class TaskRows final : public RowsBase {
 
   Status fetch(std::span<float> weights);
   Status push(std::span<const float> gradient, double lr);
+
+  static constexpr uint64_t kParameters = 0;  // the number of that vector
+  uint64_t replica_weights(int replica) const { return 1 + static_cast<uint64_t>(replica); }
+  uint64_t replica_velocity(int replica) const {
+    return 1 + static_cast<uint64_t>(lanes_) + static_cast<uint64_t>(replica);
+  }
+  // Of some vectors, one after the other: their values as they are now, and gradients.
+  Status fetch_vectors(std::span<const uint64_t> vectors, std::span<float> values);
+  Status push_vectors(std::span<const uint64_t> vectors, std::span<const float> gradients,
+                      double lr);
   // The parameters as they are.
   Status read_weights(std::span<float> weights);
   // Results by task, and the parameters after the round.
@@ -73,14 +88,18 @@ class TaskRows final : public RowsBase {
   Status load(std::vector<std::string> shards, uint64_t era) override;
 
  private:
-  int64_t clock_of(int64_t step) const override { return step * lanes_ / pushes_; }
+  int64_t clock_of(int64_t step) const override { return tasks_of(step) / pushes_; }
+  // How many there are in this many steps.
+  int64_t tasks_of(int64_t steps) const;
   Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override;
   ps::PushHeader header_of(int64_t step, int lane) const override;
   Status look(bool results);
   Status tell_places();
-  // Sets keys_ to those of the rows that have so many weights, and returns what the rows hold.
-  size_t choose_rows(size_t weights);
-  Status read_weights(int64_t clock, std::span<float> weights, std::vector<int64_t>& clocks);
+  // Sets keys_ to those of the rows that have these vectors, each of so many weights, and returns
+  // what the rows of one hold.
+  size_t choose_rows(std::span<const uint64_t> vectors, size_t weights);
+  Status read_vectors(std::span<const uint64_t> vectors, int64_t clock, std::span<float> values,
+                      std::vector<int64_t>& clocks);
   Result<std::vector<std::string>> initial_shards();
 
   const config::SyncOptions sync_;

@@ -9,6 +9,7 @@
 #include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
 #include "muster/comm/local_group.h"
+#include "muster/config/rounds.h"
 
 namespace muster::train {
 
@@ -21,7 +22,7 @@ constexpr Duration kLookAgain = 500us;  // whether there is a task
 ServerRounds::ServerRounds(const config::Job& job, const StrategyParts& parts)
     : job_(job),
       parts_(parts),
-      runner_(job, parts),
+      runner_(make_task_runner(job, parts)),
       alone_(comm::solo_group("this worker")),
       group_(alone_.get()),
       committer_(0, 0),
@@ -60,10 +61,10 @@ Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) 
   const int64_t total = parts_.lanes->total_steps();
   if (total > 0) steps = std::min(steps, total - counters.step);
   parts_.tasks->set_era(counters.era);
-  runner_.take_frozen();
+  runner_->take_frozen();
 
-  MUSTER_RETURN_IF_ERROR(
-      begin_round(counters.step * job_.lanes, (counters.step + steps) * job_.lanes));
+  MUSTER_RETURN_IF_ERROR(check_whole_tasks());
+  MUSTER_RETURN_IF_ERROR(begin_round(tasks_of(counters.step), tasks_of(counters.step + steps)));
   MUSTER_RETURN_IF_ERROR(run_tasks(flags));
   std::vector<ps::TaskResult> results;
   {
@@ -77,7 +78,25 @@ Result<StepReport> ServerRounds::run(const std::function<CommitFlags()>& flags) 
   (void)agreed;  // the auditor knows
   MUSTER_RETURN_IF_ERROR(parts_.auditor->check());
   fault_point(FaultPoint::kAfterCommit);
-  return finish(results, parts_.tasks->round_end() / job_.lanes - counters.step);
+  // It may have been cut short.
+  const int64_t end = parts_.tasks->round_end() / job_.lanes * config::steps_of_task(job_.sync);
+  return finish(results, std::min(steps, end - counters.step));
+}
+
+int64_t ServerRounds::tasks_of(int64_t steps) const {
+  return config::tasks_of(job_.sync, job_.lanes, steps);
+}
+
+// Only the end of a job is in the middle of a task: one that had more steps then would have others.
+Status ServerRounds::check_whole_tasks() const {
+  const int64_t step = parts_.arena->counters().step;
+  const int64_t of_task = config::steps_of_task(job_.sync);
+  if (step % of_task == 0) return {};
+  return Error(
+      ErrorKind::kJob,
+      "the job has ended after {} steps, and with sync.mode easgd it can be continued only "
+      "after a multiple of sync.fetch, which is {}; train it anew with more steps",
+      step, of_task);
 }
 
 // When all have committed the round before: else somebody could be the only one who knows of the
@@ -128,7 +147,7 @@ Status ServerRounds::run_tasks(const std::function<CommitFlags()>& flags) {
     MUSTER_TRY(const auto task, wait_for_task(result ? &*result : nullptr, flags));
     if (!task) break;
     const auto begin = std::chrono::steady_clock::now();
-    MUSTER_TRY(result, runner_.run(*task));
+    MUSTER_TRY(result, runner_->run(*task));
     spent += seconds(std::chrono::steady_clock::now() - begin);
     ++computed;
     fault_point(FaultPoint::kRound);
@@ -140,7 +159,9 @@ Status ServerRounds::run_tasks(const std::function<CommitFlags()>& flags) {
 Result<StepReport> ServerRounds::finish(const std::vector<ps::TaskResult>& results, int64_t steps) {
   Arena& arena = *parts_.arena;
   Counters& counters = arena.counters();
-  MUSTER_CHECK(results.size() == static_cast<size_t>(steps * job_.lanes), "a result for each task");
+  MUSTER_CHECK(results.size() ==
+                   static_cast<size_t>(tasks_of(counters.step + steps) - tasks_of(counters.step)),
+               "a result for each task");
   StepReport report;
   report.steps = steps;
   for (const auto& result : results) report.samples += result.samples;
@@ -152,7 +173,7 @@ Result<StepReport> ServerRounds::finish(const std::vector<ps::TaskResult>& resul
   std::ranges::copy(weights_, arena.weights().begin());
   counters.step += steps;
   counters.samples += report.samples;
-  report.lr = runner_.lr_of(counters.step - 1);
+  report.lr = runner_->lr_of(counters.step - 1);
   counters.last = {};
   counters.last.loss = report.loss;
   counters.last.lr = report.lr;

@@ -1,6 +1,6 @@
 // Asynchronous training through parameter servers (sync.strategy: server). Workers take tasks, each
-// one lane of one step, as fast as they can; a push takes effect when it comes. With a push of task
-// t computed from weights that were up to date when it was taken:
+// one lane of one step (with easgd, of some), as fast as they can; a push takes effect when it
+// comes. With a push of task t computed from weights that were up to date when it was taken:
 //
 //   async     w = w - lr g, after each push. Downpour SGD: Dean et al., "Large scale distributed
 //             deep networks", NIPS 2012
@@ -8,6 +8,8 @@
 //             effect. Ho et al., NIPS 2013; Li et al., OSDI 2014
 //   softsync  w = w - lr * mean of g, after sync.pushes of them. Zhang et al., "Staleness-aware
 //             async-SGD", arXiv 1511.05950
+//   easgd     each lane has weights of its own, and w is their center (easgd_task.h). Zhang et al.,
+//             NIPS 2015
 //
 // With sync.late: scale, g counts by 1 / staleness, the updates since what it was computed from
 // (arXiv 1511.05950). g goes through the row's optimizer (ps/row_optimizer.h): sgd, adagrad, adam.
@@ -61,6 +63,8 @@ class ServerRounds final : public Strategy {
   void forget() override {}
 
  private:
+  int64_t tasks_of(int64_t steps) const;
+  Status check_whole_tasks() const;
   Status begin_round(int64_t first, int64_t end);
   Status run_tasks(const std::function<CommitFlags()>& flags);
   Status cut_if_due(const std::function<CommitFlags()>& flags);
@@ -70,7 +74,7 @@ class ServerRounds final : public Strategy {
 
   const config::Job& job_;
   StrategyParts parts_;
-  TaskRunner runner_;
+  const std::unique_ptr<TaskRunner> runner_;
   std::unique_ptr<comm::Group> alone_;
   comm::Group* group_;
   Duration timeout_ = std::chrono::seconds(60);  // of an operation of the group

@@ -14,6 +14,7 @@
 
 #include "muster/base/file_system.h"
 #include "muster/comm/local_group.h"
+#include "muster/config/rounds.h"
 #include "muster/ps/net/job_setup.h"
 #include "muster/train/jobs_testing.h"
 #include "muster/train/replay.h"
@@ -117,7 +118,8 @@ TEST_P(EveryMode, IsReplayedWithTheSameBits) {
   const Replay again = replayed(text, sets, trained);
   EXPECT_EQ(again.saved, trained.hashes[0]);
   EXPECT_EQ(again.replayed, trained.hashes[0]);
-  EXPECT_EQ(again.pushes, make_job(text, sets).steps * 4);
+  const config::Job job = make_job(text, sets);
+  EXPECT_EQ(again.pushes, config::tasks_of(job.sync, 4, job.steps));
   EXPECT_LT(static_cast<double>(again.record_bytes) / static_cast<double>(again.pushes), 40);
 }
 
@@ -130,7 +132,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"rows", kClicks, {}},
         Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
         Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
-        Mode{"frozen", kPoints, {"model.freeze=['0.*']"}}),
+        Mode{"frozen", kPoints, {"model.freeze=['0.*']"}},
+        Mode{"easgd", kPoints, {"sync.mode=easgd"}},
+        // The last task of each lane has one step.
+        Mode{"easgd_fetch", kPoints, {"sync.mode=easgd", "sync.fetch=3"}},
+        Mode{"eamsgd",
+             kPoints,
+             {"sync.mode=easgd", "sync.fetch=3", "optimizer.momentum=0.9",
+              "optimizer.nesterov=true", "optimizer.lr=0.02", "model.freeze=['0.*']"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ServerRounds, OneTaskAtATimeGivesTheSameBitsWithAnyNumberOfWorkers) {

@@ -5,9 +5,34 @@
 #include <cmath>
 #include <utility>
 
+#include "muster/config/rounds.h"
 #include "muster/optim/schedule.h"
+#include "muster/train/step/easgd_task.h"
 
 namespace muster::train {
+namespace {
+
+class GradientTask final : public TaskRunner {
+ public:
+  GradientTask(const config::Job& job, const StrategyParts& parts) : TaskRunner(job, parts) {}
+
+  Result<ps::TaskResult> run(const TaskRows::Task& task) override {
+    const int64_t step = task.number / job().lanes;
+    const int lane = static_cast<int>(task.number % job().lanes);
+    if (!has_samples(step, lane)) return ps::TaskResult{};
+    MUSTER_RETURN_IF_ERROR(parts().tasks->fetch(weights()));
+    MUSTER_TRY(const LaneResult result, compute(step, lane));
+    MUSTER_RETURN_IF_ERROR(parts().tasks->push(gradient(), lr_of(step)));
+    return ps::TaskResult{.loss = result.loss, .samples = result.samples, .used = result.used};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TaskRunner> make_task_runner(const config::Job& job, const StrategyParts& parts) {
+  if (config::is_elastic(job.sync)) return std::make_unique<EasgdTask>(job, parts);
+  return std::make_unique<GradientTask>(job, parts);
+}
 
 TaskRunner::TaskRunner(const config::Job& job, const StrategyParts& parts)
     : job_(job), parts_(parts), gradient_(parts.work->layout().block_elements()) {}
@@ -21,13 +46,11 @@ void TaskRunner::take_frozen() {
   std::ranges::copy(weights, parts_.work->weights().subspan(gradient_.size()).begin());
 }
 
-Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
-  const int64_t step = step_of(task.number);
-  const int lane = lane_of(task.number);
-  if (parts_.lanes->samples_of(step, {&lane, 1}) == 0) {
-    return ps::TaskResult{};  // the last step of a job may be short
-  }
-  MUSTER_RETURN_IF_ERROR(parts_.tasks->fetch(parts_.work->weights().first(gradient_.size())));
+bool TaskRunner::has_samples(int64_t step, int lane) const {
+  return parts_.lanes->samples_of(step, {&lane, 1}) > 0;
+}
+
+Result<LaneResult> TaskRunner::compute(int64_t step, int lane) {
   parts_.sum->begin(GradientSum::Mode::kNative, parts_.work->exponents(), {&lane, 1}, step);
   parts_.lanes->take_mean_over({lane});
   auto computed = parts_.lanes->run(step, {&lane, 1}, [] { return false; });
@@ -36,8 +59,7 @@ Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
     return std::move(computed).error();
   }
   parts_.sum->flush();
-  const LaneResult& lane_result = parts_.lanes->result(lane);
-  LaneResult checked = lane_result;
+  LaneResult checked = parts_.lanes->result(lane);
   checked.not_finite = parts_.sum->not_finite(lane);
   if (!checked.finite()) {
     return parts_.lanes->explain_not_finite(step, lane, checked,
@@ -46,9 +68,7 @@ Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
   }
   read_gradient();
   clip();
-  MUSTER_RETURN_IF_ERROR(parts_.tasks->push(gradient_, lr_of(step)));
-  return ps::TaskResult{
-      .loss = lane_result.loss, .samples = lane_result.samples, .used = lane_result.used};
+  return checked;
 }
 
 void TaskRunner::read_gradient() {

@@ -1,8 +1,13 @@
-// Computes one task of asynchronous training: one lane of one step, with weights and rows as they
-// are now, and its gradient to where they come from.
+// Computes the tasks of asynchronous training, with weights and rows as they are now, and pushes
+// the results. What a task is depends on sync.mode:
+//
+//   async, ssp, softsync   one lane of one step, and the push is its gradient
+//   easgd                  one lane of sync.fetch steps (easgd_task.h)
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,17 +19,28 @@ namespace muster::train {
 
 class TaskRunner {
  public:
-  // All must outlive it.
-  TaskRunner(const config::Job& job, const StrategyParts& parts);
+  virtual ~TaskRunner() = default;
+
+  // The task that TaskRows has begun. An error if something is not finite: it has no effect then.
+  virtual Result<ps::TaskResult> run(const TaskRows::Task& task) = 0;
 
   // Weights that never change are on no server: from the state, before the first task of a round.
   void take_frozen();
-  // The task that TaskRows has begun. An error if something is not finite: it has no effect then.
-  Result<ps::TaskResult> run(const TaskRows::Task& task);
-  // Which step, and which lane.
-  int64_t step_of(int64_t task) const { return task / job_.lanes; }
-  int lane_of(int64_t task) const { return static_cast<int>(task % job_.lanes); }
   double lr_of(int64_t step) const;
+
+ protected:
+  // All must outlive it.
+  TaskRunner(const config::Job& job, const StrategyParts& parts);
+
+  const config::Job& job() const { return job_; }
+  const StrategyParts& parts() const { return parts_; }
+  // The parameters that are trained, which compute() uses.
+  std::span<float> weights() { return parts_.work->weights().first(gradient_.size()); }
+  // Whether the lane has samples in this step: the last one of a job may be short.
+  bool has_samples(int64_t step, int lane) const;
+  // Forward and backward of one lane; gradient() is the mean over its samples, clipped.
+  Result<LaneResult> compute(int64_t step, int lane);
+  std::span<const float> gradient() const { return gradient_; }
 
  private:
   void read_gradient();
@@ -34,5 +50,8 @@ class TaskRunner {
   StrategyParts parts_;
   std::vector<float> gradient_;
 };
+
+// Of the job's sync.mode. Both must outlive it.
+std::unique_ptr<TaskRunner> make_task_runner(const config::Job& job, const StrategyParts& parts);
 
 }  // namespace muster::train
