@@ -108,7 +108,7 @@ def timed_steps(options, rank, trainers, step):
 
 def check_equal(tensors, group=None):
     """Ends the process unless all of the group have the same weights."""
-    sums = torch.stack([tensor.detach().double().sum() for tensor in tensors])
+    sums = torch.stack([tensor.detach().sum(dtype=torch.float64) for tensor in tensors])
     every = [torch.empty_like(sums) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, sums, group=group)
     if not all(torch.equal(one, sums) for one in every):
