@@ -7,6 +7,14 @@
 // Arguments: width, shards, servers. Each row is on one server, or on two of two. `per_core`: rows
 // for each second of processor time that servers have used. `payload`: bytes sent by the client for
 // each byte of keys and gradients.
+//
+//   muster_ps_benchmark --benchmark_filter='TakeOver|NewBackup'
+//
+// TakeOver: from SIGKILL of a server until a client has read rows of all shards again. NewBackup:
+// from the start of the process that replaces it until that has a copy of every row and is ready;
+// the last argument says whether a client pushes meanwhile. `s_per_GB`: seconds by GB of rows.
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -58,8 +66,28 @@ struct Served {
     return setup;
   }
 
+  // Another one each time, so that what was copied is what is served next.
+  std::string next_victim() { return "s" + std::to_string(killed++ % processes.count()); }
+  uint64_t incarnation(const std::string& id) {
+    const ServerMap map = processes.registry().map();
+    for (const ServerEntry& server : map.servers) {
+      if (server.key.id == id) return server.key.incarnation;
+    }
+    return 0;
+  }
+  // It is ready, and not the process that it was before.
+  bool is_back(const std::string& id, uint64_t before) {
+    return incarnation(id) != before && processes.all_ready(2);
+  }
+  double gigabytes() const {
+    const TableOptions& table = client->setup().tables[0];
+    const size_t floats = table.width + table.optimizer.state(table.width);
+    return static_cast<double>(row_count() * (sizeof(Row) + floats * sizeof(float))) / 1e9;
+  }
+
   ServerProcesses processes;
   std::unique_ptr<Client> client;
+  size_t killed = 0;
   std::vector<std::vector<uint64_t>> batches;
 };
 
@@ -149,12 +177,73 @@ void BM_ServedPushOne(benchmark::State& state) {
   }
 }
 
+using Seconds = std::chrono::duration<double>;
+constexpr Duration kMost = std::chrono::minutes(10);  // for a copy
+
+void BM_ServedTakeOver(benchmark::State& state) {
+  Served& on = served(state);
+  const auto& keys = on.batches[0];
+  while (state.KeepRunning()) {
+    const auto before = on.client->read(0, keys);
+    const std::string victim = on.next_victim();
+    const uint64_t incarnation = on.incarnation(victim);
+    const auto begin = std::chrono::steady_clock::now();
+    on.processes.kill(victim);
+    const auto after = on.client->read(0, keys);
+    state.SetIterationTime(Seconds(std::chrono::steady_clock::now() - begin).count());
+    MUSTER_CHECK(before.ok() && after.ok() && *before == *after, "no row is lost");
+    on.processes.start(victim);
+    wait_for("a new backup", [&] { return on.is_back(victim, incarnation); }, kMost);
+  }
+}
+
+void BM_ServedNewBackup(benchmark::State& state) {
+  Served& on = served(state);
+  const auto& keys = on.batches[0];
+  const std::vector<float> gradients(keys.size() * static_cast<size_t>(state.range(0)), 0.01F);
+  const bool busy = state.range(3) != 0;
+  while (state.KeepRunning()) {
+    const auto before = on.client->hash();
+    const std::string victim = on.next_victim();
+    const uint64_t incarnation = on.incarnation(victim);
+    on.processes.kill(victim);
+    const auto after = on.client->hash();
+    MUSTER_CHECK(before.ok() && after.ok() && *before == *after, "the copy was complete");
+    const auto begin = std::chrono::steady_clock::now();
+    on.processes.start(victim);
+    const auto is_back = [&] {
+      if (busy) {
+        MUSTER_CHECK(on.client->push({.lr = 0.01}, keys, gradients).ok(), "a push");
+        MUSTER_CHECK(on.client->wait().ok(), "it is there");
+      }
+      return on.is_back(victim, incarnation);
+    };
+    wait_for("a new backup", is_back, kMost);
+    const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+    state.SetIterationTime(seconds);
+    state.counters["s_per_GB"] = seconds / on.gigabytes();
+  }
+}
+
+double longest(const std::vector<double>& values) { return *std::ranges::max_element(values); }
+
 #define MUSTER_SHAPES \
   Args({16, 64, 1})->Args({16, 256, 1})->Args({64, 64, 1})->Args({16, 64, 2})->UseRealTime()
 BENCHMARK(BM_ServedRead)->MUSTER_SHAPES;
 BENCHMARK(BM_ServedPush)->MUSTER_SHAPES;
 BENCHMARK(BM_ServedReadOne)->Args({16, 64, 1})->Args({16, 64, 2})->UseRealTime();
 BENCHMARK(BM_ServedPushOne)->Args({16, 64, 1})->Args({16, 64, 2})->UseRealTime();
+
+// One fault in each repetition, for the median of them.
+#define MUSTER_FAULTS(times)          \
+  UseManualTime()                     \
+      ->Unit(benchmark::kMillisecond) \
+      ->Iterations(1)                 \
+      ->Repetitions(times)            \
+      ->ReportAggregatesOnly()        \
+      ->ComputeStatistics("longest", longest)
+BENCHMARK(BM_ServedTakeOver)->Args({16, 64, 2})->MUSTER_FAULTS(30);
+BENCHMARK(BM_ServedNewBackup)->Args({16, 64, 2, 0})->Args({16, 64, 2, 1})->MUSTER_FAULTS(5);
 
 }  // namespace
 }  // namespace muster::ps
