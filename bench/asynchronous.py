@@ -7,7 +7,8 @@
 
 time: each setting trains the job, one after the other; the test metric at the end, the seconds until then, and until the target was
 reached first. Evaluations count: all have as many.
-lockstep keeps lanes where they are, lockstep-moving gives slow workers fewer, which is what Muster does by itself.
+lockstep keeps lanes where they are, lockstep-moving gives slow workers fewer, which is what Muster does by itself. scale and
+compensate are async with that sync.late (set sync.compensation with -s); sync is in steps, with all of the model on the server.
 kills: workers are killed at random moments, until that many have been; then the run is computed again (`muster replay`).
 
 Each worker has a share of a core (cpu_share.py). Parameter servers and the launcher have no limit.
@@ -35,9 +36,11 @@ SETTINGS = {
     "lockstep": ["workers.move_lanes=false"],
     "lockstep-moving": [],
     "async": [*ASYNC, "sync.mode=async"],
-    "async-scaled": [*ASYNC, "sync.mode=async", "sync.late=scale"],
+    "scale": [*ASYNC, "sync.mode=async", "sync.late=scale"],
+    "compensate": [*ASYNC, "sync.mode=async", "sync.late=compensate"],
     "ssp": [*ASYNC, "sync.mode=ssp", "sync.staleness=16"],
     "softsync": [*ASYNC, "sync.mode=softsync", "sync.pushes=4"],
+    "sync": [*ASYNC, "sync.mode=sync"],
 }
 
 

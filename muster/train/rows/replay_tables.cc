@@ -50,7 +50,7 @@ Status ReplayTables::read(uint32_t table, std::span<const uint64_t> keys, int64_
 
 Status ReplayTables::push(const ps::PushHeader& header, std::span<const uint64_t> keys,
                           std::span<const float> gradients) {
-  if (header.kind == ps::PushKind::kStage) {
+  if (header.kind == ps::PushKind::kStage || header.kind == ps::PushKind::kStageRead) {
     staged_[static_cast<uint64_t>(header.step)].emplace_back(
         header.table, std::vector<uint64_t>(keys.begin(), keys.end()));
   }

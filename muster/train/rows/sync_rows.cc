@@ -4,14 +4,20 @@
 
 namespace muster::train {
 
+Status SyncRows::commit_again(int64_t step) {
+  return step > 0 ? tables().commit(era(), step - 1) : Status();
+}
+
 Status SyncRows::read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) {
   std::vector<int64_t> clocks;
-  const auto commit_again = [&]() -> Status {
-    // Whoever had to tell the servers of the last commit may be lost. All who read know of it.
-    return step > 0 ? tables().commit(era(), step - 1) : Status();
-  };
-  MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, step, rows, clocks, commit_again));
+  MUSTER_RETURN_IF_ERROR(
+      tables().read(kRowTable, keys, step, rows, clocks, [&] { return commit_again(step); }));
+  return check_clocks(step, clocks);
+}
+
+Status SyncRows::check_clocks(int64_t step, std::span<const int64_t> clocks) {
   if (tables().is_shared() && !clocks.empty() && std::ranges::max(clocks) != step) {
+    overtaken_ = true;
     return Error(ErrorKind::kInternal,
                  "rows after step {} were asked for, and servers have gone on to step {}: this "
                  "worker was left behind",

@@ -17,16 +17,20 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "muster/config/job.h"
 #include "muster/train/rows/rows_base.h"
+#include "muster/train/rows/weight_rows.h"
 
 namespace muster::train {
 
 // How much a push that is so many updates late counts: 1, or with sync.late: scale the inverse of
 // that.
 float weight_of(const config::SyncOptions& sync, int64_t staleness);
+// A push with this place, as the shards are told.
+ps::PlacedPushes::Placed placed_of(const config::SyncOptions& sync, const ps::Ordered& ordered);
 
 class TaskRows final : public RowsBase {
  public:
@@ -59,7 +63,8 @@ class TaskRows final : public RowsBase {
   void begin_task(const Task& task);
 
   Status fetch(std::span<float> weights);
-  Status push(std::span<const float> gradient, double lr);
+  // `read`: the weights that it was computed from.
+  Status push(std::span<const float> gradient, std::span<const float> read, double lr);
   // The parameters as they are.
   Status read_weights(std::span<float> weights);
   // Results by task, and the parameters after the round.
@@ -74,18 +79,17 @@ class TaskRows final : public RowsBase {
   int64_t clock_of(int64_t step) const override { return step * lanes_ / pushes_; }
   Status read_rows(int64_t step, std::span<const uint64_t> keys, float* rows) override;
   ps::PushHeader header_of(int64_t step, int lane) const override;
+  std::span<const float> with_reads(std::span<const uint64_t> keys,
+                                    std::span<const float> gradients) override;
   Status look(bool results);
   Status tell_places();
-  // Sets keys_ to those of the rows that have so many weights, and returns what the rows hold.
-  size_t choose_rows(size_t weights);
-  Status read_weights(int64_t clock, std::span<float> weights, std::vector<int64_t>& clocks);
-  Result<std::vector<std::string>> initial_shards();
+  void keep_read(std::span<const uint64_t> keys, const float* rows);
 
   const config::SyncOptions sync_;
   const int64_t lanes_;
   const int64_t pushes_;  // that make one update
-  const uint32_t table_;  // of the model's own parameters
-  const size_t width_;
+  const bool compensates_;
+  const WeightRows weights_;
   std::function<std::span<const float>()> initial_;
 
   bool overtaken_ = false;
@@ -101,10 +105,9 @@ class TaskRows final : public RowsBase {
   // they were used, and the shards' clocks.
   int64_t uses_ = 0;
   std::vector<int64_t> clocks_;
-  // Of one call.
-  std::vector<float> weights_;
-  std::vector<uint64_t> keys_;
-  std::vector<float> gradient_;
+  // If it compensates: rows that the task has read, as they were first, by key.
+  std::unordered_map<uint64_t, std::vector<float>> read_;
+  std::vector<float> with_reads_;  // of one call
 };
 
 }  // namespace muster::train

@@ -14,8 +14,8 @@
 #include "muster/ps/net/job_setup.h"
 #include "muster/train/jobs_testing.h"
 #include "muster/train/replay.h"
-#include "muster/train/rows/local_tables.h"
 #include "muster/train/rows/replay_tables.h"
+#include "muster/train/rows/shared_tables_testing.h"
 #include "muster/train/rows/task_rows.h"
 
 namespace muster::train {
@@ -43,41 +43,6 @@ sync: { strategy: server, period: 5 }
 tables: { width: 6, lr: 0.1, shards: 7 }
 )";
 
-// What all workers have in common.
-class SharedTables final : public Tables {
- public:
-  explicit SharedTables(std::shared_ptr<LocalTables> tables) : tables_(std::move(tables)) {}
-  const ps::TablesSetup& setup() const override { return tables_->setup(); }
-  bool is_shared() const override { return true; }
-  Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
-              std::vector<int64_t>& clocks, const std::function<Status()>& late) override {
-    return tables_->read(table, keys, clock, rows, clocks, late);
-  }
-  Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
-              std::span<const float> gradients) override {
-    return tables_->push(header, keys, gradients);
-  }
-  Status commit(uint64_t era, int64_t step) override { return tables_->commit(era, step); }
-  Status apply(uint64_t era, const ps::PlacedPushes& pushes) override {
-    return tables_->apply(era, pushes);
-  }
-  Status push_order(uint64_t era, std::string_view operation) override {
-    return tables_->push_order(era, operation);
-  }
-  Status wait() override { return tables_->wait(); }
-  Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
-    return tables_->order(worker, from, results);
-  }
-  Result<Hash128> hash(int64_t clock) override { return tables_->hash(clock); }
-  Result<std::vector<std::string>> save(int64_t clock) override { return tables_->save(clock); }
-  Status load(uint64_t era, std::span<const std::string> shards) override {
-    return tables_->load(era, shards);
-  }
-
- private:
-  std::shared_ptr<LocalTables> tables_;
-};
-
 struct Trained {
   std::vector<std::string> hashes;  // by worker
   std::vector<std::string> shards;
@@ -87,10 +52,7 @@ struct Trained {
 Trained train(const std::string& text, const std::vector<std::string>& sets, int workers) {
   const config::Job job = make_job(text, sets);
   const auto tables = std::make_shared<LocalTables>(ps::setup_of(job));
-  Registries registries = testing_registries();
-  registries.tables = [&](const config::Job&) -> Result<std::unique_ptr<Tables>> {
-    return std::unique_ptr<Tables>(std::make_unique<SharedTables>(tables));
-  };
+  const Registries registries = sharing(testing_registries(), tables);
   Trained trained;
   trained.hashes.resize(static_cast<size_t>(workers));
   std::vector<std::string> names;
@@ -156,6 +118,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"softsync", kPoints, {"sync.mode=softsync", "sync.pushes=2"}},
         Mode{"scaled", kPoints, {"sync.late=scale"}}, Mode{"fetch", kPoints, {"sync.fetch=3"}},
         Mode{"rows", kClicks, {}},
+        Mode{"compensated", kPoints, {"sync.late=compensate", "sync.compensation=4"}},
+        Mode{"compensated_fetch",
+             kPoints,
+             {"sync.late=compensate", "sync.compensation=4", "sync.mode=ssp", "sync.fetch=3"}},
+        Mode{"compensated_rows", kClicks, {"sync.late=compensate", "sync.compensation=2"}},
         Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
         Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
         Mode{"frozen", kPoints, {"model.freeze=['0.*']"}}),

@@ -46,7 +46,8 @@ Result<ps::TaskResult> TaskRunner::run(const TaskRows::Task& task) {
   }
   read_gradient();
   clip();
-  MUSTER_RETURN_IF_ERROR(parts_.tasks->push(gradient_, lr_of(step)));
+  const auto read = std::as_const(*parts_.work).weights().first(gradient_.size());
+  MUSTER_RETURN_IF_ERROR(parts_.tasks->push(gradient_, read, lr_of(step)));
   return ps::TaskResult{
       .loss = lane_result.loss, .samples = lane_result.samples, .used = lane_result.used};
 }
