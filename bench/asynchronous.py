@@ -7,7 +7,8 @@
 
 time: each setting trains the job, one after the other; the test metric at the end, the seconds until then, and until the target was
 reached first. Evaluations count: all have as many.
-lockstep keeps lanes where they are, lockstep-moving gives slow workers fewer, which is what Muster does by itself.
+lockstep keeps lanes where they are, lockstep-moving gives slow workers fewer, which is what Muster does by itself. scale and
+compensate are async with that sync.late (set sync.compensation with -s); sync is in steps, with all of the model on the server.
 easgd needs a job without tables, such as examples/lenet-mnist.yaml, without momentum or with Nesterov's.
 kills: workers are killed at random moments, until that many have been; then the run is computed again (`muster replay`).
 
@@ -36,10 +37,12 @@ SETTINGS = {
     "lockstep": ["workers.move_lanes=false"],
     "lockstep-moving": [],
     "async": [*ASYNC, "sync.mode=async"],
-    "async-scaled": [*ASYNC, "sync.mode=async", "sync.late=scale"],
+    "scale": [*ASYNC, "sync.mode=async", "sync.late=scale"],
+    "compensate": [*ASYNC, "sync.mode=async", "sync.late=compensate"],
     "ssp": [*ASYNC, "sync.mode=ssp", "sync.staleness=16"],
     "softsync": [*ASYNC, "sync.mode=softsync", "sync.pushes=4"],
     "easgd": [*ASYNC, "sync.mode=easgd", "sync.fetch=4"],
+    "sync": [*ASYNC, "sync.mode=sync"],
 }
 
 

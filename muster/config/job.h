@@ -143,8 +143,8 @@ struct SyncOptions {
   double decay = 0.95;   // of sparseloco
   double threshold = 3;  // of threshold
   int64_t rank = 2;      // of powersgd (sync/low_rank.h)
-  // Of server (train/step/server_rounds.h).
-  std::string mode = "async";  // async, ssp, softsync, easgd
+  // Of server (train/step/server_rounds.h, server_steps.h).
+  std::string mode = "async";  // async, ssp, softsync, easgd, sync
   int64_t staleness = 8;       // of ssp: tasks
   int64_t pushes = 4;          // of softsync, that make one update
   std::string late = "full";   // full, scale, compensate

@@ -14,6 +14,7 @@ bool commits_several_rounds(std::string_view strategy) {
 
 int64_t period_of(const SyncOptions& sync) {
   if (sends_gradients(sync.strategy)) return 1;
+  if (is_on_servers(sync.strategy) && !is_asynchronous(sync)) return 1;
   return sync.strategy == "streaming" ? sync.period / sync.fragments : sync.period;
 }
 
@@ -24,12 +25,16 @@ int64_t rounds_of(const SyncOptions& sync) {
   return sync.strategy == "streaming" ? rounds * sync.fragments : rounds;
 }
 
-bool is_asynchronous(std::string_view strategy) { return strategy == "server"; }
+bool is_on_servers(std::string_view strategy) { return strategy == "server"; }
+
+bool is_asynchronous(const SyncOptions& sync) {
+  return is_on_servers(sync.strategy) && sync.mode != "sync";
+}
 
 int64_t pushes_of(const SyncOptions& sync) { return sync.mode == "softsync" ? sync.pushes : 1; }
 
 bool is_elastic(const SyncOptions& sync) {
-  return is_asynchronous(sync.strategy) && sync.mode == "easgd";
+  return is_on_servers(sync.strategy) && sync.mode == "easgd";
 }
 
 int64_t steps_of_task(const SyncOptions& sync) { return is_elastic(sync) ? sync.fetch : 1; }
@@ -39,9 +44,7 @@ int64_t tasks_of(const SyncOptions& sync, int64_t lanes, int64_t steps) {
   return (steps + of_task - 1) / of_task * lanes;
 }
 
-bool has_tables(const Job& job) {
-  return job.tables.width > 0 || is_asynchronous(job.sync.strategy);
-}
+bool has_tables(const Job& job) { return job.tables.width > 0 || is_on_servers(job.sync.strategy); }
 
 int64_t steps_per_commit(const SyncOptions& sync) { return period_of(sync) * rounds_of(sync); }
 

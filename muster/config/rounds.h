@@ -23,8 +23,10 @@ int64_t rounds_of(const SyncOptions& sync);
 // How many steps are committed together.
 int64_t steps_per_commit(const SyncOptions& sync);
 
-// Whether workers train asynchronously, through parameter servers.
-bool is_asynchronous(std::string_view strategy);
+// Whether all of the model is on parameter servers, and not only rows of tables.
+bool is_on_servers(std::string_view strategy);
+// Whether workers train asynchronously there: not in steps (sync.mode: sync).
+bool is_asynchronous(const SyncOptions& sync);
 // Then: how many pushes make one update.
 int64_t pushes_of(const SyncOptions& sync);
 // Whether each lane trains weights of its own (sync.mode: easgd).

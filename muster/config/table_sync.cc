@@ -7,27 +7,26 @@
 namespace muster::config {
 
 void add_sync(Section<SyncOptions> s) {
-  s.add(
-       "strategy", &SyncOptions::strategy,
-       "How lanes train together. lockstep: their gradients are added in every step. With the "
-       "others, replicas of the model train by themselves for sync.period steps, then they are "
-       "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
-       "Nesterov momentum, muloco less of it, for optimizer.kind muon; streaming does what diloco "
-       "does for one part of the weights after the other while they go on; with easgd they keep "
-       "weights of their own and are drawn to a common "
-       "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
-       "of its changes to all; with sparta a random part of their weights is averaged. desloc "
-       "averages "
-       "the optimizer's state less often than the weights. local-then-lockstep is average for "
-       "most of the steps, and lockstep for the last ones. With topk, threshold, onebit and "
-       "powersgd replicas have the same "
-       "weights and send a small part of their gradients in every step; what is not sent is added "
-       "to the next gradient. With server, workers train asynchronously, each as fast as it can: "
-       "all of "
-       "the model is on parameter servers, and a task, one lane of one step, changes it as soon as "
-       "it is computed (docs/servers.md); the result is not the same each time, but `muster "
-       "replay` computes it again. auto: `muster train` measures the job and the links between its "
-       "hosts, and takes what `muster plan` recommends.")
+  s.add("strategy", &SyncOptions::strategy,
+        "How lanes train together. lockstep: their gradients are added in every step. With the "
+        "others, replicas of the model train by themselves for sync.period steps, then they are "
+        "merged: average takes the mean of their weights, bmuf adds block momentum to it, diloco "
+        "Nesterov momentum, muloco less of it, for optimizer.kind muon; streaming does what diloco "
+        "does for one part of the weights after the other while they go on; with easgd they keep "
+        "weights of their own and are drawn to a common "
+        "centre; with gossip each is merged with one other; with sparseloco each sends the largest "
+        "of its changes to all; with sparta a random part of their weights is averaged. desloc "
+        "averages "
+        "the optimizer's state less often than the weights. local-then-lockstep is average for "
+        "most of the steps, and lockstep for the last ones. With topk, threshold, onebit and "
+        "powersgd replicas have the same "
+        "weights and send a small part of their gradients in every step; what is not sent is added "
+        "to the next gradient. With server, all of the model is on parameter servers "
+        "(docs/servers.md), and workers train asynchronously, each as fast as it can: a task, one "
+        "lane of one step, changes the model as soon as it is computed; the result is not the same "
+        "each time, but `muster replay` computes it again. (Or in steps: sync.mode sync.) auto: "
+        "`muster train` measures the job and the links between its "
+        "hosts, and takes what `muster plan` recommends.")
       .one_of({"auto", "lockstep", "average", "bmuf", "diloco", "muloco", "streaming", "easgd",
                "gossip", "sparseloco", "desloc", "sparta", "local-then-lockstep", "topk",
                "threshold", "onebit", "powersgd", "server"});
@@ -169,8 +168,10 @@ void add_sync(Section<SyncOptions> s) {
         "Of server. async: each push changes the model at once. ssp: the same, but nobody takes a "
         "task that is more than sync.staleness ahead of the oldest one that is not done. softsync: "
         "the model changes after every sync.pushes of them. easgd: each lane trains weights of its "
-        "own; after every sync.fetch steps they are drawn to a common center, and it to them.")
-      .one_of({"async", "ssp", "softsync", "easgd"})
+        "own; after every sync.fetch steps they are drawn to a common center, and it to them. "
+        "sync: the model changes after each step, by the gradients of all its lanes; the same bits "
+        "with any number of workers and servers, and the optimizer's state is on servers alone.")
+      .one_of({"async", "ssp", "softsync", "easgd", "sync"})
       .only_with("sync.strategy", {"server"});
   s.add("staleness", &SyncOptions::staleness,
         "How many tasks the fastest worker may be ahead. 0: one task at a time.")

@@ -209,16 +209,16 @@ class Rules {
                 "tables.disk is for rows that do not fit into tables.memory: set that, to 4 MiB at "
                 "least");
     }
-    const bool asynchronous = is_asynchronous(job_.sync.strategy);
+    const bool all_on_servers = is_on_servers(job_.sync.strategy);
     if (t.width == 0) {
-      if (t == TablesOptions{} || asynchronous) return {};
+      if (t == TablesOptions{} || all_on_servers) return {};
       return at("tables.width", "tables.width is missing: how many numbers each row has");
     }
-    if (job_.sync.strategy != "lockstep" && !asynchronous) {
+    if (job_.sync.strategy != "lockstep" && !all_on_servers) {
       return at("sync.strategy", "tables need sync.strategy lockstep or server, not {}",
                 job_.sync.strategy);
     }
-    if (asynchronous && t.staleness > 0) {
+    if (all_on_servers && t.staleness > 0) {
       return at("tables.staleness",
                 "tables.staleness needs sync.strategy lockstep; with server, rows are as late as "
                 "the model itself (sync.mode, sync.staleness)");
@@ -261,7 +261,7 @@ class Rules {
       return at("sync.reduction", "sync.strategy {} needs sync.reduction exact, not {}", s.strategy,
                 s.reduction);
     }
-    if (is_asynchronous(s.strategy)) return asynchronous();
+    if (is_on_servers(s.strategy)) return on_servers();
     const auto own_or = [&](const char* key, double value) -> Status {
       if (value == -1 || value >= 0) return {};
       return at(key, "{} must be at least 0, or -1 for that of the strategy, not {}", key, value);
@@ -326,7 +326,7 @@ class Rules {
     return {};
   }
 
-  Status asynchronous() const {
+  Status on_servers() const {
     const auto& s = job_.sync;
     const auto& o = job_.optimizer;
     if (o.kind != "sgd" && o.kind != "adagrad" && o.kind != "adam") {
@@ -337,9 +337,8 @@ class Rules {
     }
     MUSTER_RETURN_IF_ERROR(is_elastic(s) ? elastic() : not_elastic());
     if (o.momentum != 0 && !is_elastic(s)) {
-      return at("optimizer.momentum",
-                "sync.strategy server has no momentum: pushes that come late have the same effect; "
-                "remove it");
+      return at("optimizer.momentum", "sync.strategy server has no momentum{}; remove it",
+                is_asynchronous(s) ? ": pushes that come late have the same effect" : "");
     }
     if (o.weight_decay != 0) {
       return at("optimizer.weight_decay", "sync.strategy server has no weight decay; remove it");
@@ -349,6 +348,35 @@ class Rules {
     }
     if (job_.not_finite == "skip") {
       return at("not_finite", "sync.strategy server needs not_finite: stop; remove it");
+    }
+    return is_asynchronous(s) ? asynchronous() : steps_on_servers();
+  }
+
+  Status steps_on_servers() const {
+    for (const char* key : {"optimizer.clip.norm", "optimizer.clip.value"}) {
+      if (!changed(key)) continue;
+      return at(key,
+                "{} is for the whole gradient of a step, and with sync.mode sync that is added up "
+                "in parts, on servers; remove it, or use sync.strategy lockstep",
+                key);
+    }
+    for (const char* key : {"sync.period", "sync.late", "sync.fetch", "sync.rounding"}) {
+      if (changed(key)) return at(key, "{} has no effect with sync.mode sync; remove it", key);
+    }
+    if (job_.lanes > kMostLanesOfTables) {
+      return at("lanes", "with sync.mode sync there can be {} lanes at most, not {}",
+                kMostLanesOfTables, job_.lanes);
+    }
+    return {};
+  }
+
+  Status asynchronous() const {
+    const auto& s = job_.sync;
+    if (s.late == "compensate" && s.mode != "async" && s.mode != "ssp") {
+      return at("sync.late",
+                "sync.late compensate needs sync.mode async or ssp, in which each push is an "
+                "update of its own, not {}",
+                s.mode);
     }
     if (job_.lanes % pushes_of(s) != 0) {
       return at("sync.pushes",
@@ -410,7 +438,7 @@ class Rules {
                 shared, what, key);
     };
     const bool replicas =
-        s.strategy != "lockstep" && s.strategy != "auto" && !is_asynchronous(s.strategy);
+        s.strategy != "lockstep" && s.strategy != "auto" && !is_on_servers(s.strategy);
     if (replicas && w.min > s.replicas) {
       return too_many(s.replicas, "replicas", "sync.replicas");
     }

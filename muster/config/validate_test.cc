@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/config/rounds.h"
+
 namespace muster::config {
 namespace {
 
@@ -298,6 +300,52 @@ TEST(Validate, ARoundHasNotTooManyTasks) {
   job.sync.mode = "easgd";
   job.sync.fetch = 2;
   EXPECT_TRUE(validate(job).ok());
+}
+
+TEST(Validate, DelayCompensation) {
+  Job job = good();
+  job.lanes = 8;
+  job.sync.strategy = "server";
+  job.sync.compensation = 1;
+  EXPECT_NE(said(job).find("sync.compensation has no effect with sync.late full"),
+            std::string::npos);
+  job.sync.late = "compensate";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.mode = "ssp";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.mode = "softsync";
+  EXPECT_EQ(said(job),
+            "sync.late compensate needs sync.mode async or ssp, in which each push is an update of "
+            "its own, not softsync");
+}
+
+TEST(Validate, StepsOnServers) {
+  const auto steps = [] {
+    Job job = good();
+    job.lanes = 8;
+    job.batch = 2048;
+    job.sync.strategy = "server";
+    job.sync.mode = "sync";
+    return job;
+  };
+  EXPECT_TRUE(validate(steps()).ok());
+  EXPECT_FALSE(is_asynchronous(steps().sync));
+  EXPECT_EQ(steps_per_commit(steps().sync), 1);
+  EXPECT_TRUE(has_tables(steps()));
+  auto job = steps();
+  job.optimizer.clip.norm = 1;
+  EXPECT_EQ(said(job),
+            "optimizer.clip.norm is for the whole gradient of a step, and with sync.mode sync that "
+            "is added up in parts, on servers; remove it, or use sync.strategy lockstep");
+  job = steps();
+  job.sync.fetch = 3;
+  EXPECT_EQ(said(job), "sync.fetch has no effect with sync.mode sync; remove it");
+  job = steps();
+  job.optimizer.momentum = 0.9;
+  EXPECT_EQ(said(job), "sync.strategy server has no momentum; remove it");
+  job = steps();
+  job.lanes = 1024;
+  EXPECT_EQ(said(job), "with sync.mode sync there can be 1023 lanes at most, not 1024");
 }
 
 TEST(Validate, GroupsAndReplicas) {

@@ -14,7 +14,7 @@ ByShard::ByShard(std::span<const uint64_t> keys, ShardNumber shards)
 }
 
 PushesByShard pushes_by_shard(const PushHeader& header, std::span<const uint64_t> keys,
-                              std::span<const float> gradients, size_t width, ShardNumber shards) {
+                              std::span<const float> gradients, size_t floats, ShardNumber shards) {
   PushesByShard pushes;
   std::vector<uint64_t> some;
   std::vector<float> their;
@@ -23,7 +23,7 @@ PushesByShard pushes_by_shard(const PushHeader& header, std::span<const uint64_t
     their.clear();
     for (const uint32_t place : places) {
       some.push_back(keys[place]);
-      const auto row = gradients.subspan(place * width, width);
+      const auto row = gradients.subspan(place * floats, floats);
       their.insert(their.end(), row.begin(), row.end());
     }
     pushes.emplace_back(shard,

@@ -36,8 +36,8 @@ class ByShard {
 
 using PushesByShard = std::vector<std::pair<ShardNumber, Bytes>>;
 
-// One push for each shard that has keys of these. No key twice.
+// One push for each shard that has keys of these. No key twice. `floats`: for each key (floats_of).
 PushesByShard pushes_by_shard(const PushHeader& header, std::span<const uint64_t> keys,
-                              std::span<const float> gradients, size_t width, ShardNumber shards);
+                              std::span<const float> gradients, size_t floats, ShardNumber shards);
 
 }  // namespace muster::ps

@@ -18,6 +18,7 @@ void append_rows(std::string& to, const std::vector<StagedRows>& all) {
     append(to, rows.lr);
     append_all(to, rows.keys);
     append_all(to, rows.gradients);
+    append_all(to, rows.read);
   }
 }
 
@@ -28,7 +29,7 @@ bool take_rows(std::string_view& from, const std::function<bool(const StagedRows
   for (uint64_t i = 0; i < count; ++i) {
     auto& rows = all.emplace_back();
     if (!take(from, rows.table) || !take(from, rows.lr) || !take_all(from, rows.keys) ||
-        !take_all(from, rows.gradients) || !fits(rows)) {
+        !take_all(from, rows.gradients) || !take_all(from, rows.read) || !fits(rows)) {
       return false;
     }
   }
@@ -37,12 +38,22 @@ bool take_rows(std::string_view& from, const std::function<bool(const StagedRows
 
 }  // namespace
 
+// One rounding after the other, in this order.
+void compensate(float compensation, std::span<const float> now, std::span<const float> read,
+                std::span<float> gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const float g = gradients[i];
+    gradients[i] = g + compensation * (g * g) * (now[i] - read[i]);
+  }
+}
+
 void StagedPushes::stage(uint64_t ticket, StagedRows rows) {
   if (ticket >= oldest_) staged_[ticket].push_back(std::move(rows));
 }
 
-bool StagedPushes::place(uint64_t ticket, float weight, int64_t pushes) {
+bool StagedPushes::place(uint64_t ticket, float weight, float compensation, int64_t pushes) {
   auto& placed = update_.emplace_back();
+  placed.compensation = compensation;
   placed.weight = weight / static_cast<float>(pushes);
   // None: no row of this shard was used.
   if (const auto found = staged_.find(ticket); found != staged_.end()) {
@@ -91,6 +102,27 @@ bool StagedPushes::read_update(uint32_t table, std::vector<uint64_t>& keys,
   return true;
 }
 
+float StagedPushes::read_weights(uint32_t table, std::span<const uint64_t> keys,
+                                 std::vector<float>& read) const {
+  if (update_.size() != 1 || update_[0].compensation == 0) return 0;
+  std::vector<bool> found(keys.size(), false);
+  read.clear();
+  for (const auto& rows : update_[0].rows) {
+    if (rows.table != table || rows.keys.empty()) continue;
+    if (rows.read.empty()) return 0;
+    const size_t width = rows.read.size() / rows.keys.size();
+    read.resize(keys.size() * width);
+    for (size_t i = 0; i < rows.keys.size(); ++i) {
+      const auto at = std::ranges::lower_bound(keys, rows.keys[i]) - keys.begin();
+      const auto place = static_cast<size_t>(at);
+      if (found[place]) continue;
+      found[place] = true;
+      std::copy_n(&rows.read[i * width], width, &read[place * width]);
+    }
+  }
+  return update_[0].compensation;
+}
+
 void StagedPushes::forget_before(uint64_t ticket) {
   oldest_ = std::max(oldest_, ticket);
   staged_.erase(staged_.begin(), staged_.lower_bound(oldest_));
@@ -107,6 +139,7 @@ void StagedPushes::save(std::string& to) const {
   append(to, uint64_t{update_.size()});
   for (const auto& placed : update_) {
     append(to, placed.weight);
+    append(to, placed.compensation);
     append_rows(to, placed.rows);
   }
 }
@@ -134,7 +167,9 @@ Status StagedPushes::load(std::string_view& from,
   if (!take(from, placed)) return damaged();
   for (uint64_t i = 0; i < placed; ++i) {
     auto& one = loaded.update_.emplace_back();
-    if (!take(from, one.weight) || !take_rows(from, fits, one.rows)) return damaged();
+    if (!take(from, one.weight) || !take(from, one.compensation) ||
+        !take_rows(from, fits, one.rows))
+      return damaged();
   }
   *this = std::move(loaded);
   return {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "muster/base/float_mode.h"
 #include "muster/ps/bytes.h"
@@ -36,7 +37,8 @@ bool all_finite(std::string_view floats) {
 }
 
 bool has_keys(PushKind kind) {
-  return kind == PushKind::kUpdate || kind == PushKind::kAdd || kind == PushKind::kStage;
+  return kind == PushKind::kUpdate || kind == PushKind::kAdd || kind == PushKind::kStage ||
+         kind == PushKind::kStageRead;
 }
 
 bool has_body(PushKind kind) {
@@ -48,9 +50,24 @@ bool take_placed(std::string_view from, PlacedPushes& pushes) {
          take_all(from, pushes.placed) && from.empty();
 }
 
+bool can_be_applied(const PlacedPushes& pushes) {
+  return pushes.first >= 0 && pushes.first < kMostNumber && pushes.pushes >= 1 &&
+         std::ranges::all_of(
+             pushes.placed,
+             [&](const auto& placed) {
+               const bool compensates = placed.compensation != 0;
+               return std::isfinite(placed.weight) && std::isfinite(placed.compensation) &&
+                      !(compensates && pushes.pushes > 1);
+             });
+}
+
 Error damaged() { return Error(ErrorKind::kIo, "the saved rows of a shard are damaged"); }
 
 }  // namespace
+
+size_t floats_of(PushKind kind, size_t width) {
+  return kind == PushKind::kStageRead ? 2 * width : width;
+}
 
 std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
                        std::span<const float> gradients) {
@@ -116,13 +133,13 @@ Status TableData::check_header(std::string_view push, PushHeader& header) const 
   };
   std::string_view rest = push;
   if (!take(rest, header)) return wrong("it is shorter than its header");
-  if (header.kind > PushKind::kOrder) return wrong("it is of no kind that there is");
+  if (header.kind > PushKind::kStageRead) return wrong("it is of no kind that there is");
   if (!has_keys(header.kind) && header.count > 0) return wrong("it has keys");
   if (header.lane >= StepSums::kMostLanes) return wrong("there are too many lanes");
   if (header.table >= tables_.size()) return wrong("there is no such table");
-  const size_t width = tables_[header.table].options().width;
+  const size_t floats = floats_of(header.kind, tables_[header.table].options().width);
   if (has_body(header.kind)) return {};
-  if (rest.size() != header.count * (sizeof(uint64_t) + width * sizeof(float))) {
+  if (rest.size() != header.count * (sizeof(uint64_t) + floats * sizeof(float))) {
     return wrong("its length is not that of its rows");
   }
   if (header.step < 0 || header.step >= int64_t{1} << 32) return wrong("its step");
@@ -151,9 +168,7 @@ Status TableData::check(std::string_view push) const {
   if (header.kind == PushKind::kApply) {
     PlacedPushes pushes;
     const bool sound =
-        take_placed(push.substr(sizeof(PushHeader)), pushes) && pushes.first >= 0 &&
-        pushes.first < kMostNumber && pushes.pushes >= 1 &&
-        std::ranges::all_of(pushes.placed, [](const auto& p) { return std::isfinite(p.weight); });
+        take_placed(push.substr(sizeof(PushHeader)), pushes) && can_be_applied(pushes);
     if (!sound) return Error(ErrorKind::kIo, "a push is malformed: its places");
     return {};
   }
@@ -193,7 +208,8 @@ Result<TableData::Parsed> TableData::parse(std::string_view push) {
   }
   if (count == 0) return parsed;
   keys_.resize(count);
-  gradients_.resize(count * tables_[parsed.header.table].options().width);
+  const size_t width = tables_[parsed.header.table].options().width;
+  gradients_.resize(count * floats_of(parsed.header.kind, width));
   std::memcpy(keys_.data(), keys, count * sizeof(uint64_t));
   std::memcpy(gradients_.data(), gradients, gradients_.size() * sizeof(float));
   parsed.keys = keys_;
@@ -225,14 +241,8 @@ Status TableData::apply(std::string_view push) {
         order_.apply(body);
         return {};
       case PushKind::kStage:
-        staged_.stage(
-            static_cast<uint64_t>(header.step),
-            {.table = header.table,
-             .lr = header.lr,
-             .keys = {parsed.keys.begin(), parsed.keys.end()},
-             .gradients = {
-                 parsed.gradients,
-                 parsed.gradients + parsed.keys.size() * tables_[header.table].options().width}});
+      case PushKind::kStageRead:
+        stage(parsed);
         return {};
       default:
         add(parsed);
@@ -247,7 +257,7 @@ void TableData::fetch(std::string_view push, RowFetcher& fetcher) {
   const auto parsed = parse(push);
   if (!parsed.ok()) return;
   const PushKind kind = parsed->header.kind;
-  if (kind != PushKind::kAdd && kind != PushKind::kStage) return;
+  if (kind != PushKind::kAdd && kind != PushKind::kStage && kind != PushKind::kStageRead) return;
   tables_[parsed->header.table].fetch(parsed->keys, true, fetcher);
 }
 
@@ -258,6 +268,25 @@ Status TableData::begin_era(uint64_t era, std::string_view contents) {
   if (!contents.empty()) MUSTER_RETURN_IF_ERROR(load(contents));
   era_ = era;
   return {};
+}
+
+void TableData::stage(const Parsed& push) {
+  const PushHeader& header = push.header;
+  const size_t width = tables_[header.table].options().width;
+  const size_t floats = floats_of(header.kind, width);
+  StagedRows rows{.table = header.table,
+                  .lr = header.lr,
+                  .keys = {push.keys.begin(), push.keys.end()},
+                  .gradients = {},
+                  .read = {}};
+  rows.gradients.reserve(rows.keys.size() * width);
+  if (floats > width) rows.read.reserve(rows.keys.size() * width);
+  for (size_t i = 0; i < rows.keys.size(); ++i) {
+    const float* const row = push.gradients + i * floats;
+    rows.gradients.insert(rows.gradients.end(), row, row + width);
+    if (floats > width) rows.read.insert(rows.read.end(), row + width, row + floats);
+  }
+  staged_.stage(static_cast<uint64_t>(header.step), std::move(rows));
 }
 
 void TableData::add(const Parsed& push) {
@@ -311,17 +340,27 @@ Status TableData::apply_placed(std::string_view body) {
   int64_t place = pushes.first;
   for (const auto& placed : pushes.placed) {
     if (place++ != staged_.places()) continue;
-    if (!staged_.place(placed.ticket, placed.weight, pushes.pushes)) continue;
-    for (uint32_t i = 0; i < tables_.size(); ++i) {
-      double lr = 0;
-      if (!staged_.read_update(i, keys_, gradients_, lr)) continue;
-      MUSTER_RETURN_IF_ERROR(update(i, keys_, gradients_.data(), lr));
-    }
-    staged_.end_update();
-    tick();
+    if (!staged_.place(placed.ticket, placed.weight, placed.compensation, pushes.pushes)) continue;
+    MUSTER_RETURN_IF_ERROR(apply_update());
   }
   // What is missing between may be of tickets before the oldest.
   if (place == staged_.places()) staged_.forget_before(pushes.oldest);
+  return {};
+}
+
+Status TableData::apply_update() {
+  for (uint32_t i = 0; i < tables_.size(); ++i) {
+    double lr = 0;
+    if (!staged_.read_update(i, keys_, gradients_, lr)) continue;
+    if (const float compensation = staged_.read_weights(i, keys_, read_); compensation != 0) {
+      values_.resize(read_.size());
+      tables_[i].read(keys_, values_.data());
+      compensate(compensation, values_, read_, gradients_);
+    }
+    MUSTER_RETURN_IF_ERROR(update(i, keys_, gradients_.data(), lr));
+  }
+  staged_.end_update();
+  tick();
   return {};
 }
 
@@ -421,11 +460,14 @@ Status TableData::load_sums(std::string_view& from) {
 Status TableData::load_tasks(std::string_view& from) {
   const auto fits = [&](const StagedRows& rows) {
     const auto is_here = [&](uint64_t key) { return shard_of(key, shards_) == shard_; };
+    const auto is_finite = [](float value) { return std::isfinite(value); };
     return rows.table < tables_.size() && std::isfinite(rows.lr) &&
            rows.gradients.size() == rows.keys.size() * tables_[rows.table].options().width &&
+           (rows.read.empty() || rows.read.size() == rows.gradients.size()) &&
            std::ranges::is_sorted(rows.keys, std::less_equal()) &&
            std::ranges::all_of(rows.keys, is_here) &&
-           std::ranges::all_of(rows.gradients, [](float value) { return std::isfinite(value); });
+           std::ranges::all_of(rows.gradients, is_finite) &&
+           std::ranges::all_of(rows.read, is_finite);
   };
   MUSTER_RETURN_IF_ERROR(staged_.load(from, fits));
   return order_.load(from);

@@ -1,7 +1,7 @@
 // What one shard holds of all tables of a job (ShardData of shard_copy.h), and pushes as bytes.
 //
-// A push is a PushHeader, `count` keys (8 bytes each), and `count` x width floats. The keys ascend,
-// so none is there twice, and all fall into the shard.
+// A push is a PushHeader, `count` keys (8 bytes each), and `count` x width floats (kStageRead:
+// twice as many). The keys ascend, so none is there twice, and all fall into the shard.
 //
 // Three ways to update:
 // - at once (kUpdate): the floats are a gradient, and rows change when the push is applied;
@@ -9,9 +9,9 @@
 //   each lane once, and become one update when the step is committed. Both may come again, from
 //   another worker, and then have no effect. The clock counts the steps that are committed. A lane
 //   may be ahead of it;
-// - asynchronously (kStage, kApply): gradients wait until their place in the order of all pushes is
-//   known (task_order.h), which one shard decides (kOrder), and become updates in that order. The
-//   clock counts updates.
+// - asynchronously (kStage or kStageRead, kApply): gradients wait until their place in the order of
+//   all pushes is known (task_order.h), which one shard decides (kOrder), and become updates in
+//   that order. The clock counts updates.
 //
 // Eras. Workers may go back to a checkpoint (kLoad), each of them with the same one. A worker that
 // the others have given up may still be about to do what it began before. So each such return is an
@@ -47,7 +47,12 @@ enum class PushKind : uint16_t {
   kStage = 4,   // `step` is a ticket
   kApply = 5,   // places of pushes (apply_bytes). No keys
   kOrder = 6,   // an operation of TaskOrder (order_bytes). No keys
+  // The same as kStage; behind the gradient of each row are the weights that it was computed from.
+  kStageRead = 7,
 };
+
+// How many floats a push of this kind has for each row of such a width.
+size_t floats_of(PushKind kind, size_t width);
 
 struct PushHeader {
   PushKind kind = PushKind::kUpdate;
@@ -61,7 +66,7 @@ struct PushHeader {
 };
 static_assert(sizeof(PushHeader) == 40);
 
-// `keys` ascend; `gradients`: one after the other. `header.count` is set.
+// `keys` ascend; `gradients`: one row after the other, as its kind has them. `header.count` is set.
 std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
                        std::span<const float> gradients);
 
@@ -76,7 +81,9 @@ struct PlacedPushes {
   struct Placed {
     uint64_t ticket = 0;
     float weight = 1;  // of its gradients
-    uint32_t unused = 0;
+    // Of kStageRead, if an update is one push: for what has changed since it was computed
+    // (compensate() of staged_pushes.h). 0: not at all.
+    float compensation = 0;
   };
   std::vector<Placed> placed;
 };
@@ -128,11 +135,13 @@ class TableData final : public ShardData {
   Status check_header(std::string_view push, PushHeader& header) const;
   Status check_load(std::string_view contents) const;
   void add(const Parsed& push);
+  void stage(const Parsed& push);
   Status commit(int64_t step);
   // Before and after rows change, by one tick of the clock.
   Status update(uint32_t table, std::span<const uint64_t> keys, const float* gradients, double lr);
   void tick();
   Status apply_placed(std::string_view body);
+  Status apply_update();
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);
   void save_sums(std::string& to) const;
@@ -156,6 +165,7 @@ class TableData final : public ShardData {
   std::vector<uint64_t> keys_;
   std::vector<float> gradients_;
   std::vector<float> values_;
+  std::vector<float> read_;  // that gradients were computed from
 };
 
 }  // namespace muster::ps

@@ -644,6 +644,129 @@ TEST_F(TableDataTest, WhatCannotBeStagedOrPlacedIsRefused) {
   EXPECT_FALSE(data.check(apply_bytes(0, heavy)).ok());
 }
 
+// ---- Delay compensation.
+
+class CompensationTest : public TableDataTest {
+ protected:
+  CompensationTest() {
+    for (auto& table : sgd_) table.optimizer.rule = RowRule::kSgd;
+  }
+  static std::string stage_read(uint64_t ticket, std::span<const uint64_t> keys,
+                                std::span<const float> read) {
+    const auto gradients = ticket_gradients(ticket, keys.size());
+    std::vector<float> both;
+    for (size_t i = 0; i < gradients.size(); i += 3) {
+      both.insert(both.end(), &gradients[i], &gradients[i] + 3);
+      both.insert(both.end(), &read[i], &read[i] + 3);
+    }
+    const auto step = static_cast<int64_t>(ticket);
+    return push_bytes({.kind = PushKind::kStageRead, .step = step, .lr = 0.1}, keys, both);
+  }
+  static std::string place(int64_t first, const std::vector<uint64_t>& tickets, float compensation,
+                           int64_t pushes = 1) {
+    auto places = places_of(first, tickets, pushes);
+    for (auto& placed : places.placed) placed.compensation = compensation;
+    return apply_bytes(0, places);
+  }
+  static std::vector<float> weights(TableData& data, std::span<const uint64_t> keys) {
+    std::vector<float> now(keys.size() * 3);
+    data.table(0).read(keys, now.data());
+    return now;
+  }
+
+  std::vector<TableOptions> sgd_ = make_tables();
+};
+
+TEST_F(CompensationTest, IsTheFormulaInDoublePrecision) {
+  TableData data(1, kFew, sgd_, slabs_);
+  const auto some = keys(5);
+  const auto read = weights(data, some);
+  for (const uint64_t ticket : {1, 2, 3}) {
+    const auto push = stage_read(ticket, some, read);
+    ASSERT_TRUE(data.check(push).ok());
+    ASSERT_TRUE(data.apply(push).ok());
+  }
+  const auto places = place(0, {1, 2, 3}, 40);
+  ASSERT_TRUE(data.check(places).ok());
+  ASSERT_TRUE(data.apply(places).ok());
+
+  std::vector<double> expected(read.begin(), read.end());
+  double most = 0;
+  for (const uint64_t ticket : {1, 2, 3}) {
+    const auto gradients = ticket_gradients(ticket, some.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double g = gradients[i];
+      const double late = 40 * g * g * (expected[i] - double{read[i]});
+      expected[i] -= 0.1 * (g + late);
+      most = std::max(most, std::abs(late));
+    }
+  }
+  EXPECT_GT(most, 0.01) << "nothing was late";
+  const auto now = weights(data, some);
+  for (size_t i = 0; i < now.size(); ++i) EXPECT_NEAR(now[i], expected[i], 1e-7);
+}
+
+TEST_F(CompensationTest, WhatIsNotLateOrHasNoFactorIsAsItWas) {
+  const auto some = keys(5);
+  TableData plain(1, kFew, tables_, slabs_);
+  TableData without_factor(1, kFew, tables_, slabs_);
+  TableData not_late(1, kFew, tables_, slabs_);
+  TableData late(1, kFew, tables_, slabs_);
+  const auto read = weights(plain, some);
+  for (const uint64_t ticket : {1, 2}) {
+    ASSERT_TRUE(plain.apply(stage_push(ticket, some)).ok());
+    ASSERT_TRUE(without_factor.apply(stage_read(ticket, some, read)).ok());
+    ASSERT_TRUE(late.apply(stage_read(ticket, some, read)).ok());
+    ASSERT_TRUE(not_late.apply(stage_read(ticket, some, weights(not_late, some))).ok());
+    ASSERT_TRUE(not_late.apply(place(static_cast<int64_t>(ticket) - 1, {ticket}, 40)).ok());
+  }
+  // What was not pushed with weights cannot be compensated.
+  ASSERT_TRUE(plain.apply(place(0, {1, 2}, 40)).ok());
+  ASSERT_TRUE(without_factor.apply(place(0, {1, 2}, 0)).ok());
+  ASSERT_TRUE(late.apply(place(0, {1, 2}, 40)).ok());
+  EXPECT_EQ(without_factor.hash(), plain.hash());
+  EXPECT_EQ(not_late.hash(), plain.hash());
+  EXPECT_NE(late.hash(), plain.hash());
+}
+
+TEST_F(CompensationTest, ACopyHasWhatWasRead) {
+  const auto some = keys(5);
+  TableData data(1, kFew, tables_, slabs_);
+  const auto read = weights(data, some);
+  // Bytes that lie anywhere.
+  const std::string shifted = "x" + stage_read(1, some, read);
+  ASSERT_TRUE(data.apply(std::string_view(shifted).substr(1)).ok());
+  ASSERT_TRUE(data.apply(stage_read(2, some, read)).ok());
+  std::string saved;
+  data.save(saved);
+  TableData copy(1, kFew, tables_, slabs_);
+  ASSERT_TRUE(copy.load(saved).ok());
+  for (auto* const one : {&data, &copy}) {
+    ASSERT_TRUE(one->apply(place(0, {1}, 40)).ok());
+    ASSERT_TRUE(one->apply(place(1, {2}, 40)).ok());
+  }
+  EXPECT_EQ(copy.hash(), data.hash());
+  TableData other(1, kFew, tables_, slabs_);
+  for (const uint64_t ticket : {1, 2}) ASSERT_TRUE(other.apply(stage_push(ticket, some)).ok());
+  ASSERT_TRUE(other.apply(places_push(0, {1, 2})).ok());
+  EXPECT_NE(other.hash(), data.hash());
+}
+
+TEST_F(CompensationTest, WhatCannotBeIsRefused) {
+  const TableData data(1, kFew, tables_, slabs_);
+  const auto some = keys(1);
+  const std::vector<float> read = {1, 2, 3};
+  EXPECT_TRUE(data.check(stage_read(1, some, read)).ok());
+  EXPECT_FALSE(data.check(push_bytes({.kind = PushKind::kStageRead, .step = 1}, some, read)).ok())
+      << "it has no weights";
+  for (const float bad : {NAN, INFINITY}) {
+    EXPECT_FALSE(data.check(stage_read(1, some, std::vector<float>{1, bad, 3})).ok());
+    EXPECT_FALSE(data.check(place(0, {1}, bad)).ok());
+  }
+  EXPECT_TRUE(data.check(place(0, {1}, 0, 2)).ok());
+  EXPECT_FALSE(data.check(place(0, {1}, 1, 2)).ok()) << "an update has several pushes";
+}
+
 TEST_F(TableDataTest, WhatIsStagedPlacedOrOrderedInAnEarlierEraHasNoEffect) {
   TableData data(0, 1, tables_, slabs_);
   TableData expected(0, 1, tables_, slabs_);
@@ -701,12 +824,14 @@ TEST_F(TableDataTest, SavedPushesThatCannotBeAreRefused) {
   TableData empty(1, kFew, tables_, slabs_);
   const auto some = keys(2);
   const auto loads = [&](uint32_t table, const std::vector<uint64_t>& keys, size_t floats,
-                         bool placed) {
+                         bool placed, size_t read = 0) {
     StagedPushes staged;
-    staged.stage(
-        1,
-        {.table = table, .lr = 0.1, .keys = keys, .gradients = std::vector<float>(floats, 0.5F)});
-    if (placed) staged.place(1, 1, 2);
+    staged.stage(1, {.table = table,
+                     .lr = 0.1,
+                     .keys = keys,
+                     .gradients = std::vector<float>(floats, 0.5F),
+                     .read = std::vector<float>(read, 0.5F)});
+    if (placed) staged.place(1, 1, 0, 2);
     TableData data(1, kFew, tables_, slabs_);
     return data.load(copy_with(empty, staged)).ok();
   };
@@ -720,6 +845,8 @@ TEST_F(TableDataTest, SavedPushesThatCannotBeAreRefused) {
     EXPECT_FALSE(loads(0, {}, 3, placed));
     EXPECT_FALSE(loads(2, some, 6, placed)) << "there is no table 2";
     EXPECT_FALSE(loads(0, elsewhere, 6, placed)) << "of another shard";
+    EXPECT_TRUE(loads(0, some, 6, placed, 6));
+    for (const size_t read : {3, 5, 7, 12}) EXPECT_FALSE(loads(0, some, 6, placed, read));
   }
 }
 

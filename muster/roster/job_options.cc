@@ -35,7 +35,7 @@ Options options_of(const config::Job& job, std::string name, int32_t expected) {
   options.tolerant = job.numerics == "tolerant";
   options.roles = roles_of(job.sync.strategy);
   // Asynchronous workers take as many tasks as they can, whatever lanes they have.
-  if (!job.workers.move_lanes || config::is_asynchronous(job.sync.strategy)) {
+  if (!job.workers.move_lanes || config::is_asynchronous(job.sync)) {
     options.rebalance_every = std::chrono::hours(24 * 365 * 10);
   }
   // Progress is known from heartbeats: a short timeout needs more of them.

@@ -13,7 +13,7 @@ namespace muster::sync {
 bool has_rounds(std::string_view strategy) { return strategy != "lockstep" && strategy != "auto"; }
 
 bool is_periodic(std::string_view strategy) {
-  return has_rounds(strategy) && !is_asynchronous(strategy);
+  return has_rounds(strategy) && !is_on_servers(strategy);
 }
 
 Recipe recipe_of(const config::SyncOptions& sync) {

@@ -100,10 +100,12 @@ void outer_step(const Recipe& recipe, std::span<const float> mean, std::span<flo
 
 // Whether the strategy has replicas: all but lockstep and server.
 bool is_periodic(std::string_view strategy);
-// Whether several steps are committed together: all but lockstep.
+// Whether several steps are committed together: all but lockstep, and server with sync.mode sync,
+// which counts as one that has rounds of one step.
 bool has_rounds(std::string_view strategy);
 using config::commits_several_rounds;
 using config::is_asynchronous;
+using config::is_on_servers;
 using config::period_of;
 using config::rounds_of;
 using config::sends_gradients;

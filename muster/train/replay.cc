@@ -16,7 +16,7 @@ namespace muster::train {
 Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
                       std::span<const std::string> shards, int64_t step,
                       const std::function<void(int64_t, int64_t)>& progress) {
-  MUSTER_CHECK(config::is_asynchronous(job.sync.strategy), "a job that has a record");
+  MUSTER_CHECK(config::is_asynchronous(job.sync), "a job that has a record");
   const int64_t pushes = config::pushes_of(job.sync);
   const config::SyncOptions sync = job.sync;
   // The record says which weights each task had.
@@ -63,9 +63,9 @@ Result<Replay> replay(config::Job job, Registries registries, FileSystem& files,
     rows.begin_task({ticket, record.task});
     MUSTER_TRY(const auto done, runner->run({ticket, record.task}));
     (void)done;
-    const float weight = weight_of(sync, record.staleness(place / pushes));
-    MUSTER_RETURN_IF_ERROR(tables->apply(
-        0, {.first = place, .pushes = pushes, .oldest = 0, .placed = {{ticket, weight, 0}}}));
+    const auto placed = placed_of(sync, {ticket, record.staleness(place / pushes)});
+    MUSTER_RETURN_IF_ERROR(
+        tables->apply(0, {.first = place, .pushes = pushes, .oldest = 0, .placed = {placed}}));
     if (progress) progress(place + 1, result.pushes);
   }
 

@@ -16,6 +16,7 @@
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
 #include "muster/train/rows/sync_rows.h"
+#include "muster/train/rows/sync_weights.h"
 #include "muster/train/rows/task_rows.h"
 
 namespace muster::train {
@@ -109,12 +110,19 @@ Status Session::open_rows() {
   if (!config::has_tables(job_)) return {};
   MUSTER_TRY(auto tables, registries_.tables ? registries_.tables(job_)
                                              : open_tables(job_, registries_.servers));
-  if (sync::is_asynchronous(job_.sync.strategy)) {
+  const auto initial = [this] {
+    return arena_->weights().first(arena_->layout().block_elements());
+  };
+  if (sync::is_asynchronous(job_.sync)) {
     auto tasks = std::make_unique<TaskRows>(job_, std::move(tables));
-    tasks->set_initial(
-        [this] { return arena_->weights().first(arena_->layout().block_elements()); });
+    tasks->set_initial(initial);
     tasks_ = tasks.get();
     rows_ = std::move(tasks);
+  } else if (sync::is_on_servers(job_.sync.strategy)) {
+    auto weights = std::make_unique<SyncWeights>(job_, std::move(tables));
+    weights->set_initial(initial);
+    weights_ = weights.get();
+    rows_ = std::move(weights);
   } else {
     rows_ = std::make_unique<SyncRows>(std::move(tables));
   }
@@ -142,10 +150,10 @@ Status Session::build_nets() {
   MUSTER_RETURN_IF_ERROR(check_patterns("optimizer.adamw_on", job_.optimizer.adamw_on, matrices));
 
   arena_ = std::make_unique<Arena>(first.tensors, state_names(job_, *optimizer_), *plan_.memory);
-  const bool asynchronous = sync::is_asynchronous(job_.sync.strategy);
   // The state of the job changes only when a round is committed.
-  const bool apart = sync::has_rounds(job_.sync.strategy);
-  if (asynchronous && arena_->first_statistic() < arena_->tensors().size()) {
+  const bool apart = sync::has_rounds(job_.sync.strategy) && weights_ == nullptr;
+  if (sync::is_on_servers(job_.sync.strategy) &&
+      arena_->first_statistic() < arena_->tensors().size()) {
     return Error(ErrorKind::kJob,
                  "sync.strategy server cannot train running statistics such as '{}'; use a model "
                  "without batch normalization, or another strategy",
@@ -158,10 +166,7 @@ Status Session::build_nets() {
   Arena& computing = apart ? *work_ : *arena_;
   auditor_ = std::make_unique<Auditor>(job_, *arena_);
   const bool few = !apart && job_.sync.bits < exact::SumFormat::kAllBits;
-  sum_ = std::make_unique<GradientSum>(
-      arena_->layout(), static_cast<int>(job_.lanes),
-      bucket_bytes(job_.sync.bucket, few ? job_.sync.bits : exact::SumFormat::kAllBits),
-      arena_->first_statistic(), *plan_.memory);
+  sum_ = make_sum(few);
   sum_->set_rounding({.stochastic = job_.sync.rounding == "stochastic", .seed = job_.seed});
   if (few) sum_->set_groups(static_cast<int>(sync::units_of(job_)));
   const int wanted = job_.threads > 0 ? static_cast<int>(job_.threads) : usable_cores();
@@ -173,8 +178,11 @@ Status Session::build_nets() {
                           : std::clamp(wanted / per_lane, 1, static_cast<int>(job_.lanes));
   team_ = std::make_unique<Team>(members, per_lane);
   for (int member = 0; member < members; ++member) {
-    MUSTER_TRY(auto net,
-               LaneNet::create(plan_, computing, sum_.get(), member == 0 ? &first : nullptr));
+    // Lanes whose gradients are pushed one by one must not be added up here.
+    const bool own_sum = weights_ != nullptr && member > 0;
+    if (own_sum) more_sums_.push_back(make_sum(false));
+    GradientSum* const sum = own_sum ? more_sums_.back().get() : sum_.get();
+    MUSTER_TRY(auto net, LaneNet::create(plan_, computing, sum, member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
   }
   // The first net brought the initial weights.
@@ -186,7 +194,17 @@ Status Session::build_nets() {
   return {};
 }
 
+std::unique_ptr<GradientSum> Session::make_sum(bool few) const {
+  return std::make_unique<GradientSum>(
+      arena_->layout(), static_cast<int>(job_.lanes),
+      bucket_bytes(job_.sync.bucket, few ? job_.sync.bits : exact::SumFormat::kAllBits),
+      arena_->first_statistic(), *plan_.memory);
+}
+
 StrategyParts Session::parts() {
+  std::vector<GradientSum*> lane_sums;
+  if (weights_ != nullptr) lane_sums.push_back(sum_.get());
+  for (const auto& sum : more_sums_) lane_sums.push_back(sum.get());
   return {.arena = arena_.get(),
           .sum = sum_.get(),
           .team = team_.get(),
@@ -196,7 +214,9 @@ StrategyParts Session::parts() {
           .memory = plan_.memory,
           .rows = rows_.get(),
           .tasks = tasks_,
-          .work = work_.get()};
+          .weights = weights_,
+          .work = work_.get(),
+          .lane_sums = std::move(lane_sums)};
 }
 
 // What was used is in the state, so it says where the next step begins.

@@ -127,6 +127,7 @@ class Session {
   Status finish_hashing();
   Status open_rows();
   Status build_nets();
+  std::unique_ptr<GradientSum> make_sum(bool few) const;
   Status try_smallest_lanes();
 
   config::Job job_;
@@ -136,12 +137,15 @@ class Session {
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<StepRows> rows_;
-  TaskRows* tasks_ = nullptr;  // the same, of asynchronous training
+  TaskRows* tasks_ = nullptr;       // the same, of asynchronous training
+  SyncWeights* weights_ = nullptr;  // the same, of steps with all of the model on servers
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Arena> work_;  // what nets compute with in periodic strategies; else null
   std::unique_ptr<Auditor> auditor_;
   std::unique_ptr<GradientSum> sum_;
+  // StrategyParts::lane_sums, but for the first; else none.
+  std::vector<std::unique_ptr<GradientSum>> more_sums_;
   std::vector<std::unique_ptr<LaneNet>> nets_;
   std::vector<float> initial_;  // weights of a program's own module, which cannot be built again
   std::unique_ptr<Team> team_;

@@ -232,10 +232,12 @@ Result<Trainer::Turn> Trainer::advance() {
   return step();
 }
 
-// Whether rows, if there are any, are still those of this step. If a group broke in the middle of
-// an asynchronous round they are not, and a checkpoint waits for its end.
+// Whether rows, if there are any, are those of this step, and weights too. If a group broke in the
+// middle of an asynchronous round, or before weights were read, they are not, and a checkpoint
+// waits.
 Result<bool> Trainer::rows_are_here() {
   if (session_.rows() == nullptr) return true;
+  if (!session_.strategy().is_complete()) return false;
   return session_.rows()->is_at(session_.arena().counters().step);
 }
 
@@ -379,6 +381,7 @@ std::string Trainer::hash_of_all() const {
   const auto weights = session_.arena().weights_hash();
   // The others may have gone on, or ended.
   if (session_.rows() == nullptr || !recorder_.on()) return weights.hex();
+  if (!session_.strategy().is_complete()) return weights.hex();
   const auto rows = session_.rows()->hash(session_.arena().counters().step);
   if (!rows.ok()) {
     env_.log->warning("the hash of rows is not known: {}", rows.error().message());

@@ -242,11 +242,13 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   MUSTER_TRY(const auto run, track::RunDirectory::open(*files, args.run));
   MUSTER_TRY(auto job, load_job(*files, run.job_file(), {}));
-  if (!config::is_asynchronous(job.sync.strategy)) {
+  if (!config::is_asynchronous(job.sync)) {
     return Error(ErrorKind::kUsage,
-                 "the run was trained with sync.strategy {}: it gives the same bits each time, and "
-                 "`muster verify` shows it. A replay is for sync.strategy server",
-                 job.sync.strategy);
+                 "the run was trained with sync.strategy {}{}: it gives the same bits each time, "
+                 "and `muster verify` shows it. A replay is for asynchronous modes of "
+                 "sync.strategy server",
+                 job.sync.strategy,
+                 config::is_on_servers(job.sync.strategy) ? " and sync.mode sync" : "");
   }
   MUSTER_TRY(const auto snapshot, open_snapshot(*files, run.checkpoints(), args.checkpoint));
   const bool shown = args.output != "json" && isatty(STDERR_FILENO) != 0;

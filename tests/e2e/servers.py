@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
-a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was
-trained, whatever happened to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process
-behind, and Ctrl-C in the middle of a round that would take minutes ends the job with what is trained.
+a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of workers and servers; and the same with all of the model on
+servers (sync.mode: sync). And asynchronous training: what was trained, whatever happened to workers and servers, is computed again
+with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the middle of a round that would take minutes
+ends the job with what is trained.
 
-    tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--modes async,ssp,...] [--steps 60]
+    tests/e2e/servers.py [--bin build/release/bin] [--only sync|steps|async|ends] [--modes async,ssp,...] [--steps 60]
                          [--faults kill:2,kill-server:3,...] [--seed N]
 
-The job is examples/dlrm-synthetic.yaml; for easgd, which has no rows of tables, examples/lenet-sample.yaml. CI runs it as it is. A
-hundred faults aimed at servers take some minutes:
+The job is examples/dlrm-synthetic.yaml. For easgd, which has no rows of tables, it is examples/lenet-sample.yaml; for steps with all of
+the model on servers, that and a small GPT. CI runs it as it is. A hundred faults aimed at servers take some minutes:
 
     tests/e2e/servers.py --only sync --faulty-steps 9000 --seed 2 \\
         --faults kill-server@ack:30,kill-server@confirm:30,kill-server@copy:15,kill-server@join:10,kill-server@save:20
@@ -28,9 +29,18 @@ from verify import SOURCE, disturb
 JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
 FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,join:1,flip:1,lie:1,kill-server:1,kill-server@ack:1,"
           "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
-STALE_FAULTS = "kill:1,kill@after-commit:2,kill-server:2,suspend-server:1"
+STALE_FAULTS = "kill:1,kill@after-commit:1,kill-server:1,suspend-server:1"
+# Of steps with all of the model on servers: a job, what is set in it, and faults.
+IN_STEPS = ["sync.strategy=server", "sync.mode=sync", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.decay_on=all",
+            "optimizer.clip.norm=0"]
+STEPS = {"lenet": ("examples/lenet-sample.yaml", ["eval.every=20 steps"],
+                   "kill:1,kill@before-commit:1,kill@after-commit:2,kill@checkpoint:1,kill-server:2,flip:1,leave:1,join:1"),
+         "gpt": ("examples/gpt-shakespeare.yaml",
+                 ["data.train.path=TEXT", "data.test.path=TEXT", "model.args={ layers: 2, heads: 2, width: 32, dropout: 0.1 }",
+                  "optimizer.kind=adam", "eval.samples=64"],
+                 "kill@after-commit:1,kill-server:1")}
 # Of asynchronous training.
-MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"],
+MODES = {"async": ["sync.late=compensate"], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"],
          "easgd": ["sync.fetch=8", "lanes=4", "optimizer.nesterov=true"]}
 JOBS = {"easgd": os.path.join(SOURCE, "examples/lenet-sample.yaml")}  # default: JOB
 LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
@@ -38,51 +48,73 @@ LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
                "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1",
                "easgd": "kill:1,kill@round:2,kill-server:1,join:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
+FEW_LAYOUTS = ((0, 0), (4, 3))
 LITTLE = "tables.memory=4MiB"  # so little that most rows of a server are on its disk
 DISK_FAULTS = "kill:1,kill-server:2"
 
 
-def train(muster, folder, name, steps, workers, servers, sets):
+def words_of(sets):
+    return [word for one in sets for word in ("-s", one)]
+
+
+def train(muster, job, run, sets, workers, servers):
     """Its result."""
-    run = os.path.join(folder, name)
     words = ["--workers", str(workers), "-s", f"tables.servers={servers}"] if workers else []
-    words += (word for one in sets for word in ("-s", one))
-    subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "-s", "passes=0", "-s", f"steps={steps}", *words],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([muster, "train", job, "-q", "--run-dir", run, *words_of(["passes=0", *sets]), *words], check=True,
+                   stdout=subprocess.DEVNULL)
     with open(os.path.join(run, "result.json")) as file:
         return json.load(file)
 
 
-def check_sync(args, muster, sets, faults):
-    print(f"in lockstep{''.join(', ' + one for one in sets)}:")
+def check_layouts(muster, job, sets, steps, layouts):
+    """The same bits with any workers and servers, and resumed from a checkpoint: with servers, and if there are many layouts once
+    without."""
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         hashes = {}
-        for workers, servers in LAYOUTS:
+        for workers, servers in layouts:
             name = f"{workers}-{servers}"
-            result = train(muster, folder, name, args.steps, workers, servers, sets)
+            result = train(muster, job, os.path.join(folder, name), [*sets, f"steps={steps}"], workers, servers)
             hashes[name] = result["weights_hash"]
-            print(f"{workers} workers, {servers} servers: {hashes[name]}  auc {result['test']['auc']:.4f}", flush=True)
-        # Resumed from a checkpoint, once with servers and once without.
-        for workers, servers in LAYOUTS[:3:2]:
-            name = f"resumed-{workers}-{servers}"
-            train(muster, folder, name, args.steps // 2, workers, servers, sets)
+            test = "  ".join(f"{metric} {value:.4f}" for metric, value in result["test"].items())
+            print(f"{workers} workers, {servers} servers: {hashes[name]}  {test}", flush=True)
+        for workers, servers in LAYOUTS[:3:2] if layouts == LAYOUTS else LAYOUTS[2:3]:
+            run = os.path.join(folder, f"resumed-{workers}-{servers}")
+            train(muster, job, run, [*sets, f"steps={steps // 2}"], workers, servers)
             words = ["--workers", str(workers)] if workers else []
-            subprocess.run([muster, "resume", os.path.join(folder, name) + "/", "-q", "-s", f"steps={args.steps}", *words],
-                           check=True, stdout=subprocess.DEVNULL)
-            with open(os.path.join(folder, name, "result.json")) as file:
-                hashes[name] = json.load(file)["weights_hash"]
+            subprocess.run([muster, "resume", run + "/", "-q", "-s", f"steps={steps}", *words], check=True, stdout=subprocess.DEVNULL)
+            with open(os.path.join(run, "result.json")) as file:
+                hashes[os.path.basename(run)] = json.load(file)["weights_hash"]
         if len(set(hashes.values())) != 1:
             sys.exit(f"the bits differ: {hashes}")
         print(f"equal: {len(hashes)} runs")
-    check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed, "-s", "passes=0", "-s",
-                                f"steps={args.faulty_steps}", "-s", "checkpoint.every=40 steps",
-                                *(word for one in sets for word in ("-s", one)), job=JOB))
+
+
+def check_faults(args, muster, job, sets, faults, steps):
+    """The same bits with these faults, and three servers."""
+    check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed,
+                                *words_of(["passes=0", f"steps={steps}", "checkpoint.every=40 steps", *sets]), job=job))
+
+
+def check_sync(args, muster, layouts, sets, faults, steps):
+    print(f"in lockstep{''.join(', ' + one for one in sets)}:")
+    check_layouts(muster, JOB, sets, args.steps, layouts)
+    check_faults(args, muster, JOB, sets, faults, steps)
+
+
+def check_steps(args, muster):
+    text = os.path.join(SOURCE, "examples/data/tinyshakespeare/input.txt")
+    for name, (job, sets, faults) in STEPS.items():
+        print(f"{name}, all of it on servers:")
+        job = os.path.join(SOURCE, job)
+        sets = [*IN_STEPS, *(one.replace("TEXT", text) for one in sets)]
+        check_layouts(muster, job, sets, args.steps, FEW_LAYOUTS)
+        check_faults(args, muster, job, sets, faults, args.faulty_steps // 4)
 
 
 def check_disk(args, muster):
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         disk = f"tables.disk={os.path.join(folder, 'disk')}"
-        hashes = [train(muster, folder, name, args.steps, 2, 2, sets)["weights_hash"]
+        hashes = [train(muster, JOB, os.path.join(folder, name), [*sets, f"steps={args.steps}"], 2, 2)["weights_hash"]
                   for name, sets in (("memory", []), ("on-disk", [LITTLE, disk]))]
         print(f"2 workers, 2 servers without and with a disk: {hashes}", flush=True)
         if hashes[0] != hashes[1]:
@@ -108,7 +140,7 @@ def check_modes(args, muster):
                 "checkpoint.every=32 steps", *sets]
         faults = args.late_faults or LATE_FAULTS[mode]
         check_kinds(faults, disturb(muster, "--servers", "2", "--faults", faults, "--seed", args.seed,
-                                    *(word for one in sets for word in ("-s", one)), job=JOBS.get(mode, JOB)))
+                                    *words_of(sets), job=JOBS.get(mode, JOB)))
 
 
 def check_resumed(args, muster, folder):
@@ -125,7 +157,7 @@ def start(muster, run, steps, *sets):
     """`muster train` with two workers and two servers, after its first checkpoint: the process, and those that it has started."""
     sets = ["passes=0", f"steps={steps}", "eval.every=never", *sets]
     process = subprocess.Popen([muster, "train", JOB, "-q", "--run-dir", run, "--workers", "2",
-                                *(word for one in sets for word in ("-s", one))], stdout=subprocess.DEVNULL)
+                                *words_of(sets)], stdout=subprocess.DEVNULL)
     checkpoints = os.path.join(run, "checkpoints")
     until = time.monotonic() + 60
     while not (os.path.isdir(checkpoints) and any(name.startswith("step-") for name in os.listdir(checkpoints))):
@@ -165,7 +197,7 @@ def check_replay(muster, run, pushes):
 def check_killed_launcher(muster, folder):
     """Nothing is left of its job, which can be resumed."""
     steps = 400
-    expected = train(muster, folder, "whole", steps, 0, 0)["weights_hash"]
+    expected = train(muster, JOB, os.path.join(folder, "whole"), [f"steps={steps}"], 0, 0)["weights_hash"]
     for name, sets in (("lockstep", []), ("async", ["sync.strategy=server"])):
         run = os.path.join(folder, f"killed-{name}")
         process, others = start(muster, run, steps, "checkpoint.every=16 steps", *sets)
@@ -215,7 +247,7 @@ def main():
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
     parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
     parser.add_argument("--modes", default=",".join(MODES), help="of asynchronous runs")
-    parser.add_argument("--only", choices=("sync", "async", "ends"))
+    parser.add_argument("--only", choices=("sync", "steps", "async", "ends"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
     if args.only in (None, "ends"):
@@ -223,9 +255,11 @@ def main():
             check_killed_launcher(muster, folder)
             check_interrupted_round(muster, folder)
     if args.only in (None, "sync"):
-        check_sync(args, muster, [], args.faults or FAULTS)
-        check_sync(args, muster, ["tables.staleness=2"], args.faults or STALE_FAULTS)
+        check_sync(args, muster, LAYOUTS, [], args.faults or FAULTS, args.faulty_steps)
+        check_sync(args, muster, FEW_LAYOUTS, ["tables.staleness=2"], args.faults or STALE_FAULTS, args.faulty_steps // 2)
         check_disk(args, muster)
+    if args.only in (None, "steps"):
+        check_steps(args, muster)
     if args.only in (None, "async"):
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_resumed(args, muster, folder)

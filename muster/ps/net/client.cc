@@ -543,12 +543,12 @@ Result<std::vector<float>> Client::read(uint32_t table, std::span<const uint64_t
 Status Client::push(PushHeader header, std::span<const uint64_t> keys,
                     std::span<const float> gradients) {
   if (header.table >= setup().tables.size()) return no_table(header.table);
-  const size_t width = setup().tables[header.table].width;
-  if (gradients.size() != keys.size() * width) {
+  const size_t floats = floats_of(header.kind, setup().tables[header.table].width);
+  if (gradients.size() != keys.size() * floats) {
     return Error(ErrorKind::kInternal, "{} floats are no gradient of {} rows of {}",
-                 gradients.size(), keys.size(), width);
+                 gradients.size(), keys.size(), floats);
   }
-  return impl_->post(pushes_by_shard(header, keys, gradients, width, setup().shards));
+  return impl_->post(pushes_by_shard(header, keys, gradients, floats, setup().shards));
 }
 
 Status Client::push_to_all(std::string push) {

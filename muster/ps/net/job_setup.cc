@@ -60,7 +60,7 @@ TablesSetup setup_of(const config::Job& job) {
   setup.shards = static_cast<ShardNumber>(job.tables.shards);
   setup.copies = static_cast<int>(job.tables.copies);
   if (job.tables.width > 0) setup.tables.push_back(rows_of(job));
-  if (config::is_asynchronous(job.sync.strategy)) setup.tables.push_back(weights_of(job));
+  if (config::is_on_servers(job.sync.strategy)) setup.tables.push_back(weights_of(job));
   return setup;
 }
 

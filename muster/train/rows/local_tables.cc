@@ -67,8 +67,8 @@ Result<std::unique_ptr<RowsRead>> LocalTables::begin_read(uint32_t table,
 
 Status LocalTables::push(const ps::PushHeader& header, std::span<const uint64_t> keys,
                          std::span<const float> gradients) {
-  const auto pushes = ps::pushes_by_shard(header, keys, gradients,
-                                          setup_.tables[header.table].width, setup_.shards);
+  const size_t floats = ps::floats_of(header.kind, setup_.tables[header.table].width);
+  const auto pushes = ps::pushes_by_shard(header, keys, gradients, floats, setup_.shards);
   const std::lock_guard lock(mutex_);
   for (const auto& [shard, push] : pushes) MUSTER_RETURN_IF_ERROR(shards_[shard]->apply(*push));
   return {};

@@ -53,8 +53,8 @@ class RowsBase : public StepRows {
     header.table = kRowTable;
     header.era = era_;
     header.lr = rate_ ? rate_(step) : 0;
-    throw_if_error(
-        tables_->push(header, keys, {gradients, keys.size() * static_cast<size_t>(width())}));
+    throw_if_error(tables_->push(
+        header, keys, with_reads(keys, {gradients, keys.size() * static_cast<size_t>(width())})));
   }
   int64_t width() const final { return options().width; }
 
@@ -81,6 +81,11 @@ class RowsBase : public StepRows {
   virtual Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) = 0;
   // How gradients of this lane are pushed: kind, step and lane.
   virtual ps::PushHeader header_of(int64_t step, int lane) const = 0;
+  // What is pushed for these rows, as that kind has it.
+  virtual std::span<const float> with_reads(std::span<const uint64_t> /*keys*/,
+                                            std::span<const float> gradients) {
+    return gradients;
+  }
 
   std::unique_ptr<Tables> tables_;
   std::function<double(int64_t)> rate_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "muster/train/rows/local_tables.h"
+#include "muster/train/session.h"
 
 namespace muster::train {
 
@@ -79,5 +80,13 @@ class SharedTables : public Tables {
 
   std::shared_ptr<LocalTables> tables_;
 };
+
+// `registries` for workers that share these.
+inline Registries sharing(Registries registries, const std::shared_ptr<LocalTables>& tables) {
+  registries.tables = [tables](const config::Job&) -> Result<std::unique_ptr<Tables>> {
+    return std::unique_ptr<Tables>(std::make_unique<SharedTables>(tables));
+  };
+  return registries;
+}
 
 }  // namespace muster::train

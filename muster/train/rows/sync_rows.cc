@@ -27,7 +27,6 @@ SyncRows::Prefetched SyncRows::take_prefetched(int64_t step, int lane) {
   return taken;
 }
 
-// Whoever had to tell the servers of the last commits may be lost. All who read know of them.
 Status SyncRows::commit_again(int64_t step, int64_t version) {
   for (int64_t at = std::max<int64_t>(version - 1, 0); at < step; ++at) {
     MUSTER_RETURN_IF_ERROR(tables().commit(era(), at));
@@ -48,6 +47,10 @@ Status SyncRows::read_rows(int64_t step, int lane, std::span<const uint64_t> key
   MUSTER_TRY(const auto read, tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version));
   MUSTER_TRY(const bool exact, read->finish(rows, if_late));
   if (exact) return {};
+  return left_behind(version);
+}
+
+Error SyncRows::left_behind(int64_t version) {
   note_overtaken();
   return Error(ErrorKind::kInternal,
                "rows after step {} were asked for, and servers have gone on: this worker was left "

@@ -15,7 +15,7 @@
 
 namespace muster::train {
 
-class SyncRows final : public RowsBase {
+class SyncRows : public RowsBase {
  public:
   explicit SyncRows(std::unique_ptr<Tables> tables) : RowsBase(std::move(tables)) {}
 
@@ -23,6 +23,16 @@ class SyncRows final : public RowsBase {
   void prefetch(int64_t step, int lane, std::vector<uint64_t> keys) override;
   Status commit(int64_t step) override { return tables().commit(era(), step); }
   Status load(std::vector<std::string> shards, uint64_t era) override;
+
+ protected:
+  // Commits the last step before `version`, and those up to `step`, again. The worker that had to
+  // tell the servers of them may be lost, and every worker that reads knows of these commits.
+  Status commit_again(int64_t step, int64_t version);
+  // Of a read of this version that servers do not have any more.
+  Error left_behind(int64_t version);
+  ps::PushHeader header_of(int64_t step, int lane) const override {
+    return {.kind = ps::PushKind::kAdd, .lane = static_cast<uint16_t>(lane), .step = step};
+  }
 
  private:
   struct Prefetched {
@@ -34,10 +44,6 @@ class SyncRows final : public RowsBase {
   int64_t clock_of(int64_t step) const override { return step; }
   Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override;
   Prefetched take_prefetched(int64_t step, int lane);
-  Status commit_again(int64_t step, int64_t version);
-  ps::PushHeader header_of(int64_t step, int lane) const override {
-    return {.kind = ps::PushKind::kAdd, .lane = static_cast<uint16_t>(lane), .step = step};
-  }
 
   std::mutex mutex_;
   std::map<std::pair<int64_t, int>, Prefetched> prefetched_;  // by step and lane; by mutex_

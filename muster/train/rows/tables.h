@@ -43,7 +43,8 @@ class Tables {
   virtual Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
                                                        int64_t clock) = 0;
 
-  // These return at once. A gradient for each key; no key twice.
+  // These return at once. A gradient for each key, as its kind has it (ps::floats_of); no key
+  // twice.
   virtual Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
                       std::span<const float> gradients) = 0;
   virtual Status commit(uint64_t era, int64_t step) = 0;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "muster/base/check.h"
 #include "muster/config/rounds.h"
 #include "muster/ps/net/job_setup.h"
-#include "muster/train/rows/local_tables.h"
 
 namespace muster::train {
 
@@ -21,13 +21,20 @@ float weight_of(const config::SyncOptions& sync, int64_t staleness) {
   return 1 / static_cast<float>(std::max<int64_t>(staleness, 1));
 }
 
+ps::PlacedPushes::Placed placed_of(const config::SyncOptions& sync, const ps::Ordered& ordered) {
+  const bool compensates = sync.late == "compensate";
+  return {.ticket = ordered.ticket,
+          .weight = weight_of(sync, ordered.staleness),
+          .compensation = compensates ? static_cast<float>(sync.compensation) : 0};
+}
+
 TaskRows::TaskRows(const config::Job& job, std::unique_ptr<Tables> tables)
     : RowsBase(std::move(tables)),
       sync_(job.sync),
       lanes_(job.lanes),
       pushes_(config::pushes_of(job.sync)),
-      table_(ps::weight_table(job)),
-      width_(this->tables().setup().tables[table_].width) {}
+      compensates_(job.sync.late == "compensate"),
+      weights_(this->tables(), ps::weight_table(job)) {}
 
 Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
   MUSTER_TRY(const auto before, tables().order(0, kNoPlace, false));
@@ -83,7 +90,7 @@ Status TaskRows::tell_places() {
   ps::PlacedPushes placed{
       .first = view_.from, .pushes = pushes_, .oldest = view_.oldest, .placed = {}};
   for (const auto& ordered : view_.ordered) {
-    placed.placed.push_back({ordered.ticket, weight_of(sync_, ordered.staleness)});
+    placed.placed.push_back(placed_of(sync_, ordered));
   }
   told_ = view_.places();
   return tables().apply(era(), placed);
@@ -123,38 +130,17 @@ Status TaskRows::cut() {
 void TaskRows::begin_task(const Task& task) {
   task_ = task;
   versions_.clear();
-}
-
-size_t TaskRows::choose_rows(std::span<const uint64_t> vectors, size_t weights) {
-  const size_t rows = (weights + width_ - 1) / width_;
-  keys_.clear();
-  for (const uint64_t vector : vectors) {
-    for (size_t row = 0; row < rows; ++row) keys_.push_back(vector * rows + row);
-  }
-  return rows * width_;
-}
-
-Status TaskRows::read_vectors(std::span<const uint64_t> vectors, int64_t clock,
-                              std::span<float> values, std::vector<int64_t>& clocks) {
-  const size_t size = values.size() / vectors.size();
-  const size_t held = choose_rows(vectors, size);
-  weights_.resize(vectors.size() * held);
-  MUSTER_RETURN_IF_ERROR(tables().read(table_, keys_, clock, weights_.data(), clocks));
-  for (size_t i = 0; i < vectors.size(); ++i) {
-    std::ranges::copy(std::span(weights_).subspan(i * held, size),
-                      values.subspan(i * size).begin());
-  }
-  return {};
+  read_.clear();
 }
 
 Status TaskRows::read_weights(std::span<float> weights) {
   std::vector<int64_t> clocks;
-  return read_vectors(kParametersAlone, 0, weights, clocks);
+  return weights_.read(kParametersAlone, 0, weights, clocks);
 }
 
 Status TaskRows::fetch(std::span<float> weights) {
   if (uses_ == 0) {
-    MUSTER_RETURN_IF_ERROR(read_vectors(kParametersAlone, told_ / pushes_, weights, clocks_));
+    MUSTER_RETURN_IF_ERROR(weights_.read(kParametersAlone, told_ / pushes_, weights, clocks_));
   }
   uses_ = (uses_ + 1) % sync_.fetch;
   versions_.push_back(clocks_);
@@ -162,27 +148,19 @@ Status TaskRows::fetch(std::span<float> weights) {
 }
 
 Status TaskRows::fetch_vectors(std::span<const uint64_t> vectors, std::span<float> values) {
-  return read_vectors(vectors, told_ / pushes_, values, versions_.emplace_back());
+  return weights_.read(vectors, told_ / pushes_, values, versions_.emplace_back());
 }
 
-Status TaskRows::push(std::span<const float> gradient, double lr) {
-  return push_vectors(kParametersAlone, gradient, lr);
+Status TaskRows::push(std::span<const float> gradient, std::span<const float> read, double lr) {
+  return push_vectors(kParametersAlone, gradient, read, lr);
 }
 
 Status TaskRows::push_vectors(std::span<const uint64_t> vectors, std::span<const float> gradients,
-                              double lr) {
-  const size_t size = gradients.size() / vectors.size();
-  const size_t held = choose_rows(vectors, size);
-  gradient_.assign(vectors.size() * held, 0.0f);
-  for (size_t i = 0; i < vectors.size(); ++i) {
-    std::ranges::copy(gradients.subspan(i * size, size),
-                      std::span(gradient_).subspan(i * held).begin());
-  }
+                              std::span<const float> read, double lr) {
   auto header = header_of(0, 0);
-  header.table = table_;
   header.era = era();
   header.lr = lr;
-  return tables().push(header, keys_, gradient_);
+  return weights_.push(header, vectors, gradients, read);
 }
 
 Status TaskRows::read_rows(int64_t /*step*/, int /*lane*/, std::span<const uint64_t> keys,
@@ -190,13 +168,38 @@ Status TaskRows::read_rows(int64_t /*step*/, int /*lane*/, std::span<const uint6
   std::vector<int64_t> clocks;
   MUSTER_RETURN_IF_ERROR(tables().read(kRowTable, keys, told_ / pushes_, rows, clocks));
   // Evaluations have none, and several threads.
-  if (task_.ticket != 0) versions_.push_back(std::move(clocks));
+  if (task_.ticket == 0) return {};
+  versions_.push_back(std::move(clocks));
+  if (compensates_) keep_read(keys, rows);
   return {};
+}
+
+void TaskRows::keep_read(std::span<const uint64_t> keys, const float* rows) {
+  const auto floats = static_cast<size_t>(width());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const float* const row = rows + i * floats;
+    read_.try_emplace(keys[i], row, row + floats);
+  }
+}
+
+std::span<const float> TaskRows::with_reads(std::span<const uint64_t> keys,
+                                            std::span<const float> gradients) {
+  if (!compensates_) return gradients;
+  const auto floats = static_cast<size_t>(width());
+  with_reads_.clear();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto gradient = gradients.subspan(i * floats, floats);
+    const auto& read = read_.at(keys[i]);
+    with_reads_.insert(with_reads_.end(), gradient.begin(), gradient.end());
+    with_reads_.insert(with_reads_.end(), read.begin(), read.end());
+  }
+  return with_reads_;
 }
 
 // A task is of one lane, and its ticket says which.
 ps::PushHeader TaskRows::header_of(int64_t /*step*/, int /*lane*/) const {
-  return {.kind = ps::PushKind::kStage, .step = static_cast<int64_t>(task_.ticket)};
+  return {.kind = compensates_ ? ps::PushKind::kStageRead : ps::PushKind::kStage,
+          .step = static_cast<int64_t>(task_.ticket)};
 }
 
 Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
@@ -206,33 +209,13 @@ Result<std::vector<ps::TaskResult>> TaskRows::close(std::span<float> weights) {
   MUSTER_RETURN_IF_ERROR(tables().wait());
   std::vector<int64_t> clocks;
   const int64_t clock = told_ / pushes_;
-  MUSTER_RETURN_IF_ERROR(read_vectors(kParametersAlone, clock, weights, clocks));
+  MUSTER_RETURN_IF_ERROR(weights_.read(kParametersAlone, clock, weights, clocks));
   if (tables().is_shared() && std::ranges::any_of(clocks, [&](int64_t c) { return c != clock; })) {
     note_overtaken();
     return Error(ErrorKind::kInternal,
                  "parameter servers have gone on: this worker was left behind");
   }
   return std::move(view_.results);
-}
-
-// What the servers would have after such a beginning, made here.
-Result<std::vector<std::string>> TaskRows::initial_shards() {
-  LocalTables begin(tables().setup());
-  const auto weights = initial_();
-  std::vector<uint64_t> vectors = {kParameters};
-  if (config::is_elastic(sync_)) {
-    for (int replica = 0; replica < lanes_; ++replica) vectors.push_back(replica_weights(replica));
-  }
-  choose_rows(vectors, weights.size());
-  const size_t rows = keys_.size() / vectors.size();
-  std::vector<float> row(width_);
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    const size_t first = i % rows * width_;
-    std::ranges::fill(row, 0.0f);
-    std::copy_n(&weights[first], std::min(width_, weights.size() - first), row.begin());
-    MUSTER_RETURN_IF_ERROR(begin.put(table_, keys_[i], row));
-  }
-  return begin.save(0);
 }
 
 int64_t TaskRows::tasks_of(int64_t steps) const { return config::tasks_of(sync_, lanes_, steps); }
@@ -258,7 +241,13 @@ Result<std::vector<std::string>> TaskRows::save(int64_t step) {
 Status TaskRows::load(std::vector<std::string> shards, uint64_t era) {
   leave();
   if (shards.empty()) {
-    MUSTER_TRY(shards, initial_shards());
+    std::vector<uint64_t> vectors = {kParameters};
+    if (config::is_elastic(sync_)) {
+      for (int replica = 0; replica < lanes_; ++replica) {
+        vectors.push_back(replica_weights(replica));
+      }
+    }
+    MUSTER_TRY(shards, weights_.initial_shards(vectors, initial_()));
   }
   return tables().load(era, shards);
 }

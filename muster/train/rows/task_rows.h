@@ -23,16 +23,20 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "muster/config/job.h"
 #include "muster/train/rows/rows_base.h"
+#include "muster/train/rows/weight_rows.h"
 
 namespace muster::train {
 
 // How much a push that is so many updates late counts: 1, or with sync.late: scale the inverse of
 // that.
 float weight_of(const config::SyncOptions& sync, int64_t staleness);
+// A push with this place, as the shards are told.
+ps::PlacedPushes::Placed placed_of(const config::SyncOptions& sync, const ps::Ordered& ordered);
 
 class TaskRows final : public RowsBase {
  public:
@@ -66,9 +70,10 @@ class TaskRows final : public RowsBase {
   void begin_task(const Task& task);
 
   Status fetch(std::span<float> weights);
-  Status push(std::span<const float> gradient, double lr);
+  // `read`: the weights that it was computed from.
+  Status push(std::span<const float> gradient, std::span<const float> read, double lr);
 
-  static constexpr uint64_t kParameters = 0;  // the number of that vector
+  static constexpr uint64_t kParameters = WeightRows::kParameters;  // the number of that vector
   uint64_t replica_weights(int replica) const { return 1 + static_cast<uint64_t>(replica); }
   uint64_t replica_velocity(int replica) const {
     return 1 + static_cast<uint64_t>(lanes_) + static_cast<uint64_t>(replica);
@@ -76,7 +81,7 @@ class TaskRows final : public RowsBase {
   // Of some vectors, one after the other: their values as they are now, and gradients.
   Status fetch_vectors(std::span<const uint64_t> vectors, std::span<float> values);
   Status push_vectors(std::span<const uint64_t> vectors, std::span<const float> gradients,
-                      double lr);
+                      std::span<const float> read, double lr);
   // The parameters as they are.
   Status read_weights(std::span<float> weights);
   // Results by task, and the parameters after the round.
@@ -93,20 +98,17 @@ class TaskRows final : public RowsBase {
   int64_t tasks_of(int64_t steps) const;
   Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override;
   ps::PushHeader header_of(int64_t step, int lane) const override;
+  std::span<const float> with_reads(std::span<const uint64_t> keys,
+                                    std::span<const float> gradients) override;
   Status look(bool results);
   Status tell_places();
-  // Sets keys_ to those of the rows that have these vectors, each of so many weights, and returns
-  // what the rows of one hold.
-  size_t choose_rows(std::span<const uint64_t> vectors, size_t weights);
-  Status read_vectors(std::span<const uint64_t> vectors, int64_t clock, std::span<float> values,
-                      std::vector<int64_t>& clocks);
-  Result<std::vector<std::string>> initial_shards();
+  void keep_read(std::span<const uint64_t> keys, const float* rows);
 
   const config::SyncOptions sync_;
   const int64_t lanes_;
   const int64_t pushes_;  // that make one update
-  const uint32_t table_;  // of the model's own parameters
-  const size_t width_;
+  const bool compensates_;
+  const WeightRows weights_;
   std::function<std::span<const float>()> initial_;
 
   uint64_t token_ = 0;
@@ -121,10 +123,9 @@ class TaskRows final : public RowsBase {
   // they were used, and the shards' clocks.
   int64_t uses_ = 0;
   std::vector<int64_t> clocks_;
-  // Of one call.
-  std::vector<float> weights_;
-  std::vector<uint64_t> keys_;
-  std::vector<float> gradient_;
+  // If it compensates: rows that the task has read, as they were first, by key.
+  std::unordered_map<uint64_t, std::vector<float>> read_;
+  std::vector<float> with_reads_;  // of one call
 };
 
 }  // namespace muster::train

@@ -30,7 +30,9 @@ struct Counters {
 
   // ---- The step under way.
   struct Redo {
-    int64_t attempt = 0;     // changes of the scales since the last commit
+    // Changes of the state since the last commit: of the scales; or its weights have come
+    // (step/server_steps.h).
+    int64_t attempt = 0;
     int64_t overflowed = 0;  // 1: it is computed again because a scale was too small
   } redo;
 

@@ -40,7 +40,7 @@ Result<ps::TaskResult> EasgdTask::run(const TaskRows::Task& task) {
   }
   result.loss /= static_cast<double>(result.samples);
   MUSTER_RETURN_IF_ERROR(take_changes(first, lane));
-  MUSTER_RETURN_IF_ERROR(parts().tasks->push_vectors(vectors, changes_, /*lr=*/1));
+  MUSTER_RETURN_IF_ERROR(parts().tasks->push_vectors(vectors, changes_, /*read=*/{}, /*lr=*/1));
   return result;
 }
 

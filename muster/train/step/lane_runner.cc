@@ -90,7 +90,9 @@ Status LaneRunner::run_lane(int member, int64_t step, int lane) {
   if (batch->count == 0) return {};  // the last step of a job may be short
   result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
   const float weight = static_cast<float>(batch->count) / static_cast<float>(samples_of_mean(step));
+  if (around_.begin) around_.begin(member, step, lane);
   MUSTER_TRY(result.loss, nets_[static_cast<size_t>(member)]->train(step, lane, *batch, weight));
+  if (around_.end) MUSTER_RETURN_IF_ERROR(around_.end(member, step, lane, result));
   vitals_->note_progress();
   return {};
 }

@@ -39,6 +39,15 @@ class LaneRunner {
   // Of some lanes in a step; none named: of all.
   uint64_t samples_of(int64_t step, std::span<const int> lanes) const;
 
+  // What the thread that computes a lane, `member` of the team, does before and after it; not for a
+  // lane without samples. `end` may change the lane's result.
+  struct Around {
+    std::function<void(int member, int64_t step, int lane)> begin;
+    std::function<Status(int member, int64_t step, int lane, LaneResult& result)> end;
+  };
+  // At first nothing. Not while lanes run.
+  void set_around(Around around) { around_ = std::move(around); }
+
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
   Status run(int64_t step, std::span<const int> lanes, const std::function<bool()>& stop);
@@ -62,7 +71,8 @@ class LaneRunner {
   data::Loader* loader_ = nullptr;
   const data::BatchPlan* batches_ = nullptr;
   const Vitals* vitals_;
-  std::vector<int> mean_over_;       // empty: all
+  std::vector<int> mean_over_;  // empty: all
+  Around around_;
   std::vector<LaneResult> results_;  // by lane, written by whoever has the lane
   double seconds_ = 0;
 };

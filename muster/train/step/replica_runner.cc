@@ -57,7 +57,8 @@ ReplicaRunner::ReplicaRunner(const config::Job& job, const StrategyParts& parts)
                              .lanes = parts.lanes,
                              .optimizer = inner_optimizer(),
                              .auditor = &auditor_,
-                             .memory = parts.memory}) {}
+                             .memory = parts.memory,
+                             .lane_sums = {}}) {}
 
 void ReplicaRunner::set_vitals(const Vitals* vitals) {
   vitals_ = vitals;

@@ -12,7 +12,9 @@
 //             NIPS 2015
 //
 // With sync.late: scale, g counts by 1 / staleness, the updates since what it was computed from
-// (arXiv 1511.05950). g goes through the row's optimizer (ps/row_optimizer.h): sgd, adagrad, adam.
+// (arXiv 1511.05950). With compensate, g + sync.compensation * g * g * (w - what it was computed
+// from) takes its place (DC-ASGD: arXiv 1609.08326, ps/staged_pushes.h). g goes through the row's
+// optimizer (ps/row_optimizer.h): sgd, adagrad, adam.
 //
 // A round is sync.period steps. Then all workers have the same weights and commit, as with every
 // other strategy; so evaluations, checkpoints, and workers that come, are as ever. Within a round

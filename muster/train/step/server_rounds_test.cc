@@ -18,7 +18,6 @@
 #include "muster/ps/net/job_setup.h"
 #include "muster/train/jobs_testing.h"
 #include "muster/train/replay.h"
-#include "muster/train/rows/local_tables.h"
 #include "muster/train/rows/replay_tables.h"
 #include "muster/train/rows/shared_tables_testing.h"
 #include "muster/train/rows/task_rows.h"
@@ -59,10 +58,7 @@ Trained train(const std::string& text, const std::vector<std::string>& sets, int
               const std::function<CommitFlags()>& flags = {}) {
   const config::Job job = make_job(text, sets);
   const auto tables = std::make_shared<LocalTables>(ps::setup_of(job));
-  Registries registries = testing_registries();
-  registries.tables = [&](const config::Job&) -> Result<std::unique_ptr<Tables>> {
-    return std::unique_ptr<Tables>(std::make_unique<SharedTables>(tables));
-  };
+  const Registries registries = sharing(testing_registries(), tables);
   Trained trained;
   trained.hashes.resize(static_cast<size_t>(workers));
   std::vector<std::string> names;
@@ -130,6 +126,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"softsync", kPoints, {"sync.mode=softsync", "sync.pushes=2"}},
         Mode{"scaled", kPoints, {"sync.late=scale"}}, Mode{"fetch", kPoints, {"sync.fetch=3"}},
         Mode{"rows", kClicks, {}},
+        Mode{"compensated", kPoints, {"sync.late=compensate", "sync.compensation=4"}},
+        Mode{"compensated_fetch",
+             kPoints,
+             {"sync.late=compensate", "sync.compensation=4", "sync.mode=ssp", "sync.fetch=3"}},
+        Mode{"compensated_rows", kClicks, {"sync.late=compensate", "sync.compensation=2"}},
         Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
         Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
         Mode{"frozen", kPoints, {"model.freeze=['0.*']"}},

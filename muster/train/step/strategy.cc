@@ -6,6 +6,7 @@
 #include "muster/train/step/lockstep.h"
 #include "muster/train/step/periodic.h"
 #include "muster/train/step/server_rounds.h"
+#include "muster/train/step/server_steps.h"
 
 namespace muster::train {
 
@@ -15,13 +16,13 @@ void Strategy::join_site(comm::Group& /*site*/, std::vector<int> /*units*/) {
 }
 
 std::vector<std::string> state_names(const config::Job& job, const optim::Optimizer& inner) {
-  if (sync::is_asynchronous(job.sync.strategy)) return {};  // it is in the rows
+  if (sync::is_on_servers(job.sync.strategy)) return {};  // it is in the rows
   return sync::is_periodic(job.sync.strategy) ? Periodic::state_names(job, inner)
                                               : inner.state_names();
 }
 
 std::vector<std::string> work_state_names(const config::Job& job, const optim::Optimizer& inner) {
-  if (sync::is_asynchronous(job.sync.strategy)) return {};
+  if (sync::is_on_servers(job.sync.strategy)) return {};
   auto names = inner.state_names();
   if (sync::sends_gradients(job.sync.strategy)) names.emplace_back("gradient");
   return names;
@@ -29,8 +30,11 @@ std::vector<std::string> work_state_names(const config::Job& job, const optim::O
 
 Result<std::unique_ptr<Strategy>> make_strategy(const config::Job& job,
                                                 const StrategyParts& parts) {
-  if (sync::is_asynchronous(job.sync.strategy)) {
+  if (sync::is_asynchronous(job.sync)) {
     return std::unique_ptr<Strategy>(new ServerRounds(job, parts));
+  }
+  if (sync::is_on_servers(job.sync.strategy)) {
+    return std::unique_ptr<Strategy>(new ServerSteps(job, parts));
   }
   if (!sync::is_periodic(job.sync.strategy)) {
     return std::unique_ptr<Strategy>(new Lockstep(job, parts));

@@ -24,6 +24,7 @@
 
 namespace muster::train {
 
+class SyncWeights;
 class TaskRows;
 
 struct StepReport {
@@ -50,7 +51,10 @@ struct StrategyParts {
   Memory* memory = &host_memory();  // for what the strategy needs besides
   StepRows* rows = nullptr;         // if the job has tables
   TaskRows* tasks = nullptr;        // the same, of asynchronous training
+  SyncWeights* weights = nullptr;   // the same, of steps with all of the model on servers
   Arena* work = nullptr;            // what the nets compute with, if that is not `arena`
+  // With `weights`: where the lanes' gradients go, by member of the team. `sum` is the first.
+  std::vector<GradientSum*> lane_sums;
 };
 
 // One thread calls it.
@@ -76,6 +80,8 @@ class Strategy : public State {
   // Makes rows of tables, if there are any, those of the present step. Collective; run() does so
   // itself.
   virtual Status publish_rows() { return {}; }
+  // Whether the state is all there: false while its weights are still to come (publish_rows).
+  virtual bool is_complete() const { return true; }
   // Of the commit that led to the present position.
   virtual CommitFlags agreed_flags() const = 0;
   // The hash of a lane's gradient in the next step, whoever's lane it is, for audits. The sums are

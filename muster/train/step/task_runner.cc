@@ -22,7 +22,7 @@ class GradientTask final : public TaskRunner {
     if (!has_samples(step, lane)) return ps::TaskResult{};
     MUSTER_RETURN_IF_ERROR(parts().tasks->fetch(weights()));
     MUSTER_TRY(const LaneResult result, compute(step, lane));
-    MUSTER_RETURN_IF_ERROR(parts().tasks->push(gradient(), lr_of(step)));
+    MUSTER_RETURN_IF_ERROR(parts().tasks->push(gradient(), weights(), lr_of(step)));
     return ps::TaskResult{.loss = result.loss, .samples = result.samples, .used = result.used};
   }
 };

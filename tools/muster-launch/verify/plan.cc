@@ -126,7 +126,7 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   disturb.sites = static_cast<int>(arguments.sites);
   disturb.servers = config::has_tables(loaded.job) ? loaded.job.tables.servers : 0;
   MUSTER_RETURN_IF_ERROR(check_servers(disturb, loaded.job));
-  plan.asynchronous = config::is_asynchronous(loaded.job.sync.strategy);
+  plan.asynchronous = config::is_asynchronous(loaded.job.sync);
   disturb.lease = loaded.job.workers.lease;
   disturb.hang_timeout = loaded.job.workers.hang_timeout;
   const int64_t units = sync::units_of(loaded.job);
@@ -140,8 +140,7 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
     MUSTER_TRY(disturb.hosts, lab::read_hosts_file(context.files, arguments.lab));
   }
   if (has_kind(disturb.faults, FaultKind::kCut)) MUSTER_RETURN_IF_ERROR(check_cut(disturb));
-  if (has_kind(disturb.faults, FaultKind::kLie) &&
-      (plan.asynchronous || sync::is_periodic(loaded.job.sync.strategy))) {
+  if (has_kind(disturb.faults, FaultKind::kLie) && sync::has_rounds(loaded.job.sync.strategy)) {
     return Error(
         ErrorKind::kUsage,
         "--faults lie: with sync.strategy {} lanes are not compared, so a wrong one is not "
