@@ -14,12 +14,12 @@ Error no_room(const TableOptions& options, const Rows& rows) {
     return Error(
         ErrorKind::kMachine,
         "a shard of table '{}' has {} rows and cannot have more: use more shards, or evict "
-        "rows (tables.eviction)",
+        "rows (tables.evict_after, tables.most_rows)",
         options.name, rows.size());
   }
   return Error(ErrorKind::kMachine,
                "table '{}' has no memory for another row: give its servers more memory, use more "
-               "servers, or evict rows (tables.eviction)",
+               "servers, or evict rows (tables.evict_after, tables.most_rows)",
                options.name);
 }
 
@@ -58,6 +58,10 @@ Status check(const TableOptions& options) {
   if (!(options.optimizer.eps > 0) || !(options.optimizer.lr > 0)) {
     return wrong("eps and lr of its optimizer must be more than 0");
   }
+  if (!(options.admission.probability > 0) || options.admission.probability > 1) {
+    return wrong("the probability that a row is made must be more than 0 and at most 1");
+  }
+  if (options.eviction.every == 0) return wrong("there must be a time between two evictions");
   if (options.admission.sights > 1 && options.eviction.age == 0) {
     return wrong("keys that are counted until they get a row are never forgotten without an age");
   }
@@ -155,37 +159,44 @@ Status TableShard::update(std::span<const uint64_t> keys, const float* gradients
   return {};
 }
 
-void TableShard::evict_row(Row& row, int64_t step) {
-  tombstones_.push_back({row.key, static_cast<uint32_t>(step)});
-  rows_.erase(&row);
-}
-
-void TableShard::evict(int64_t step) {
+void TableShard::evict(int64_t step, const std::function<void(const Row&)>& evicted) {
   const Eviction& rule = options_->eviction;
+  const auto evict_row = [&](Row& row) {
+    if (evicted) evicted(row);
+    tombstones_.push_back({row.key, static_cast<uint32_t>(step)});
+    rows_.erase(&row);
+  };
   if (rule.age > 0) {
     const auto is_old = [&](const Row& row) { return row.used + int64_t{rule.age} < step; };
     rows_.for_each([&](Row& row) {
-      if (is_old(row)) evict_row(row, step);
+      if (is_old(row)) evict_row(row);
     });
     candidates_.for_each([&](Row& row) {
       if (is_old(row)) candidates_.erase(&row);
     });
   }
-  if (rule.most == 0 || rows_.size() <= rule.most) return;
-  std::vector<Row*> all;
-  all.reserve(rows_.size());
-  rows_.for_each([&](Row& row) { all.push_back(&row); });
-  const auto keep = static_cast<ptrdiff_t>(rule.most);
-  std::ranges::nth_element(all, all.begin() + keep, [](const Row* a, const Row* b) {
-    if (a->sights != b->sights) return a->sights > b->sights;
-    if (a->used != b->used) return a->used > b->used;
-    return a->key < b->key;
-  });
-  for (auto one = all.begin() + keep; one != all.end(); ++one) evict_row(**one, step);
+  if (rule.most > 0 && rows_.size() > rule.most) {
+    std::vector<Row*> all;
+    all.reserve(rows_.size());
+    rows_.for_each([&](Row& row) { all.push_back(&row); });
+    const auto keep = static_cast<ptrdiff_t>(rule.most);
+    std::ranges::nth_element(all, all.begin() + keep, [](const Row* a, const Row* b) {
+      if (a->sights != b->sights) return a->sights > b->sights;
+      if (a->used != b->used) return a->used > b->used;
+      return a->key < b->key;
+    });
+    for (auto one = all.begin() + keep; one != all.end(); ++one) evict_row(**one);
+  }
+  forget_tombstones();
 }
 
-void TableShard::forget_tombstones(uint32_t up_to_step) {
-  std::erase_if(tombstones_, [&](const Tombstone& t) { return t.step <= up_to_step; });
+// Those of one step go together: an export needs all of them or none.
+void TableShard::forget_tombstones() {
+  const size_t most = rows_.size() + kFewTombstones;
+  if (tombstones_.size() <= most) return;
+  tombstones_after_ = tombstones_[tombstones_.size() - most - 1].step;
+  const auto kept = std::ranges::upper_bound(tombstones_, tombstones_after_, {}, &Tombstone::step);
+  tombstones_.erase(tombstones_.begin(), kept);
 }
 
 Hash128 TableShard::hash() {
@@ -200,6 +211,7 @@ Hash128 TableShard::hash() {
     const uint64_t words[] = {tombstone.key, tombstone.step};  // without padding
     add(sum, hash128(std::as_bytes(std::span(words))));
   }
+  if (tombstones_after_ > 0) add(sum, hash128(std::as_bytes(std::span(&tombstones_after_, 1))));
   return sum;
 }
 
@@ -215,10 +227,18 @@ Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
   return {};
 }
 
+bool TableShard::put(Tombstone tombstone) {
+  const uint32_t before = tombstones_.empty() ? tombstones_after_ + 1 : tombstones_.back().step;
+  if (tombstone.step < before) return false;
+  tombstones_.push_back(tombstone);
+  return true;
+}
+
 void TableShard::clear() {
   rows_.clear();
   candidates_.clear();
   tombstones_.clear();
+  tombstones_after_ = 0;
 }
 
 }  // namespace muster::ps

@@ -13,6 +13,11 @@
 //   known (task_order.h), which one shard decides (kOrder), and become updates in that order. The
 //   clock counts updates.
 //
+// Eviction (table.h) is a part of the push that moves the clock, at fixed numbers of it: so all
+// copies of a shard evict the same rows at the same place of its order. Shards do it at different
+// numbers, so that a server does not scan all of them in one step. kUpdate does not move the clock,
+// and evicts nothing.
+//
 // Eras. Workers may go back to a checkpoint (kLoad), each of them with the same one. A worker that
 // the others have given up may still be about to do what it began before. So each such return is an
 // era of a larger number, that of the workers' group: what is of an earlier one has no effect, nor
@@ -20,10 +25,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "muster/base/hash.h"
@@ -106,6 +113,10 @@ class TableData final : public ShardData {
   // Of all rows, and the clock.
   Hash128 hash();
 
+  // Sees each row that is evicted from now on, before it goes, and the id of its table.
+  using Evicted = std::function<void(uint32_t table, const Row& row)>;
+  void watch_evictions(Evicted evicted) { evicted_ = std::move(evicted); }
+
  private:
   struct Parsed {
     PushHeader header;
@@ -119,6 +130,7 @@ class TableData final : public ShardData {
   void add(const Parsed& push);
   Status commit(int64_t step);
   Status apply_placed(std::string_view body);
+  void advance_clock();
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);
   void save_sums(std::string& to) const;
@@ -135,6 +147,7 @@ class TableData final : public ShardData {
   std::map<int64_t, std::vector<StepSums>> sums_;  // by step, which is not committed, and table
   StagedPushes staged_;
   TaskOrder order_;  // of the first shard; elsewhere empty
+  Evicted evicted_;
   // Of one call.
   std::vector<uint64_t> keys_;
   std::vector<float> gradients_;

@@ -49,6 +49,11 @@ Status LocalTables::apply_to_all(std::string_view push) {
   return {};
 }
 
+void LocalTables::watch_evictions(const ps::TableData::Evicted& evicted) {
+  const std::lock_guard lock(mutex_);
+  for (auto& shard : shards_) shard->watch_evictions(evicted);
+}
+
 Status LocalTables::commit(uint64_t era, int64_t step) {
   return apply_to_all(
       ps::push_bytes({.kind = ps::PushKind::kCommit, .era = era, .step = step}, {}, {}));

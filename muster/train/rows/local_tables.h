@@ -39,6 +39,8 @@ class LocalTables : public Tables {
 
  protected:
   Status apply_to_all(std::string_view push);
+  // TableData::watch_evictions of all shards; called in the middle of commit() and apply().
+  void watch_evictions(const ps::TableData::Evicted& evicted);
 
  private:
   const ps::TablesSetup setup_;

@@ -6,6 +6,19 @@
 
 namespace muster::train {
 
+ReplayTables::ReplayTables(ps::TablesSetup setup, int64_t behind)
+    : LocalTables(std::move(setup)), behind_(behind) {
+  // If the update has changed it too, what it was before is kept already.
+  watch_evictions(
+      [this](uint32_t table, const ps::Row& row) { keep_row(table, row.key, row.values()); });
+}
+
+void ReplayTables::keep_row(uint32_t table, uint64_t key, const float* weights) {
+  OldRows& old = changing_[table];
+  if (!old.places.emplace(key, old.rows.size()).second) return;
+  old.rows.insert(old.rows.end(), weights, weights + setup().tables[table].width);
+}
+
 const float* ReplayTables::old_row(uint32_t table, uint64_t key, int64_t version) const {
   const auto first = updates_ - static_cast<int64_t>(kept_.size());
   for (int64_t update = version; update < updates_; ++update) {
@@ -63,15 +76,10 @@ Status ReplayTables::keep_rows(uint64_t ticket) {
   if (staged == staged_.end()) return {};
   std::vector<int64_t> clocks;
   for (const auto& [table, keys] : staged->second) {
-    OldRows& old = changing_[table];
     const size_t width = setup().tables[table].width;
     std::vector<float> now(keys.size() * width);
     MUSTER_RETURN_IF_ERROR(LocalTables::read(table, keys, 0, now.data(), clocks, {}));
-    for (size_t i = 0; i < keys.size(); ++i) {
-      if (!old.places.emplace(keys[i], old.rows.size()).second) continue;
-      const auto row = now.begin() + static_cast<std::ptrdiff_t>(i * width);
-      old.rows.insert(old.rows.end(), row, row + static_cast<std::ptrdiff_t>(width));
-    }
+    for (size_t i = 0; i < keys.size(); ++i) keep_row(table, keys[i], &now[i * width]);
   }
   staged_.erase(staged);
   return {};

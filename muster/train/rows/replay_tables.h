@@ -1,6 +1,7 @@
 // Tables for a replay: each task reads rows as they were when it read them in the run.
 //
-// Rows as they were before each of the last updates are kept, as far back as any task looks.
+// Rows as they were before each of the last updates are kept, as far back as any task looks: those
+// that the update changed, and those that were evicted with it.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,7 @@ namespace muster::train {
 class ReplayTables final : public LocalTables {
  public:
   // `behind`: how many updates back a task may look.
-  ReplayTables(ps::TablesSetup setup, int64_t behind)
-      : LocalTables(std::move(setup)), behind_(behind) {}
+  ReplayTables(ps::TablesSetup setup, int64_t behind);
 
   // What is read from now on is as this record says. It must outlive that.
   void read_as(const ps::PushRecord& record) {
@@ -45,6 +45,7 @@ class ReplayTables final : public LocalTables {
   using OldTables = std::vector<OldRows>;  // by table
 
   Status keep_rows(uint64_t ticket);
+  void keep_row(uint32_t table, uint64_t key, const float* weights);
   // A row of this table as it was after `version` updates, if it has changed since.
   const float* old_row(uint32_t table, uint64_t key, int64_t version) const;
 
