@@ -52,16 +52,19 @@ void add_tables(Section<TablesOptions> s) {
       .at_least(1)
       .at_most(65535);
   s.add("admit_probability", &TablesOptions::admit_probability,
-        "With which probability each update of a key that has no row makes one.")
+        "With which probability each update of a key that has no row counts; the others are "
+        "dropped.")
       .more_than(0)
       .at_most(1);
   s.add("evict_after", &TablesOptions::evict_after,
-        "Rows that were not updated for this many steps are removed. 0: never.")
+        "Rows that were not updated for this many steps are removed, and have their first weights "
+        "again. Each shard is looked through every 64 steps. 0: never.")
       .at_least(0)
       .at_most(1e9);
   s.add("most_rows", &TablesOptions::most_rows,
         "If there are more rows, those with the fewest updates are removed. Each shard has an "
-        "equal part of this number. 0: any number.")
+        "equal part of this number, and is looked through every 64 steps; meanwhile it may have "
+        "more. 0: any number.")
       .at_least(0);
   s.add("servers", &TablesOptions::servers,
         "How many parameter servers hold the rows. 0: the worker itself, if there is only one. No "
@@ -75,7 +78,8 @@ void add_tables(Section<TablesOptions> s) {
       .at_most(2);
   s.add("shards", &TablesOptions::shards,
         "Into how many parts the rows are cut, which servers share. The rows are the same with any "
-        "number; the hash of the result, and checkpoints, are not.")
+        "number, unless some are removed (tables.evict_after, tables.most_rows); the hash of the "
+        "result, and checkpoints, are not.")
       .at_least(1)
       .at_most(65536);
   s.add("memory", &TablesOptions::memory,

@@ -210,8 +210,10 @@ class Rules {
                 "least");
     }
     const bool all_on_servers = is_on_servers(job_.sync.strategy);
+    const bool come_and_go =
+        t.admit_after > 1 || t.admit_probability < 1 || t.evict_after > 0 || t.most_rows > 0;
     if (t.width == 0) {
-      if (t == TablesOptions{} || all_on_servers) return {};
+      if (t == TablesOptions{} || (all_on_servers && !come_and_go)) return {};
       return at("tables.width", "tables.width is missing: how many numbers each row has");
     }
     if (job_.sync.strategy != "lockstep" && !all_on_servers) {
@@ -229,6 +231,18 @@ class Rules {
     if (job_.lanes > kMostLanesOfTables) {
       return at("lanes", "with tables there can be {} lanes at most, not {}", kMostLanesOfTables,
                 job_.lanes);
+    }
+    if (t.admit_after > 1 && t.evict_after == 0) {
+      return at("tables.evict_after",
+                "tables.admit_after {} needs tables.evict_after: keys are counted until they get a "
+                "row, and without an age those that never do would be counted for ever",
+                t.admit_after);
+    }
+    if (t.most_rows > 0 && t.most_rows < t.shards) {
+      return at("tables.most_rows",
+                "tables.most_rows {} is less than tables.shards, and each of {} shards keeps a row "
+                "at least; set it to {} or more, or lower tables.shards",
+                t.most_rows, t.shards, t.shards);
     }
     return {};
   }

@@ -227,6 +227,23 @@ TEST(Validate, RowsOnDiskNeedALimitOfMemory) {
   EXPECT_TRUE(validate(job).ok());
 }
 
+TEST(Validate, RowsThatComeAndGo) {
+  Job job = good();
+  job.tables.width = 8;
+  job.tables.admit_after = 2;
+  EXPECT_NE(said(job).find("tables.admit_after 2 needs tables.evict_after"), std::string::npos);
+  job.tables.evict_after = 100;
+  EXPECT_TRUE(validate(job).ok());
+  job.tables.most_rows = job.tables.shards - 1;
+  EXPECT_NE(said(job).find("set it to 64 or more"), std::string::npos);
+  job.tables.most_rows = job.tables.shards;
+  EXPECT_TRUE(validate(job).ok());
+  job.tables.width = 0;
+  job.sync.strategy = "server";
+  EXPECT_NE(said(job).find("tables.width is missing"), std::string::npos)
+      << "the model's own parameters do not come and go";
+}
+
 TEST(Validate, AsynchronousTraining) {
   Job job = good();
   job.lanes = 8;

@@ -11,6 +11,30 @@ void OldRows::keep(uint32_t table, std::span<const uint64_t> keys, std::vector<f
   next_.push_back({table, {keys.begin(), keys.end()}, std::move(weights)});
 }
 
+void OldRows::keep_evicted(uint32_t table, std::span<const uint64_t> keys,
+                           std::span<const float> weights) {
+  if (keys.empty()) return;
+  const auto width = static_cast<std::ptrdiff_t>(weights.size() / keys.size());
+  auto place = std::ranges::lower_bound(next_, table, {}, &Changed::table);
+  if (place == next_.end() || place->table != table) {
+    place = next_.insert(place, Changed{table, {}, {}});
+  }
+  const Changed changed = std::exchange(*place, Changed{table, {}, {}});
+  const auto take_from = [&](const Changed& from, size_t i) {
+    const auto row = from.weights.begin() + static_cast<std::ptrdiff_t>(i) * width;
+    place->keys.push_back(from.keys[i]);
+    place->weights.insert(place->weights.end(), row, row + width);
+  };
+  const Changed evicted{table, {keys.begin(), keys.end()}, {weights.begin(), weights.end()}};
+  size_t i = 0;
+  for (size_t k = 0; k < keys.size(); ++k) {
+    while (i < changed.keys.size() && changed.keys[i] < keys[k]) take_from(changed, i++);
+    const bool known = i < changed.keys.size() && changed.keys[i] == keys[k];
+    if (!known) take_from(evicted, k);
+  }
+  while (i < changed.keys.size()) take_from(changed, i++);
+}
+
 void OldRows::end_update(size_t most) {
   kept_.push_back(std::exchange(next_, {}));
   while (kept_.size() > most) kept_.pop_front();

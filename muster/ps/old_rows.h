@@ -19,8 +19,12 @@ namespace muster::ps {
 class OldRows {
  public:
   // An update is going to change these rows of a table, which have these weights. Keys ascend. At
-  // most once for each table and update.
+  // most once for each table and update; tables ascend.
   void keep(uint32_t table, std::span<const uint64_t> keys, std::vector<float> weights);
+  // It removes these rows, too, which have these weights after what it has changed. Keys ascend.
+  // Those that it has changed are known as they were before. At most once for each table and
+  // update, after keep() of all tables.
+  void keep_evicted(uint32_t table, std::span<const uint64_t> keys, std::span<const float> weights);
   // It was made. Those of all but the last `most` are forgotten.
   void end_update(size_t most);
 
@@ -45,7 +49,7 @@ class OldRows {
   static const float* find(const Update& update, uint32_t table, uint64_t key, size_t width);
 
   std::deque<Update> kept_;  // the last one is that of the last update
-  Update next_;
+  Update next_;              // tables ascend
 };
 
 }  // namespace muster::ps

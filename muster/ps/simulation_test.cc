@@ -13,9 +13,9 @@ TEST(PsSimulation, SchedulesHoldEveryPromise) {
     total += outcome.tally;
   }
   // Everything happened.
-  for (const uint64_t count :
-       {total.crashes, total.pauses, total.cuts, total.joins, total.removals, total.copies,
-        total.reads, total.steps, total.tasks, total.groups, total.again, total.late}) {
+  for (const uint64_t count : {total.crashes, total.pauses, total.cuts, total.joins, total.removals,
+                               total.copies, total.reads, total.steps, total.tasks, total.groups,
+                               total.again, total.late, total.evicted}) {
     EXPECT_GT(count, 100U) << total.text();
   }
 }

@@ -45,6 +45,10 @@ Status check(const TableOptions& options) {
   if (!(options.optimizer.eps > 0) || !(options.optimizer.lr > 0)) {
     return wrong("eps and lr of its optimizer must be more than 0");
   }
+  if (!(options.admission.probability > 0) || options.admission.probability > 1) {
+    return wrong("the probability that a row is made must be more than 0 and at most 1");
+  }
+  if (options.eviction.every == 0) return wrong("there must be a time between two evictions");
   if (options.admission.sights > 1 && options.eviction.age == 0) {
     return wrong("keys that are counted until they get a row are never forgotten without an age");
   }
@@ -75,7 +79,8 @@ Error TableShard::no_room(const TieredRows& rows) const {
   }
   return Error(ErrorKind::kMachine,
                "table '{}' has no memory for another row: give its servers more memory, or a disk "
-               "(tables.disk), use more servers, or evict rows (tables.evict_after)",
+               "(tables.disk), use more servers, or evict rows (tables.evict_after, "
+               "tables.most_rows)",
                options_->name);
 }
 
@@ -207,19 +212,21 @@ void TableShard::arrive(const FetchedRows& fetched) {
   (fetched.part.candidates ? candidates_ : rows_).arrive(fetched);
 }
 
-void TableShard::evict(int64_t step) {
+void TableShard::evict(int64_t step, const Evicted& evicted) {
   const Eviction& rule = options_->eviction;
   if (rule.age > 0) {
     rows_.for_each_unused(step - rule.age, [&](Row& row) {
+      if (evicted) evicted(row.key, row.values());
       tombstones_.push_back({row.key, static_cast<uint32_t>(step)});
       rows_.erase(&row);
     });
     candidates_.for_each_unused(step - rule.age, [&](Row& row) { candidates_.erase(&row); });
   }
-  if (rule.most > 0 && rows_.size() > rule.most) evict_least_seen(step);
+  if (rule.most > 0 && rows_.size() > rule.most) evict_least_seen(step, evicted);
+  forget_tombstones();
 }
 
-void TableShard::evict_least_seen(int64_t step) {
+void TableShard::evict_least_seen(int64_t step, const Evicted& evicted) {
   struct Rank {
     uint64_t key;
     uint32_t used;
@@ -234,14 +241,24 @@ void TableShard::evict_least_seen(int64_t step) {
     if (a.used != b.used) return a.used > b.used;
     return a.key < b.key;
   });
+  std::vector<float> weights(options_->width);
   for (auto one = all.begin() + keep; one != all.end(); ++one) {
+    if (evicted) {
+      read(std::span(&one->key, 1), weights.data());
+      evicted(one->key, weights.data());
+    }
     tombstones_.push_back({one->key, static_cast<uint32_t>(step)});
     rows_.erase_key(one->key);
   }
 }
 
-void TableShard::forget_tombstones(uint32_t up_to_step) {
-  std::erase_if(tombstones_, [&](const Tombstone& t) { return t.step <= up_to_step; });
+// Those of one step go together: an export needs all of them or none.
+void TableShard::forget_tombstones() {
+  const size_t most = rows_.size() + kFewTombstones;
+  if (tombstones_.size() <= most) return;
+  tombstones_after_ = tombstones_[tombstones_.size() - most - 1].step;
+  const auto kept = std::ranges::upper_bound(tombstones_, tombstones_after_, {}, &Tombstone::step);
+  tombstones_.erase(tombstones_.begin(), kept);
 }
 
 Hash128 TableShard::hash() {
@@ -258,6 +275,7 @@ Hash128 TableShard::hash() {
     const uint64_t words[] = {tombstone.key, tombstone.step};  // without padding
     add(sum, hash128(std::as_bytes(std::span(words))));
   }
+  if (tombstones_after_ > 0) add(sum, hash128(std::as_bytes(std::span(&tombstones_after_, 1))));
   return sum;
 }
 
@@ -276,10 +294,18 @@ Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
   return {};
 }
 
+bool TableShard::put(Tombstone tombstone) {
+  const uint32_t before = tombstones_.empty() ? tombstones_after_ + 1 : tombstones_.back().step;
+  if (tombstone.step < before) return false;
+  tombstones_.push_back(tombstone);
+  return true;
+}
+
 void TableShard::clear() {
   rows_.clear();
   candidates_.clear();
   tombstones_.clear();
+  tombstones_after_ = 0;
 }
 
 }  // namespace muster::ps

@@ -11,7 +11,11 @@
 //
 // Eviction. Rows that were not updated for `age` steps go; and if there are more than `most` rows
 // in the shard, those with the fewest sights, of these the longest unused. A key that was evicted
-// has its initial weights again. Tombstones tell an export (`muster export --since`) what has gone.
+// has its initial weights again. Both need a scan of the shard, so TableData does it now and then.
+//
+// Tombstones tell an export (`muster export --since`) what has gone. A shard keeps those of the
+// last evictions: as many as it has rows, and kFewTombstones more. So they take a fraction of the
+// memory of rows, and how far back they reach follows from how many rows come and go.
 //
 // Where rows are, in memory or on disk (tiered_rows.h), has no effect on any of this. An error of
 // the disk makes update() and put() fail; who calls anything else asks ColdTier::failure().
@@ -21,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,9 +42,17 @@ struct Admission {
   double probability = 1;  // of each update
 };
 
+// Steps between two scans of a shard. A scan reads every row of the shard, a step a few of them: at
+// 64 a scan of 100,000 rows adds to each step what 1,600 more rows would. For that long there may
+// be rows that are too old, or too many.
+inline constexpr uint32_t kEvictEvery = 64;
+
+// `age` and `every` are in units of the shard's clock (TableData).
 struct Eviction {
-  uint32_t age = 0;   // steps; 0: never
+  uint32_t age = 0;   // 0: never
   uint64_t most = 0;  // rows of a shard; 0: any number
+  uint32_t every = kEvictEvery;
+  bool any() const { return age > 0 || most > 0; }
 };
 
 // There is no normal distribution: log and cos of C libraries differ in the last bit.
@@ -66,8 +79,9 @@ void initial_weights(const TableOptions& options, uint64_t key, std::span<float>
 
 struct Tombstone {
   uint64_t key;
-  uint32_t step;  // at which the row was evicted
+  uint32_t step;  // as of which the row was evicted
 };
+inline constexpr size_t kFewTombstones = 4096;
 
 class TableShard {
  public:
@@ -78,6 +92,7 @@ class TableShard {
 
   size_t rows() const { return rows_.size(); }
   size_t candidates() const { return candidates_.size(); }  // counted, without a row
+  bool has_row(uint64_t key) { return rows_.contains(key); }
   const TableOptions& options() const { return *options_; }
 
   // weights[i * width ...] of keys[i]. Changes nothing that anyone can see.
@@ -93,10 +108,13 @@ class TableShard {
   uint64_t fetch(std::span<const uint64_t> keys, bool update, RowFetcher& fetcher);
   void arrive(const FetchedRows& fetched);
 
-  // What the rules above say, as of this step.
-  void evict(int64_t step);
+  // What the rules above say, as of this step: those before it are complete. `evicted`, if there is
+  // one, sees each row before it goes, in any order.
+  using Evicted = std::function<void(uint64_t key, const float* weights)>;
+  void evict(int64_t step, const Evicted& evicted = {});
+  // In the order of their steps. They are all of those after step tombstones_after().
   const std::vector<Tombstone>& tombstones() const { return tombstones_; }
-  void forget_tombstones(uint32_t up_to_step);
+  uint32_t tombstones_after() const { return tombstones_after_; }
 
   // Of all rows, candidates and tombstones; the same for the same contents, however they came.
   Hash128 hash();
@@ -112,7 +130,9 @@ class TableShard {
   }
   // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory.
   Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values);
-  void put(Tombstone tombstone) { tombstones_.push_back(tombstone); }
+  // In the order of tombstones(). False: it cannot be one of them.
+  bool put(Tombstone tombstone);
+  void set_tombstones_after(uint32_t step) { tombstones_after_ = step; }
   void clear();
 
  private:
@@ -125,13 +145,15 @@ class TableShard {
                              double lr, TieredRows*& crowded);
   Error no_room(const TieredRows& rows) const;
   void fetch_ahead(size_t i, size_t floats) const;
-  void evict_least_seen(int64_t step);
+  void evict_least_seen(int64_t step, const Evicted& evicted);
+  void forget_tombstones();
 
   const TableOptions* options_;
   ColdTier* cold_;
   TieredRows rows_;
   TieredRows candidates_;  // headers alone
   std::vector<Tombstone> tombstones_;
+  uint32_t tombstones_after_ = 0;
   // Of one call; kept so that no memory is allocated for each.
   std::vector<Row*> found_;
   std::vector<float*> updated_;

@@ -329,8 +329,33 @@ Status TableData::update(uint32_t table, std::span<const uint64_t> keys, const f
 }
 
 void TableData::tick() {
-  if (versions_ > 0) old_.end_update(versions_);
   ++clock_;
+  for (uint32_t i = 0; i < tables_.size(); ++i) {
+    const Eviction& rule = options_[i].eviction;
+    if (rule.any() && (clock_ + shard_) % rule.every == 0) evict(i);
+  }
+  if (versions_ > 0) old_.end_update(versions_);
+}
+
+// What was read before the update that this is part of is still known.
+void TableData::evict(uint32_t table) {
+  const auto& options = options_[table];
+  if (options.versions == 0) {
+    tables_[table].evict(clock_);
+    return;
+  }
+  // By key: the order in which rows go depends on where they are.
+  std::map<uint64_t, std::vector<float>> gone;
+  tables_[table].evict(clock_, [&](uint64_t key, const float* weights) {
+    gone.emplace(key, std::vector<float>(weights, weights + options.width));
+  });
+  std::vector<uint64_t> keys;
+  std::vector<float> before;
+  for (const auto& [key, weights] : gone) {
+    keys.push_back(key);
+    before.insert(before.end(), weights.begin(), weights.end());
+  }
+  old_.keep_evicted(table, keys, before);
 }
 
 // Everybody who knows of them tells them, so most have been here before.
@@ -384,10 +409,10 @@ Hash128 TableData::hash() {
   return hasher.finish();
 }
 
-// For each table: its width and optimizer, how many rows, candidates and tombstones; each row with
-// its values, each candidate, each tombstone. Then the clock, the sums of steps, staged pushes,
-// the order of tasks and old rows; at the end the hash of rows and clock, as it must be when it is
-// loaded, and that of everything before.
+// For each table: its width and optimizer, how many rows, candidates and tombstones, and after
+// which step these are; each row with its values, each candidate, each tombstone. Then the clock,
+// the sums of steps, staged pushes, the order of tasks and old rows; at the end the hash of rows
+// and clock, as it must be when it is loaded, and that of everything before.
 void TableData::save(std::string& to) {
   const size_t begin = to.size();
   save_tables(to);
@@ -421,6 +446,7 @@ void TableData::save_tables(std::string& to) {
     append(to, uint64_t{table.rows()});
     append(to, uint64_t{table.candidates()});
     append(to, uint64_t{table.tombstones().size()});
+    append(to, uint64_t{table.tombstones_after()});
     table.for_each_row([&](const Row& row) {
       append(to, SavedRow{row.key, row.used, row.sights});
       to.append(reinterpret_cast<const char*>(row.values()), values * sizeof(float));
@@ -446,6 +472,7 @@ void TableData::save_sums(std::string& to) const {
 Status TableData::load_sums(std::string_view& from) {
   uint64_t steps = 0;
   if (!take(from, clock_) || !take(from, era_) || !take(from, steps)) return damaged();
+  if (clock_ < 0 || clock_ > UINT32_MAX) return damaged();  // Row::used
   for (uint64_t i = 0; i < steps; ++i) {
     int64_t step = 0;
     if (!take(from, step) || step < clock_ || sums_.contains(step)) return damaged();
@@ -490,6 +517,7 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
   uint64_t rows = 0;
   uint64_t candidates = 0;
   uint64_t tombstones = 0;
+  uint64_t after = 0;
   uint32_t width = 0;
   uint32_t rule = 0;
   if (!take(from, width) || !take(from, rule)) return damaged();
@@ -499,7 +527,10 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
                  "they were",
                  options.name);
   }
-  if (!take(from, rows) || !take(from, candidates) || !take(from, tombstones)) return damaged();
+  if (!take(from, rows) || !take(from, candidates) || !take(from, tombstones) ||
+      !take(from, after) || after >= UINT32_MAX) {
+    return damaged();
+  }
   values_.resize(options.width + options.optimizer.state(options.width));
   const size_t bytes = values_.size() * sizeof(float);
   const auto can_be = [&](const SavedRow& row) {
@@ -518,9 +549,10 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
     MUSTER_RETURN_IF_ERROR(
         table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), {}));
   }
+  table.set_tombstones_after(static_cast<uint32_t>(after));
   for (uint64_t i = 0; i < tombstones; ++i) {
-    if (!take(from, saved)) return damaged();
-    table.put(Tombstone{saved.key, saved.used});
+    if (!take(from, saved) || !can_be(saved)) return damaged();
+    if (!table.put(Tombstone{saved.key, saved.used})) return damaged();
   }
   return {};
 }

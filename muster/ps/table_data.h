@@ -13,6 +13,11 @@
 //   all pushes is known (task_order.h), which one shard decides (kOrder), and become updates in
 //   that order. The clock counts updates.
 //
+// Eviction (table.h) is a part of the push that moves the clock, at fixed numbers of it: so all
+// copies of a shard evict the same rows at the same place of its order. Shards do it at different
+// numbers, so that a server does not scan all of them in one step. kUpdate does not move the clock,
+// and evicts nothing.
+//
 // Eras. Workers may go back to a checkpoint (kLoad), each of them with the same one. A worker that
 // the others have given up may still be about to do what it began before. So each such return is an
 // era of a larger number, that of the workers' group: what is of an earlier one has no effect, nor
@@ -137,10 +142,11 @@ class TableData final : public ShardData {
   void add(const Parsed& push);
   void stage(const Parsed& push);
   Status commit(int64_t step);
-  // Before and after rows change, by one tick of the clock.
+  // Before and after rows change, by one tick of the clock. Rows that are due are evicted with it.
   Status update(uint32_t table, std::span<const uint64_t> keys, const float* gradients, double lr);
   void tick();
   Status apply_placed(std::string_view body);
+  void evict(uint32_t table);
   Status apply_update();
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);

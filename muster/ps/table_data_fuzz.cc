@@ -23,7 +23,7 @@ const std::vector<TableOptions>& tables() {
     made[1].id = 1;
     made[1].width = 3;
     made[1].admission.sights = 2;
-    made[1].eviction.age = 5;
+    made[1].eviction = {.age = 5, .most = 0, .every = 2};
     return made;
   }();
   return all;

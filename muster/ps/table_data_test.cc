@@ -372,6 +372,130 @@ void update_at_once(TableData& data, std::span<const uint64_t> keys,
   }
 }
 
+// Each step has a row of its own, and one that is always there.
+void add_and_commit(TableData& data, std::span<const uint64_t> keys, int64_t step) {
+  const uint64_t some[] = {keys[0], keys[1 + static_cast<size_t>(step)]};
+  const std::vector<float> gradients(2 * 3, 0.5F);
+  ASSERT_TRUE(
+      data.apply(push_bytes({.kind = PushKind::kAdd, .step = step, .lr = 0.1}, some, gradients))
+          .ok());
+  ASSERT_TRUE(data.apply(commit_push(step)).ok());
+}
+
+TEST_F(TableDataTest, RowsAreEvictedAtFixedNumbersOfTheClock) {
+  auto tables = tables_;
+  tables[0].eviction = {.age = 3, .most = 0, .every = 4};
+  TableData data(1, kFew, tables, slabs_);
+  const auto some = keys(20);
+  for (int64_t step = 0; step < 12; ++step) {
+    add_and_commit(data, some, step);
+    ASSERT_TRUE(data.apply(commit_push(step)).ok());  // once more, without effect
+  }
+  // Shard 1: when the clock is 3, 7 and 11. The row of step s was not used for 3 steps at s + 4.
+  std::vector<std::pair<int64_t, uint64_t>> seen;
+  for (const auto& tombstone : data.table(0).tombstones()) {
+    seen.emplace_back(int64_t{tombstone.step}, tombstone.key);
+  }
+  std::ranges::sort(seen);
+  const auto gone = [&](int64_t clock, int64_t step) {
+    return std::pair(clock, some[1 + static_cast<size_t>(step)]);
+  };
+  const std::vector<std::pair<int64_t, uint64_t>> expected = {gone(7, 0),  gone(7, 1),  gone(7, 2),
+                                                              gone(7, 3),  gone(11, 4), gone(11, 5),
+                                                              gone(11, 6), gone(11, 7)};
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(data.table(0).rows(), 5U);
+  // Updates at once do not move the clock.
+  for (int64_t step = 12; step < 40; ++step) {
+    ASSERT_TRUE(data.apply(push_of(0, step, std::span(some).first(1))).ok());
+  }
+  EXPECT_EQ(data.table(0).rows(), 5U);
+}
+
+// Both those that the update with which they go has changed, and those that it has not.
+TEST_F(TableDataTest, EvictedRowsCanBeReadAsTheyWere) {
+  const Eviction old{.age = 3, .most = 0, .every = 4};
+  const Eviction too_many{.age = 0, .most = 1, .every = 3};
+  for (const Eviction& rule : {old, too_many}) {
+    auto tables = tables_;
+    tables[0].versions = 3;
+    tables[0].eviction = rule;
+    TableData data(1, kFew, tables, slabs_);
+    const auto all = keys(20);
+    const auto read = [&](TableData& from, int64_t version) {
+      std::vector<float> rows(all.size() * 3);
+      from.read(0, all, version, rows.data());
+      return rows;
+    };
+    std::vector<std::vector<float>> then = {read(data, 0)};
+    size_t evicted = 0;
+    for (int64_t step = 0; step < 16; ++step) {
+      add_and_commit(data, all, step);
+      then.push_back(read(data, step + 1));
+      const auto& before = then[static_cast<size_t>(step)];
+      for (size_t i = 0; i < before.size(); i += 3) {
+        if (before[i] != then[0][i] && then.back()[i] == then[0][i]) ++evicted;
+      }
+      std::string saved;
+      step % 2 == 0 ? data.save(saved) : data.save_rows(saved);
+      TableData copy(1, kFew, tables, slabs_);
+      ASSERT_TRUE(copy.load(saved).ok());
+      for (TableData* const one : {&data, &copy}) {
+        for (int64_t version = std::max<int64_t>(step - 2, 0); version <= step + 1; ++version) {
+          ASSERT_TRUE(one->knows(0, version));
+          EXPECT_EQ(read(*one, version), then[static_cast<size_t>(version)]) << step;
+        }
+      }
+    }
+    EXPECT_GT(evicted, 5U);
+  }
+}
+
+TEST_F(TableDataTest, ACopyEvictsWhatTheOriginalDoes) {
+  auto tables = tables_;
+  tables[0].admission.sights = 2;
+  tables[0].eviction = {.age = 6, .most = 2, .every = 3};
+  TableData data(1, kFew, tables, slabs_);
+  TableData other(1, kFew, tables, slabs_);
+  const auto some = keys(24);
+  for (int64_t step = 0; step < 20; ++step) {
+    for (auto* const one : {&data, &other}) {
+      ASSERT_TRUE(one->apply(push_bytes({.kind = PushKind::kAdd, .lane = 1, .step = step},
+                                        std::span(some).subspan(static_cast<size_t>(step), 3),
+                                        std::vector<float>(9, 0.25F)))
+                      .ok());
+      add_and_commit(*one, some, step);
+    }
+    ASSERT_EQ(other.hash(), data.hash()) << step;
+    std::string saved;
+    data.save(saved);
+    other.clear();
+    ASSERT_TRUE(other.load(saved).ok());
+  }
+  EXPECT_GT(data.table(0).tombstones().size(), 3U);
+}
+
+TEST_F(TableDataTest, AsynchronousUpdatesEvictTheSameRows) {
+  auto tables = tables_;
+  tables[0].eviction = {.age = 2, .most = 0, .every = 2};
+  TableData one_by_one(1, kFew, tables, slabs_);
+  TableData together(1, kFew, tables, slabs_);
+  const auto some = keys(20);
+  std::vector<uint64_t> tickets;
+  for (uint64_t ticket = 1; ticket <= 8; ++ticket) {
+    const auto rows = std::span(some).subspan(2 * ticket, 3);
+    for (auto* const data : {&one_by_one, &together}) {
+      ASSERT_TRUE(data->apply(stage_push(ticket, rows)).ok());
+    }
+    ASSERT_TRUE(one_by_one.apply(places_push(static_cast<int64_t>(ticket) - 1, {ticket})).ok());
+    tickets.push_back(ticket);
+  }
+  ASSERT_TRUE(together.apply(places_push(0, tickets)).ok());
+  EXPECT_EQ(together.hash(), one_by_one.hash());
+  EXPECT_GT(together.table(0).tombstones().size(), 4U);
+  EXPECT_LT(together.table(0).rows(), 10U);
+}
+
 TEST_F(TableDataTest, StagedRowsChangeNothingUntilTheyHaveAPlace) {
   TableData data(1, kFew, tables_, slabs_);
   TableData expected(1, kFew, tables_, slabs_);

@@ -1,6 +1,7 @@
 #include "muster/ps/table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -75,7 +76,7 @@ TEST(Table, TheSameUpdatesGiveTheSameBits) {
     });
     shard.for_each_candidate(
         [&](const Row& row) { EXPECT_TRUE(copy.put(row.key, row.used, row.sights, {}).ok()); });
-    for (const auto tombstone : shard.tombstones()) copy.put(tombstone);
+    for (const auto tombstone : shard.tombstones()) EXPECT_TRUE(copy.put(tombstone));
     EXPECT_EQ(copy.hash(), shard.hash());
     EXPECT_TRUE(update(copy, {5, 6, 7000}, 200).ok());
     EXPECT_NE(copy.hash(), shard.hash());
@@ -139,10 +140,16 @@ TEST(Table, AnEvictedKeyBeginsAgainWithoutItsState) {
   TableShard shard(options, slabs), fresh(options, slabs);
   ASSERT_TRUE(update(shard, {1}, 0, 3).ok());
   shard.evict(9);
-  shard.forget_tombstones(9);
+  EXPECT_EQ(shard.rows(), 0u);
   ASSERT_TRUE(update(shard, {1}, 10).ok());
   ASSERT_TRUE(update(fresh, {1}, 10).ok());
-  EXPECT_EQ(shard.hash(), fresh.hash());
+  EXPECT_NE(shard.hash(), fresh.hash()) << "it has a tombstone";
+  const auto values = [](TableShard& of) {
+    std::vector<float> all;
+    of.for_each_row([&](const Row& row) { all.assign(row.values(), row.values() + 12); });
+    return all;
+  };
+  EXPECT_EQ(values(shard), values(fresh));
 }
 
 TEST(Table, OptionsThatCannotWorkAreRefused) {
@@ -155,6 +162,14 @@ TEST(Table, OptionsThatCannotWorkAreRefused) {
   options = options_of();
   options.optimizer.eps = 0;
   EXPECT_FALSE(check(options).ok());
+  options = options_of();
+  options.eviction.every = 0;
+  EXPECT_FALSE(check(options).ok());
+  for (const double probability : {0.0, 1.5, std::nan("")}) {
+    options = options_of();
+    options.admission.probability = probability;
+    EXPECT_FALSE(check(options).ok()) << probability;
+  }
 }
 
 TEST(Table, WithAProbabilitySomeAreAdmitted) {
@@ -186,8 +201,29 @@ TEST(Table, OldRowsAndRareOnesGo) {
   for (const auto& tombstone : shard.tombstones()) gone.push_back(tombstone.key);
   std::ranges::sort(gone);
   EXPECT_EQ(gone, (std::vector<uint64_t>{1, 4, 5}));
-  shard.forget_tombstones(11);
-  EXPECT_TRUE(shard.tombstones().empty());
+  EXPECT_EQ(shard.tombstones_after(), 0u);
+}
+
+TEST(Table, TheLastTombstonesAreKept) {
+  auto options = options_of(1);
+  options.eviction.most = 10;
+  Slabs slabs;
+  TableShard shard(options, slabs);
+  constexpr uint64_t kMade = 1000;  // in a step
+  for (uint64_t step = 0; step < 20; ++step) {
+    std::vector<uint64_t> keys(kMade);
+    for (uint64_t i = 0; i < kMade; ++i) keys[i] = step * kMade + i;
+    ASSERT_TRUE(update(shard, keys, static_cast<int64_t>(step)).ok());
+    shard.evict(static_cast<int64_t>(step) + 1);
+    EXPECT_LE(shard.tombstones().size(), kFewTombstones + shard.rows());
+  }
+  // Those of one step go together: four times 1,000, and not the fifth.
+  EXPECT_EQ(shard.tombstones().size(), 4 * kMade);
+  EXPECT_EQ(shard.tombstones_after(), 16u);
+  EXPECT_EQ(shard.tombstones().front().step, 17u);
+  EXPECT_FALSE(shard.put(Tombstone{1, 16}));
+  EXPECT_FALSE(shard.put(Tombstone{1, 19})) << "before the last one";
+  EXPECT_TRUE(shard.put(Tombstone{1, 20}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "muster/ps/net/job_setup.h"
 #include "muster/train/due.h"
 #include "muster/train/numerics/job_fingerprint.h"
 
@@ -262,7 +263,7 @@ Status Recorder::save(bool best, double seconds) {
   if (session_.rows() != nullptr) {
     MUSTER_TRY(const auto shards, session_.rows()->save(counters.step));
     for (size_t i = 0; i < shards.size(); ++i) {
-      buffer->add_state(rows_name(i), ckpt::DType::U8, {static_cast<int64_t>(shards[i].size())},
+      buffer->add_state(ps::rows_name(i), ckpt::DType::U8, {static_cast<int64_t>(shards[i].size())},
                         std::as_bytes(std::span(shards[i])));
     }
   }

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "muster/ps/net/job_setup.h"
 #include "muster/train/numerics/job_fingerprint.h"
 #include "muster/train/state/weights_file.h"
 
@@ -25,7 +26,7 @@ T meta_value(const ckpt::Snapshot& snapshot, const char* key, T fallback) {
 
 Result<std::vector<std::string>> saved_rows(const ckpt::SafetensorsFile& state) {
   std::vector<std::string> shards;
-  while (const auto* const shard = state.find(rows_name(shards.size()))) {
+  while (const auto* const shard = state.find(ps::rows_name(shards.size()))) {
     shards.emplace_back(reinterpret_cast<const char*>(shard->data.data()), shard->data.size());
   }
   if (shards.empty()) {

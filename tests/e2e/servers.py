@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
-a resumption, with most of them on disk, and through SIGKILL and SIGSTOP of workers and servers; and the same with all of the model on
-servers (sync.mode: sync). And asynchronous training: what was trained, whatever happened to workers and servers, is computed again
-with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the middle of a round that would take minutes
-ends the job with what is trained.
+a resumption, with most of them on disk, with rows that are admitted late and evicted, and through SIGKILL and SIGSTOP of workers and
+servers; and the same with all of the model on servers (sync.mode: sync). And asynchronous training: what was trained, whatever happened
+to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the
+middle of a round that would take minutes ends the job with what is trained.
 
-    tests/e2e/servers.py [--bin build/release/bin] [--only sync|steps|async|ends] [--modes async,ssp,...] [--steps 60]
+    tests/e2e/servers.py [--bin build/release/bin] [--only sync|evict|steps|async|ends] [--modes async,ssp,...] [--steps 60]
                          [--faults kill:2,kill-server:3,...] [--seed N]
 
 The job is examples/dlrm-synthetic.yaml. For easgd, which has no rows of tables, it is examples/lenet-sample.yaml; for steps with all of
@@ -30,6 +30,9 @@ JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
 FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,join:1,flip:1,lie:1,kill-server:1,kill-server@ack:1,"
           "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
 STALE_FAULTS = "kill:1,kill@after-commit:1,kill-server:1,suspend-server:1"
+# Rows are admitted late, and evicted: in 60 steps nearly every shard evicts some.
+COME_AND_GO = ["tables.admit_after=2", "tables.evict_after=15", "tables.most_rows=3000"]
+EVICT_FAULTS = "kill:1,kill@after-commit:1,kill-server:2"
 # Of steps with all of the model on servers: a job, what is set in it, and faults.
 IN_STEPS = ["sync.strategy=server", "sync.mode=sync", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.decay_on=all",
             "optimizer.clip.norm=0"]
@@ -40,7 +43,7 @@ STEPS = {"lenet": ("examples/lenet-sample.yaml", ["eval.every=20 steps"],
                   "optimizer.kind=adam", "eval.samples=64"],
                  "kill@after-commit:1,kill-server:1")}
 # Of asynchronous training.
-MODES = {"async": ["sync.late=compensate"], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"],
+MODES = {"async": ["sync.late=compensate"], "ssp": ["sync.staleness=6", *COME_AND_GO], "softsync": ["sync.pushes=2", "sync.late=scale"],
          "easgd": ["sync.fetch=8", "lanes=4", "optimizer.nesterov=true"]}
 JOBS = {"easgd": os.path.join(SOURCE, "examples/lenet-sample.yaml")}  # default: JOB
 LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
@@ -247,7 +250,7 @@ def main():
     parser.add_argument("--late-steps", type=int, default=320, help="of asynchronous runs")
     parser.add_argument("--late-faults", help="of asynchronous runs; default: others for each mode")
     parser.add_argument("--modes", default=",".join(MODES), help="of asynchronous runs")
-    parser.add_argument("--only", choices=("sync", "steps", "async", "ends"))
+    parser.add_argument("--only", choices=("sync", "evict", "steps", "async", "ends"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
     if args.only in (None, "ends"):
@@ -258,6 +261,8 @@ def main():
         check_sync(args, muster, LAYOUTS, [], args.faults or FAULTS, args.faulty_steps)
         check_sync(args, muster, FEW_LAYOUTS, ["tables.staleness=2"], args.faults or STALE_FAULTS, args.faulty_steps // 2)
         check_disk(args, muster)
+    if args.only in (None, "evict"):
+        check_sync(args, muster, FEW_LAYOUTS, [*COME_AND_GO, "tables.staleness=1"], args.faults or EVICT_FAULTS, args.faulty_steps // 2)
     if args.only in (None, "steps"):
         check_steps(args, muster)
     if args.only in (None, "async"):

@@ -155,6 +155,7 @@ struct ExportArguments {
   RunChoice run;
   std::string checkpoint;
   std::string out;
+  int64_t since = -1;  // of rows: only what changed since this step; -1: all
   bool with_job = false;
   bool force = false;
   Format format = Format::kTable;

@@ -307,10 +307,15 @@ void add_runs_commands(CLI::App* root, Request& request) {
 void add_others(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto exported = add_command<ExportArguments>(
-      root, app, "export", "a run's weights as one file that Python reads", request);
+      root, app, "export", "a run's weights as a file that Python reads, and its rows", request);
   add_run(app, exported->run, true);
   app->add_option("--out", exported->out, "the file to write")->type_name("FILE")->required();
   add_checkpoint(app, exported->checkpoint);
+  app->add_option(
+         "--since", exported->since,
+         "of a job with tables: only rows that changed since this step, and which are gone")
+      ->type_name("STEP")
+      ->check(whole_number(0));
   app->add_flag("--with-job", exported->with_job, "also write the job file, as FILE.job.yaml");
   app->add_flag("-f,--force", exported->force, "replace what is there");
   add_format(app, exported->format);

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <filesystem>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "muster/ckpt/snapshot.h"
 
 #include "tools/muster/commands.h"
+#include "tools/muster/export_rows.h"
 #include "tools/muster/find_run.h"
 
 namespace muster::cli {
@@ -73,6 +75,43 @@ uint64_t parameters_in(const ckpt::SafetensorsFile& model) {
   return count;
 }
 
+// Nothing: there are none.
+Result<std::optional<RowsOfCheckpoint>> find_rows(const ExportArguments& arguments,
+                                                  const track::RunDirectory& run,
+                                                  const ckpt::Snapshot& snapshot,
+                                                  FileSystem& files) {
+  std::optional<int64_t> since;
+  if (arguments.since >= 0) since = arguments.since;
+  MUSTER_TRY(auto rows, rows_of(run, snapshot, since, files));
+  if (since && !rows) {
+    return Error(ErrorKind::kUsage,
+                 "--since: {} has no tables, and every export of it is whole; leave it out",
+                 run_name(run));
+  }
+  if (rows) {
+    MUSTER_RETURN_IF_ERROR(refuse_to_replace(files, rows_file(arguments.out), arguments.force));
+  }
+  return rows;
+}
+
+nlohmann::ordered_json to_json(const RowsOfCheckpoint& rows, const std::string& file) {
+  nlohmann::ordered_json object = {
+      {"file", file}, {"rows", rows.rows.keys.size()}, {"width", rows.width}};
+  if (rows.since) {
+    object["since"] = *rows.since;
+    object["evicted"] = rows.rows.evicted.size();
+  }
+  return object;
+}
+
+std::string sentence(const RowsOfCheckpoint& rows, const std::string& file) {
+  if (!rows.since)
+    return fmt::format("wrote {}: {} rows", file, with_commas(rows.rows.keys.size()));
+  return fmt::format("wrote {}: {} rows that changed since step {}, {} that are gone", file,
+                     with_commas(rows.rows.keys.size()), *rows.since,
+                     with_commas(rows.rows.evicted.size()));
+}
+
 }  // namespace
 
 Outcome run(const ExportArguments& arguments, Context& context) {
@@ -88,7 +127,10 @@ Outcome run(const ExportArguments& arguments, Context& context) {
   }
   ckpt::SnapshotStore store(context.files, run.checkpoints(), 1, true);
   MUSTER_TRY(const auto snapshot, load(store, which, run_name(run), context.console));
+  MUSTER_TRY(const auto rows, find_rows(arguments, run, snapshot, context.files));
+  const std::string rows_out = rows_file(arguments.out);
   MUSTER_RETURN_IF_ERROR(write_model(context.files, snapshot.model, arguments.out));
+  if (rows) MUSTER_RETURN_IF_ERROR(write_rows(context.files, *rows, rows_out));
   if (arguments.with_job) {
     MUSTER_TRY(const auto job, context.files.read(run.job_file()));
     MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, job_out, job));
@@ -100,6 +142,7 @@ Outcome run(const ExportArguments& arguments, Context& context) {
                                      {"step", snapshot.step},
                                      {"tensors", snapshot.model.tensors().size()},
                                      {"numbers", numbers}};
+    if (rows) object["rows"] = to_json(*rows, rows_out);
     if (arguments.with_job) object["job"] = job_out;
     context.console.line(object.dump());
     return 0;
@@ -107,6 +150,7 @@ Outcome run(const ExportArguments& arguments, Context& context) {
   context.console.line(fmt::format("wrote {}: {} at step {}, {} tensors, {} numbers", arguments.out,
                                    run_name(run), snapshot.step, snapshot.model.tensors().size(),
                                    with_commas(numbers)));
+  if (rows) context.console.line(sentence(*rows, rows_out));
   if (arguments.with_job) context.console.line(fmt::format("wrote {}", job_out));
   return 0;
 }

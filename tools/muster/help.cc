@@ -76,7 +76,8 @@ same bits; 9: not.)"},
   muster runs show lenet-mnist-20260301-123005 -o json)"},
     Examples{"runs compare", R"(  muster runs compare lenet-1 lenet-2)"},
     Examples{"export", R"(  muster export latest --out lenet.safetensors
-  muster export latest --checkpoint 500 --out lenet-500.safetensors --with-job)"},
+  muster export latest --checkpoint 500 --out lenet-500.safetensors --with-job
+  muster export latest --checkpoint newest --since 500 --out change.safetensors)"},
     Examples{"doctor", R"(  muster doctor
   muster doctor --runs /mnt/big/runs -o json)"},
     Examples{"plan", R"(  muster plan job.yaml --workers 4 --rate 100mbit --delay 10ms

@@ -103,7 +103,7 @@ MUSTER_FIELDS(ServerEntry, of.key, of.ready, of.address, of.process)
 MUSTER_FIELDS(ServerMap, of.epoch, of.servers)
 MUSTER_FIELDS(RowOptimizer, of.rule, of.lr, of.eps, of.beta1, of.beta2, of.beta, of.l1, of.l2)
 MUSTER_FIELDS(Admission, of.sights, of.probability)
-MUSTER_FIELDS(Eviction, of.age, of.most)
+MUSTER_FIELDS(Eviction, of.age, of.most, of.every)
 MUSTER_FIELDS(TableOptions, of.id, of.name, of.width, of.initial, of.scale, of.seed, of.optimizer,
               of.admission, of.eviction, of.versions)
 MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.address, of.process)

@@ -13,6 +13,8 @@ std::vector<ControlMessage> examples() {
   setup.tables[0].width = setup.tables[1].width = 3;
   setup.tables[1].name = "items";
   setup.tables[1].optimizer.rule = RowRule::kFtrl;
+  setup.tables[1].admission = {3, 0.5};
+  setup.tables[1].eviction = {.age = 9, .most = 70, .every = 5};
   return {Hello{true, {"a", 7}},
           Hello{false, {"", 8}},
           setup,
@@ -29,6 +31,17 @@ TEST(PsControl, WhatIsWrittenIsRead) {
     EXPECT_EQ(back->index(), message.index());
     EXPECT_EQ(encode_control(*back), bytes);
   }
+}
+
+TEST(PsControl, WhichRowsComeAndGoIsPartOfTheSetup) {
+  const auto back = decode_control(encode_control(examples()[2]));
+  ASSERT_TRUE(back.ok());
+  const TableOptions& table = std::get<TablesSetup>(*back).tables[1];
+  EXPECT_EQ(table.admission.sights, 3);
+  EXPECT_EQ(table.admission.probability, 0.5);
+  EXPECT_EQ(table.eviction.age, 9U);
+  EXPECT_EQ(table.eviction.most, 70U);
+  EXPECT_EQ(table.eviction.every, 5U);
 }
 
 TEST(PsControl, WhatIsDamagedIsRefused) {

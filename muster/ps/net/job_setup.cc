@@ -1,11 +1,21 @@
 #include "muster/ps/net/job_setup.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "muster/base/check.h"
 #include "muster/config/rounds.h"
 
 namespace muster::ps {
 
 uint32_t weight_table(const config::Job& job) { return job.tables.width > 0 ? 1 : 0; }
+
+std::string rows_name(size_t shard) { return "rows/" + std::to_string(shard); }
+
+int64_t clock_after(const config::Job& job, int64_t steps) {
+  if (!config::is_asynchronous(job.sync)) return steps;
+  return config::tasks_of(job.sync, job.lanes, steps) / config::pushes_of(job.sync);
+}
 
 namespace {
 
@@ -15,6 +25,17 @@ RowRule known_rule(const std::string& name) {
   const auto rule = rule_named(name);
   MUSTER_CHECK(rule.ok(), "the job is valid");
   return *rule;
+}
+
+Eviction eviction_of(const config::Job& job) {
+  const auto& tables = job.tables;
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  const auto clock = [&](int64_t steps) {
+    return static_cast<uint32_t>(std::min(clock_after(job, steps), kMost));
+  };
+  return {.age = clock(tables.evict_after),
+          .most = static_cast<uint64_t>((tables.most_rows + tables.shards - 1) / tables.shards),
+          .every = clock(kEvictEvery)};
 }
 
 TableOptions rows_of(const config::Job& job) {
@@ -33,6 +54,8 @@ TableOptions rows_of(const config::Job& job) {
                      tables.beta,
                      tables.l1,
                      tables.l2};
+  table.admission = {static_cast<uint16_t>(tables.admit_after), tables.admit_probability};
+  table.eviction = eviction_of(job);
   return table;
 }
 

@@ -136,6 +136,27 @@ TEST(Servers, AKilledServerChangesNothing) {
   EXPECT_EQ(hash_of(servers), expected_after(24, small_setup()));
 }
 
+TEST(Servers, EvictTheSameRowsInTheSameStep) {
+  TablesSetup setup = small_setup();
+  setup.tables[0].admission.sights = 2;
+  setup.tables[0].eviction = {.age = 5, .most = 4, .every = 4};
+  setup.tables[1].admission.probability = 0.5;
+  setup.tables[1].eviction = {.age = 0, .most = 6, .every = 3};
+  const Hash128 expected = expected_after(24, setup);
+  EXPECT_NE(expected, expected_after(24, small_setup()));
+  for (const size_t count : {1, 3}) {
+    ServerProcesses servers(count, setup);
+    train(servers, 0, 24, [&](int64_t step) {
+      if (count == 1 || step % 6 != 3) return;
+      const std::string id = "s" + std::to_string(step / 6 % 3);
+      servers.wait_ready(count);
+      servers.kill(id);
+      servers.start(id);
+    });
+    EXPECT_EQ(hash_of(servers), expected) << count;
+  }
+}
+
 TEST(Servers, OneThatWasSuspendedForTooLongBeginsAgain) {
   ServerProcesses servers(3, small_setup(), {}, 1200ms);
   train(servers, 0, 12, [&](int64_t step) {

@@ -15,8 +15,9 @@ using namespace std::chrono_literals;
 constexpr Duration kTick = 20ms;
 constexpr Duration kFaults = 6s;  // for so long there are faults
 
-// kRowTable and kWeightTable. Adam's updates depend on the number of updates before.
-std::vector<TableOptions> make_tables() {
+// kRowTable and kWeightTable. Adam's updates depend on the number of updates before. In half of the
+// schedules rows come and go.
+std::vector<TableOptions> make_tables(uint64_t seed) {
   std::vector<TableOptions> tables(2);
   tables[kRowTable].id = kRowTable;
   tables[kRowTable].name = "rows";
@@ -28,6 +29,14 @@ std::vector<TableOptions> make_tables() {
   tables[kWeightTable].width = 3;
   tables[kWeightTable].seed = 8;
   tables[kWeightTable].optimizer.rule = RowRule::kAdam;
+  const uint64_t drawn = seed / client_names().size();  // each kind of clients has all of these
+  if (drawn % 2 == 0) return tables;
+  TableOptions& rows = tables[kRowTable];
+  rows.admission.sights = static_cast<uint16_t>(1 + drawn / 2 % 3);
+  rows.admission.probability = drawn / 6 % 2 == 0 ? 1 : 0.7;
+  rows.eviction.age = static_cast<uint32_t>(4 + drawn / 12 % 8);
+  rows.eviction.most = drawn / 4 % 2 == 0 ? 0 : 4;
+  rows.eviction.every = static_cast<uint32_t>(1 + drawn / 2 % 5);
   return tables;
 }
 
@@ -101,7 +110,7 @@ void ServerProcess::answer(PushAnswer answer) { cluster.answer(*this, answer); }
 Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers, Clients clients)
     : world_(seed, roster::simulation::Plant::kNothing, trace),
       plant_(plant),
-      tables_(make_tables()),
+      tables_(make_tables(seed)),
       shards_(static_cast<ShardNumber>(1 + world_.below(5))),
       first_(servers > 0 ? servers : 2 + static_cast<int>(world_.below(4))),
       copies_(world_.chance(0.1) ? 1 : 2),
@@ -410,6 +419,7 @@ void Cluster::check_end() {
     if (!copies.empty()) shards.push_back(copies[0]);
   }
   if (training_ != nullptr && violation_.empty()) fail(training_->check_end(shards));
+  for (auto* const shard : shards) tally_.evicted += shard->table(kRowTable).tombstones().size();
 }
 
 void Cluster::fail(const std::string& what) {

@@ -84,7 +84,9 @@ Status RecordedData::load(std::string_view from) {
   order_.resize(count);
   for (int64_t& push : order_) (void)take(from, push);
   (void)take(from, told_);
-  return data_.load(from);
+  auto loaded = data_.load(from);
+  if (plant_ == Plant::kEvictCopies && loaded.ok()) data_.table(0).evict(data_.clock());
+  return loaded;
 }
 
 void RecordedData::clear() {

@@ -48,7 +48,9 @@ const std::vector<PlantName>& plants() {
       {Plant::kTellAgain, "tell-again", "places that a shard was told of are applied again",
        Clients::kTasks},
       {Plant::kNoChain, "no-chain",
-       "a task is given out before the one that it follows has a place", Clients::kTasks}};
+       "a task is given out before the one that it follows has a place", Clients::kTasks},
+      {Plant::kEvictCopies, "evict-copies", "a server evicts rows when it gets a copy of them",
+       Clients::kSteps}};
   return names;
 }
 
@@ -67,6 +69,7 @@ Tally& Tally::operator+=(const Tally& other) {
   groups += other.groups;
   again += other.again;
   late += other.late;
+  evicted += other.evicted;
   return *this;
 }
 
@@ -75,9 +78,9 @@ std::string Tally::text() const {
       "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts, {} "
       "joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} lanes or tasks "
       "again, "
-      "{} late pushes",
+      "{} late pushes, {} rows evicted",
       pushes, reads, epochs, copies, crashes, pauses, cuts, joins, removals, steps, tasks, groups,
-      again, late);
+      again, late, evicted);
 }
 
 }  // namespace muster::ps::simulation

@@ -67,6 +67,7 @@ enum class Plant : uint8_t {
   kVoidTickets,    // a group that was replaced can say that a task is done
   kTellAgain,      // places that a shard was told of are applied again
   kNoChain,        // a task is given out before the one that it follows has a place
+  kEvictCopies,    // a server evicts rows when it gets a copy, not when the clock says so
 };
 struct PlantName {
   Plant plant;
@@ -90,8 +91,9 @@ struct Tally {
   uint64_t steps = 0;
   uint64_t tasks = 0;
   uint64_t groups = 0;
-  uint64_t again = 0;  // lanes that were pushed again, tasks that were given again
-  uint64_t late = 0;   // pushes of workers whose group had been replaced
+  uint64_t again = 0;    // lanes that were pushed again, tasks that were given again
+  uint64_t late = 0;     // pushes of workers whose group had been replaced
+  uint64_t evicted = 0;  // rows
   Tally& operator+=(const Tally& other);
   std::string text() const;
 };

@@ -66,6 +66,24 @@ INSTANTIATE_TEST_SUITE_P(Rows, EveryModel,
                            return name;
                          });
 
+TEST(Rows, RowsThatComeAndGoGiveTheSameBitsOnAnyNumberOfThreads) {
+  const auto text = job_with("dlrm");
+  const std::vector<std::string> sets = {"steps=100", "tables.shards=5", "tables.admit_after=2",
+                                         "tables.evict_after=3", "tables.most_rows=150"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), sets.begin(), sets.end());
+    return trained(text, more);
+  };
+  const auto expected = with({"threads=1"});
+  EXPECT_EQ(with({"threads=3"}), expected);
+  for (const char* const other : {"tables.admit_after=1", "tables.evict_after=4",
+                                  "tables.most_rows=100", "tables.admit_probability=0.5"}) {
+    auto changed = sets;
+    changed.emplace_back(other);
+    EXPECT_NE(trained(text, changed), expected) << other;
+  }
+}
+
 TEST(Rows, RowsAreUpdatedOnceForAStep) {
   const auto session = open_session(job_with("dlrm"));
   const uint64_t keys[] = {1, 2};

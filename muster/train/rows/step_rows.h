@@ -62,7 +62,4 @@ inline std::string hash_of_all(const Hash128& weights, const Hash128& rows) {
   return hash128(std::as_bytes(std::span(both))).hex();
 }
 
-// The name of a shard in a checkpoint's state.
-inline std::string rows_name(size_t shard) { return "rows/" + std::to_string(shard); }
-
 }  // namespace muster::train

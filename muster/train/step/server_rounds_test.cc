@@ -132,6 +132,9 @@ INSTANTIATE_TEST_SUITE_P(
              {"sync.late=compensate", "sync.compensation=4", "sync.mode=ssp", "sync.fetch=3"}},
         Mode{"compensated_rows", kClicks, {"sync.late=compensate", "sync.compensation=2"}},
         Mode{"soft_rows", kClicks, {"sync.mode=softsync", "sync.pushes=4", "sync.late=scale"}},
+        Mode{"evicted",
+             kClicks,
+             {"steps=140", "tables.evict_after=4", "tables.admit_after=2", "tables.most_rows=200"}},
         Mode{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
         Mode{"frozen", kPoints, {"model.freeze=['0.*']"}},
         Mode{"easgd", kPoints, {"sync.mode=easgd"}},
@@ -285,6 +288,50 @@ TEST(ReplayTables, RowsAreReadAsTheyWere) {
   tables.read_as(too_old);
   std::vector<float> rows(keys.size() * 2);
   EXPECT_FALSE(tables.read(0, keys, 0, rows.data(), clocks).ok());
+}
+
+// A task may have read a row that is evicted before its push has a place.
+TEST(ReplayTables, EvictedRowsAreReadAsTheyWere) {
+  ps::TablesSetup setup;
+  setup.shards = 2;
+  setup.tables.resize(1);
+  setup.tables[0].width = 2;
+  setup.tables[0].eviction = {.age = 2, .most = 0, .every = 3};
+  ReplayTables tables(setup, 6);
+  std::vector<uint64_t> keys(12);
+  std::iota(keys.begin(), keys.end(), uint64_t{1});
+  std::vector<float> first(keys.size() * 2);
+  std::vector<std::vector<float>> versions;
+  std::vector<int64_t> clocks;
+  ASSERT_TRUE(tables.read(0, keys, 0, first.data(), clocks).ok());
+  size_t evicted = 0;
+  for (int64_t update = 0; update <= 24; ++update) {
+    auto& now = versions.emplace_back(keys.size() * 2);
+    tables.read_now();
+    ASSERT_TRUE(tables.read(0, keys, 0, now.data(), clocks).ok());
+    for (size_t i = 0; update > 0 && i < now.size(); i += 2) {
+      evicted += now[i] == first[i] && versions[static_cast<size_t>(update) - 1][i] != first[i];
+    }
+    for (int64_t back = 0; back <= std::min<int64_t>(update, 6); ++back) {
+      const ps::PushRecord record{0, {std::vector<int64_t>(clocks.size(), update - back)}};
+      tables.read_as(record);
+      std::vector<float> old(keys.size() * 2);
+      ASSERT_TRUE(tables.read(0, keys, 0, old.data(), clocks).ok());
+      EXPECT_EQ(old, versions[static_cast<size_t>(update - back)]) << update << " " << back;
+    }
+    const std::vector<uint64_t> changed = {keys[static_cast<size_t>(update) % keys.size()]};
+    const std::vector<float> gradients = {1, 2};
+    const auto ticket = update + 1;
+    ASSERT_TRUE(
+        tables.push({.kind = ps::PushKind::kStage, .step = ticket, .lr = 0.1}, changed, gradients)
+            .ok());
+    const ps::PlacedPushes placed{.first = update,
+                                  .pushes = 1,
+                                  .oldest = 0,
+                                  .placed = {{static_cast<uint64_t>(ticket), 1, 0}}};
+    ASSERT_TRUE(tables.apply(0, placed).ok());
+  }
+  EXPECT_GT(evicted, 10U);
 }
 
 }  // namespace
