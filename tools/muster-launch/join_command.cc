@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
+#include "muster/base/address.h"
 #include "muster/launch/local_starter.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"

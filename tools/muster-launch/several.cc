@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "muster/base/address.h"
 #include "muster/base/log.h"
 #include "muster/ckpt/snapshot.h"
 #include "muster/launch/supervisor.h"
@@ -10,7 +11,6 @@
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"

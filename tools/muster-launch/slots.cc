@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "muster/base/address.h"
 #include "muster/launch/local_starter.h"
 #include "muster/launch/ssh_starter.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 
 namespace muster::cli {
