@@ -18,6 +18,7 @@ TEST(PsSimulation, SchedulesHoldEveryPromise) {
         total.reads, total.steps, total.tasks, total.groups, total.again, total.late}) {
     EXPECT_GT(count, 100U) << total.text();
   }
+  EXPECT_GT(total.parted, 20U) << total.text();
 }
 
 TEST(PsSimulation, ManyServers) {

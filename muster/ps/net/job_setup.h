@@ -9,6 +9,9 @@ namespace muster::ps {
 // Rows, if there are any, are table 0. config::has_tables(job) must be true.
 TablesSetup setup_of(const config::Job& job);
 
+// How long its registry waits, and for how many servers.
+RegistryOptions registry_options_of(const config::Job& job);
+
 // The table of the model's own parameters, if they are in one: the parts of a flat buffer, with
 // ascending keys.
 uint32_t weight_table(const config::Job& job);

@@ -35,9 +35,9 @@ namespace muster::ps {
 
 struct ServerOptions {
   std::string id;
-  std::string registry;                                // its address
-  std::string listen = "0.0.0.0:0";                    // where
-  std::string host = "127.0.0.1";                      // by which others reach it
+  std::string registry;              // its address
+  std::string listen = "0.0.0.0:0";  // where
+  std::string host = "127.0.0.1";    // by which others reach it; the same for all of a machine
   size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
   Duration heartbeat = std::chrono::milliseconds(100);
   // Asked about every 10 ms: whether to stop. May be empty.
@@ -65,6 +65,7 @@ class Server final : NetworkListener, ShardLinks {
     ConnectionId connection = 0;  // 0: none
     bool open = false;
     Moment retry_at;
+    Moment closed_at;  // or known since, if it was never open
   };
   // A request that waits for the clock of its shard.
   struct Held {
@@ -90,6 +91,8 @@ class Server final : NetworkListener, ShardLinks {
   void forget_peer(const ServerKey& key);
   void connect_all(Moment now);
   void beat();
+  uint64_t rows() const;
+  std::vector<Unreachable> unreachable(Moment now) const;
   void copy_some(Moment now);
 
   TableData* readable(ShardNumber shard, uint64_t epoch);

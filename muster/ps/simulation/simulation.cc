@@ -45,7 +45,11 @@ const std::vector<PlantName>& plants() {
       {Plant::kVoidTickets, "void-tickets", "a group that was replaced can say that a task is done",
        Clients::kTasks},
       {Plant::kTellAgain, "tell-again", "places that a shard was told of are applied again",
-       Clients::kTasks}};
+       Clients::kTasks},
+      {Plant::kMoveUp, "move-up", "when a server is gone, others of its host move up in the order",
+       Clients::kUpdates},
+      {Plant::kNoComplaints, "no-complaints", "a server does not say whom it cannot reach",
+       Clients::kUpdates}};
   return names;
 }
 
@@ -57,6 +61,7 @@ Tally& Tally::operator+=(const Tally& other) {
   crashes += other.crashes;
   pauses += other.pauses;
   cuts += other.cuts;
+  parted += other.parted;
   joins += other.joins;
   removals += other.removals;
   steps += other.steps;
@@ -69,12 +74,14 @@ Tally& Tally::operator+=(const Tally& other) {
 
 std::string Tally::text() const {
   return fmt::format(
-      "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts, {} "
-      "joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} lanes or tasks "
+      "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts and "
+      "{} "
+      "for ever, {} joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} lanes "
+      "or tasks "
       "again, "
       "{} late pushes",
-      pushes, reads, epochs, copies, crashes, pauses, cuts, joins, removals, steps, tasks, groups,
-      again, late);
+      pushes, reads, epochs, copies, crashes, pauses, cuts, parted, joins, removals, steps, tasks,
+      groups, again, late);
 }
 
 }  // namespace muster::ps::simulation
