@@ -1,8 +1,11 @@
-// The file behind --hosts: on which machines workers are started, and how ssh gets there.
+// The file behind --hosts: on which machines workers and parameter servers are started, and how ssh
+// gets there.
 //
 //   - host: 10.0.0.1                          # all but this has a default
 //     workers: 2                              # so many processes there
 //     worker: /opt/muster/bin/muster-worker   # the program there
+//     servers: 1                              # so many parameter servers there (spread_servers)
+//     server: /opt/muster/bin/muster-server   # the program there
 //     user: train
 //     port: 2222
 //     identity: keys/cluster                  # relative to this file
@@ -23,10 +26,12 @@
 namespace muster::launch {
 
 struct Host {
-  std::string host;  // as ssh takes it: a name, an address, an entry of ~/.ssh/config
-  int64_t workers = 1;
-  std::string worker;  // empty: the same path as here
-  std::string user;    // empty: ssh's choice, like all below
+  std::string host;      // as ssh takes it: a name, an address, an entry of ~/.ssh/config
+  int64_t workers = 1;   // 0 only with servers
+  std::string worker;    // empty: the same path as here
+  int64_t servers = -1;  // -1: as many as come to it
+  std::string server;    // empty: the same path as here
+  std::string user;      // empty: ssh's choice, like all below
   int64_t port = 0;
   std::string identity;
   std::string address;
@@ -41,5 +46,10 @@ struct Host {
 // `name`: of the file, for errors; relative paths in it are taken from its directory.
 Result<std::vector<Host>> parse_hosts(std::string_view yaml, const std::string& name);
 Result<std::vector<Host>> read_hosts(FileSystem& files, const std::string& path);
+
+// Where each of `total` parameter servers goes, as an index of `hosts`: hosts that say how many
+// they have get these, and the rest is spread evenly over the others, in turn. An error if that
+// gives another number.
+Result<std::vector<size_t>> spread_servers(const std::vector<Host>& hosts, int64_t total);
 
 }  // namespace muster::launch

@@ -21,7 +21,7 @@ class PushQueueTest : public ::testing::Test, public PushLinks {
   static ServerMap map_of(uint64_t epoch, const std::string& id) {
     ServerMap map;
     map.epoch = epoch;
-    map.servers.push_back({{id, 1}, true, {}, 0});
+    map.servers.push_back({{id, 1}, true, {}, 0, {}});
     return map;
   }
   static Bytes bytes() { return std::make_shared<const std::string>("p"); }

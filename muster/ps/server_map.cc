@@ -1,6 +1,9 @@
 #include "muster/ps/server_map.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -15,8 +18,44 @@ uint64_t weight_of(ShardNumber shard, const std::string& id) {
   return hash64(id.data(), id.size(), hash_of_key(shard));
 }
 
-bool is_before(ShardNumber shard, const std::string& a, const std::string& b) {
-  return std::pair(weight_of(shard, b), b) < std::pair(weight_of(shard, a), a);
+// A place in the order of servers for a shard.
+struct Place {
+  uint64_t weight = 0;
+  std::string_view id;
+  std::string_view host;
+  const ServerKey* key = nullptr;  // null: nobody is there
+  size_t level = 0;                // how many of the same host are before it
+};
+
+// The first `count` servers of the order that are ready, and `joiner` as if it were, if there is
+// one.
+std::vector<const ServerKey*> first_of(ShardNumber shard, const ServerMap& map,
+                                       const ServerEntry* joiner, size_t count) {
+  std::vector<Place> places;
+  places.reserve(map.servers.size() + map.away.size());
+  const auto add = [&](const std::string& id, const std::string& host, const ServerKey* key) {
+    places.push_back({weight_of(shard, id), id, host, key, 0});
+  };
+  for (const auto& server : map.servers) {
+    if (server.ready) add(server.key.id, server.host, &server.key);
+  }
+  bool has_place = joiner == nullptr;
+  for (const auto& [id, host] : map.away) {
+    const bool joins = joiner != nullptr && joiner->key.id == id;
+    add(id, host, joins ? &joiner->key : nullptr);
+    has_place = has_place || joins;
+  }
+  if (!has_place) add(joiner->key.id, joiner->host, &joiner->key);
+  std::ranges::sort(places, std::greater(),
+                    [](const Place& place) { return std::pair(place.weight, place.id); });
+  std::map<std::string_view, size_t> levels;
+  for (auto& place : places) place.level = levels[place.host]++;
+  std::ranges::stable_sort(places, {}, &Place::level);
+  std::vector<const ServerKey*> first;
+  for (const auto& place : places) {
+    if (place.key != nullptr && first.size() < count) first.push_back(place.key);
+  }
+  return first;
 }
 
 }  // namespace
@@ -40,26 +79,16 @@ ShardRole Holders::role_of(const ServerKey& server) const {
 
 Holders holders_of(ShardNumber shard, const ServerMap& map, int copies) {
   MUSTER_CHECK(copies == 1 || copies == 2, "a shard has one copy or two");
-  const ServerKey* first = nullptr;
-  const ServerKey* second = nullptr;
-  for (const auto& server : map.servers) {
-    if (!server.ready) continue;
-    if (first == nullptr || is_before(shard, server.key.id, first->id)) {
-      second = first;
-      first = &server.key;
-    } else if (second == nullptr || is_before(shard, server.key.id, second->id)) {
-      second = &server.key;
-    }
-  }
+  const auto count = static_cast<size_t>(copies);
   Holders holders;
-  if (first == nullptr) return holders;
-  holders.primary = *first;
-  if (copies == 2 && second != nullptr) holders.followers.push_back(*second);
-  // The last of those that hold it now would give it away.
-  const ServerKey* const last = copies == 1 ? first : second;
+  const auto first = first_of(shard, map, nullptr, count);
+  if (first.empty()) return holders;
+  holders.primary = *first[0];
+  if (first.size() > 1) holders.followers.push_back(*first[1]);
   for (const auto& server : map.servers) {
     if (server.ready) continue;
-    if (last == nullptr || is_before(shard, server.key.id, last->id)) {
+    const auto then = first_of(shard, map, &server, count);
+    if (std::ranges::find(then, &server.key) != then.end()) {
       holders.followers.push_back(server.key);
     }
   }

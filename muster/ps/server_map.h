@@ -1,10 +1,17 @@
 // Which servers there are, and which of them holds a shard.
 //
 // No table says where a shard is: that follows from the servers, by rendezvous hashing (highest
-// random weight). For each shard all servers are ordered by a hash of (shard, server); the first
-// one is its primary, the second one its backup. If a server goes, its shards go to those that were
-// next in order, and all others stay where they are: what was the backup of a shard is then its
-// primary. If a server comes, it takes an equal part from each of the others.
+// random weight). For each shard all servers are ordered; the first one is its primary, the second
+// one its backup. If a server goes, its shards go to those that were next in order, and all others
+// stay where they are: what was the backup of a shard is then its primary. If a server comes, it
+// takes an equal part from each of the others.
+//
+// The order. By a hash of (shard, id of the server), but first comes the best server of each host,
+// then the second best of each, and so on. So while all servers are there, the two copies of a
+// shard are on different hosts, if there are several. For that a server that is gone keeps its
+// place among those of its host (`ServerMap::away`): if the others moved up, one of them could come
+// before a server that has the shard. As long as a server is gone, both copies of some shards may
+// therefore be on one host.
 //
 // A server that comes is `joining` at first. It gets copies of the shards that it will hold while
 // the others go on serving them, and says when it has them all. Then the coordinator makes it
@@ -44,12 +51,21 @@ struct ServerEntry {
   bool ready = false;   // else it is joining
   std::string address;  // host:port
   int64_t process = 0;  // its id on its machine
+  std::string host;     // its machine, by whatever name; the same in all epochs for an id
   bool operator==(const ServerEntry&) const = default;
+};
+
+struct ServerPlace {
+  std::string id;
+  std::string host;
+  bool operator==(const ServerPlace&) const = default;
 };
 
 struct ServerMap {
   uint64_t epoch = 0;  // 0: there is no map yet
   std::vector<ServerEntry> servers;
+  // Of ids that were ready once and are not now: they are gone, or joining again.
+  std::vector<ServerPlace> away;
   bool operator==(const ServerMap&) const = default;
 
   const ServerEntry* find(const ServerKey& key) const;

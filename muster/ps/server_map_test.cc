@@ -12,7 +12,7 @@ ServerMap make_map(int ready, int joining = 0) {
   ServerMap map;
   map.epoch = 1;
   for (int i = 0; i < ready + joining; ++i) {
-    map.servers.push_back({{"server" + std::to_string(i), 7}, i < ready, {}, 0});
+    map.servers.push_back({{"server" + std::to_string(i), 7}, i < ready, {}, 0, {}});
   }
   return map;
 }
@@ -94,6 +94,82 @@ TEST(ServerMap, OneServerHasAllAndNoneHasNone) {
   EXPECT_EQ(alone.primary->id, "server0");
   EXPECT_TRUE(alone.followers.empty());
   EXPECT_FALSE(holders_of(3, make_map(0), 2).primary);
+}
+
+// Servers of several hosts, some of them gone.
+ServerMap make_hosts(const std::vector<int>& servers_of_host) {
+  ServerMap map;
+  map.epoch = 1;
+  for (size_t host = 0; host < servers_of_host.size(); ++host) {
+    const auto name = "host" + std::to_string(host);
+    for (int i = 0; i < servers_of_host[host]; ++i) {
+      map.servers.push_back({{name + "-" + std::to_string(i), 7}, true, {}, 0, name});
+    }
+  }
+  return map;
+}
+
+void go(ServerMap& map, size_t server) {
+  map.away.push_back({map.servers[server].key.id, map.servers[server].host});
+  map.servers.erase(map.servers.begin() + static_cast<std::ptrdiff_t>(server));
+}
+
+TEST(ServerMap, TheTwoCopiesAreOnDifferentHosts) {
+  for (const auto& servers : {std::vector{1, 1}, {2, 2}, {1, 3}, {4, 1, 2}, {3, 3, 3}}) {
+    const auto map = make_hosts(servers);
+    std::map<std::string, int> primaries;
+    for (ShardNumber shard = 0; shard < kShards; ++shard) {
+      const auto holders = holders_of(shard, map, 2);
+      ASSERT_EQ(holders.followers.size(), 1U);
+      EXPECT_NE(map.find(*holders.primary)->host, map.find(holders.followers[0])->host);
+      ++primaries[holders.primary->id];
+    }
+    // As evenly as without hosts.
+    ASSERT_EQ(primaries.size(), map.servers.size());
+    for (const auto& [id, count] : primaries) {
+      EXPECT_NEAR(count, kShards / static_cast<double>(map.servers.size()), 150) << id;
+    }
+  }
+}
+
+TEST(ServerMap, AnyThatGoLeaveTheOthersInTheirOrder) {
+  for (const auto& servers : {std::vector{2, 2}, {1, 3}, {3, 2, 1}}) {
+    for (ShardNumber shard = 0; shard < 200; ++shard) {
+      auto map = make_hosts(servers);
+      // In any order of going, whoever is primary next had the copy.
+      for (size_t i = shard; map.servers.size() > 1; i = i * 7 + 3) {
+        const auto was = holders_of(shard, map, 2);
+        go(map, i % map.servers.size());
+        const auto is = holders_of(shard, map, 2);
+        EXPECT_NE(was.role_of(*is.primary), ShardRole::kNone);
+      }
+    }
+  }
+}
+
+TEST(ServerMap, OneThatComesTakesThePlaceOfOneAndMovesNobodyElse) {
+  for (const bool known : {false, true}) {
+    for (uint64_t seed = 0; seed < 600; ++seed) {
+      auto map = make_hosts({3, 2, 2});
+      for (uint64_t gone = 0; gone < seed % 4; ++gone)
+        go(map, (seed / 4 + gone * 5) % map.servers.size());
+      if (known && map.away.empty()) continue;
+      const ServerPlace place =
+          known ? map.away[0] : ServerPlace{"new", "host" + std::to_string(seed % 4)};
+      map.servers.push_back({{place.id, 8}, false, {}, 0, place.host});
+      const ServerKey joiner = map.servers.back().key;
+      auto after = map;
+      after.servers.back().ready = true;
+      std::erase_if(after.away, [&](const ServerPlace& one) { return one.id == place.id; });
+      for (ShardNumber shard = 0; shard < 40; ++shard) {
+        const auto was = holders_of(shard, map, 2);
+        const auto is = holders_of(shard, after, 2);
+        EXPECT_NE(was.role_of(*is.primary), ShardRole::kNone);
+        EXPECT_NE(was.role_of(is.followers[0]), ShardRole::kNone);
+        EXPECT_EQ(was.role_of(joiner) != ShardRole::kNone, is.role_of(joiner) != ShardRole::kNone);
+      }
+    }
+  }
 }
 
 TEST(MapHistory, GivesWhatWasMissed) {

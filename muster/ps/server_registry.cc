@@ -1,7 +1,11 @@
 #include "muster/ps/server_registry.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace muster::ps {
 
@@ -16,29 +20,36 @@ HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   const ServerKey& key = heartbeat.key;
   auto& server = servers_[key];
   const bool removed = server.joined > 0 && maps_.newest().find(key) == nullptr;
-  if (removed || server.ended) return {Standing::kRemoved, {}, {}};
+  if (removed || server.ended || !server.reason.empty()) {
+    return {Standing::kRemoved, {}, {}, server.reason};
+  }
   if (heartbeat.entered > maps_.newest().epoch) return {};
-  server.heard = now;
-  server.entered = heartbeat.entered;
-  server.address = heartbeat.address;
-  server.process = heartbeat.process;
-  if (server.joined == 0) join(key);
+  server.heard = server.beaten = now;
+  server.last = heartbeat;
+  if (server.joined == 0) join(key, now);
   if (server.joined == 0) return {};
   const auto* const entry = maps_.newest().find(key);
   if (!entry->ready && heartbeat.has_all && all_entered()) make_ready(key);
   auto maps = maps_.since(heartbeat.entered > 0 ? heartbeat.entered : server.joined - 1);
-  if (!maps.ok()) return {Standing::kRemoved, {}, {}};
-  return {Standing::kMember, options_.lease, *std::move(maps)};
+  if (!maps.ok()) return {Standing::kRemoved, {}, {}, {}};
+  return {Standing::kMember, options_.lease, *std::move(maps), {}};
 }
 
-void ServerRegistry::join(const ServerKey& key) {
-  const auto& there = maps_.newest().servers;
+ServerEntry ServerRegistry::entry_of(const ServerKey& key, bool ready) const {
+  const Heartbeat& last = servers_.at(key).last;
+  return {key, ready, last.address, last.process, last.host};
+}
+
+void ServerRegistry::join(const ServerKey& key, Moment now) {
   if (maps_.newest().epoch == 0) return begin();
   const bool taken = std::ranges::any_of(
-      there, [&](const ServerEntry& server) { return server.key.id == key.id; });
-  if (taken) return;
+      maps_.newest().servers, [&](const ServerEntry& server) { return server.key.id == key.id; });
+  if (taken || is_quarantined(key.id, now)) return;
   ServerMap map = next_map();
-  map.servers.push_back({key, false, servers_[key].address, servers_[key].process});
+  ServerEntry entry = entry_of(key, false);
+  const auto place = std::ranges::find(map.away, key.id, &ServerPlace::id);
+  if (place != map.away.end()) entry.host = place->host;
+  map.servers.push_back(std::move(entry));
   servers_[key].joined = map.epoch;
   maps_.add(std::move(map));
 }
@@ -55,21 +66,29 @@ void ServerRegistry::begin() {
   ServerMap map = next_map();
   for (const auto& [id, key] : latest) {
     servers_[key].joined = map.epoch;
-    map.servers.push_back({key, true, servers_[key].address, servers_[key].process});
+    map.servers.push_back(entry_of(key, true));
   }
   maps_.add(std::move(map));
 }
 
 bool ServerRegistry::all_entered() const {
   return std::ranges::all_of(maps_.newest().servers, [&](const ServerEntry& server) {
-    return servers_.at(server.key).entered == maps_.newest().epoch;
+    return servers_.at(server.key).last.entered == maps_.newest().epoch;
   });
 }
 
 void ServerRegistry::make_ready(const ServerKey& key) {
   ServerMap map = next_map();
   std::ranges::find(map.servers, key, &ServerEntry::key)->ready = true;
+  std::erase_if(map.away, [&](const ServerPlace& place) { return place.id == key.id; });
+  quarantines_.erase(key.id);
   maps_.add(std::move(map));
+}
+
+void ServerRegistry::remove(ServerMap& map, const ServerKey& key) {
+  const auto entry = std::ranges::find(map.servers, key, &ServerEntry::key);
+  if (entry->ready) map.away.push_back({key.id, entry->host});
+  map.servers.erase(entry);
 }
 
 std::vector<ServerKey> ServerRegistry::expire(Moment now) {
@@ -79,6 +98,13 @@ std::vector<ServerKey> ServerRegistry::expire(Moment now) {
     for (auto& [key, server] : servers_)
       server.heard = std::min(now, server.heard + (now - before));
   }
+  auto removed = remove_silent(now);
+  note_apart(now);
+  choose_who_goes(now);
+  return removed;
+}
+
+std::vector<ServerKey> ServerRegistry::remove_silent(Moment now) {
   const auto is_silent = [&](const Server& server) {
     return now - server.heard > options_.patience;
   };
@@ -88,11 +114,11 @@ std::vector<ServerKey> ServerRegistry::expire(Moment now) {
   });
   std::vector<ServerKey> removed;
   ServerMap map = next_map();
-  std::erase_if(map.servers, [&](const ServerEntry& entry) {
-    const bool silent = is_silent(servers_.at(entry.key));
-    if (silent) removed.push_back(entry.key);
-    return silent;
-  });
+  for (const auto& entry : maps_.newest().servers) {
+    if (!is_silent(servers_.at(entry.key))) continue;
+    removed.push_back(entry.key);
+    remove(map, entry.key);
+  }
   const bool any_left = std::ranges::any_of(map.servers, &ServerEntry::ready);
   if (removed.empty() || !any_left) return {};
   maps_.add(std::move(map));
@@ -103,8 +129,104 @@ void ServerRegistry::ended(const ServerKey& key) {
   servers_[key].ended = true;
   if (maps_.newest().find(key) == nullptr) return;
   ServerMap map = next_map();
-  std::erase_if(map.servers, [&](const ServerEntry& entry) { return entry.key == key; });
+  remove(map, key);
   maps_.add(std::move(map));
+}
+
+// ---- Servers that cannot reach each other.
+
+void ServerRegistry::note_apart(Moment now) {
+  const ServerMap& map = maps_.newest();
+  std::map<Pair, Moment> apart;
+  for (const auto& entry : map.servers) {
+    for (const auto& [peer, lasted] : servers_.at(entry.key).last.unreachable) {
+      if (lasted < options_.unreachable || map.find(peer) == nullptr) continue;
+      const Pair pair = std::minmax(entry.key, peer);
+      const auto known = apart_.find(pair);
+      apart[pair] = known == apart_.end() ? now : known->second;
+    }
+  }
+  apart_ = std::move(apart);
+}
+
+// Only if both were heard since, and had the time to fall silent: nobody is to blame for what does
+// not reach one that is gone.
+std::set<ServerRegistry::Pair> ServerRegistry::long_apart(Moment now) const {
+  std::set<Pair> pairs;
+  for (const auto& [pair, since] : apart_) {
+    const bool both =
+        servers_.at(pair.first).beaten > since && servers_.at(pair.second).beaten > since;
+    if (both && now - since >= options_.patience) pairs.insert(pair);
+  }
+  return pairs;
+}
+
+// Whether no shard is lost with it.
+bool ServerRegistry::can_do_without(const ServerEntry& entry) const {
+  if (!entry.ready) return true;
+  if (options_.copies < 2) return false;
+  bool any = false;
+  for (const auto& other : maps_.newest().servers) {
+    if (!other.ready || other.key == entry.key) continue;
+    const Heartbeat& last = servers_.at(other.key).last;
+    if (last.entered != maps_.newest().epoch || !last.has_all) return false;
+    any = true;
+  }
+  return any;
+}
+
+void ServerRegistry::choose_who_goes(Moment now) {
+  const ServerMap& map = maps_.newest();
+  const auto goes = [&](const ServerEntry& one) { return !servers_.at(one.key).reason.empty(); };
+  if (std::ranges::any_of(map.servers, goes)) return;  // one at a time
+  std::map<ServerKey, std::vector<std::string>> others;
+  for (const auto& [a, b] : long_apart(now)) {
+    others[a].push_back(b.id);
+    others[b].push_back(a.id);
+  }
+  const ServerEntry* worst = nullptr;
+  const auto rank = [&](const ServerEntry& one) {
+    return std::tuple(!one.ready, others.at(one.key).size(), one.key);
+  };
+  for (const auto& [key, ids] : others) {
+    const auto* const entry = map.find(key);
+    if (!can_do_without(*entry)) continue;
+    if (worst == nullptr || rank(*worst) < rank(*entry)) worst = entry;
+  }
+  if (worst == nullptr) return;
+  servers_[worst->key].reason =
+      fmt::format("it and {} could not reach each other", fmt::join(others[worst->key], ", "));
+  auto& quarantine = quarantines_[worst->key.id];
+  const Duration time = std::max(quarantine.next, options_.quarantine);
+  quarantine = {now + time, std::min(2 * time, options_.longest_quarantine)};
+}
+
+bool ServerRegistry::is_quarantined(const std::string& id, Moment now) const {
+  const auto found = quarantines_.find(id);
+  return found != quarantines_.end() && now < found->second.until;
+}
+
+// ---- For people.
+
+ServersStatus ServerRegistry::status(Moment now) const {
+  using Standing = ServerStatus::Standing;
+  const ServerMap& map = maps_.newest();
+  ServersStatus status{map.epoch, options_.first, options_.copies, {}};
+  for (const auto& [key, server] : servers_) {
+    const auto* const entry = map.find(key);
+    const bool waits = server.joined == 0 && !server.ended;
+    if (entry == nullptr && !waits) continue;
+    const Heartbeat& last = server.last;
+    ServerStatus one{key,          Standing::kWaiting,  last.host,
+                     last.address, last.process,        last.entered,
+                     last.rows,    now - server.beaten, {}};
+    if (entry != nullptr) one.standing = entry->ready ? Standing::kReady : Standing::kJoining;
+    for (const auto& [peer, lasted] : last.unreachable) {
+      if (map.find(peer) != nullptr) one.unreachable.push_back(peer.id);
+    }
+    status.servers.push_back(std::move(one));
+  }
+  return status;
 }
 
 }  // namespace muster::ps

@@ -7,6 +7,12 @@
 // - A server that joins is not ready before it has said that it has all shards that it will hold,
 //   and all others have entered the newest epoch; one server in an epoch.
 // - A second server with the same id waits until the first one is removed.
+// - Of two servers that cannot reach each other, but both reach the coordinator, one is removed,
+//   after `unreachable`: they would wait for each other for ever. It is one without which no shard
+//   is lost: a server that joins, or any if all other ready servers have all that they hold. Of
+//   those it is one that joins; else the one with the most others that it cannot reach, or that
+//   cannot reach it; else the one with the later id. It is told at once, and removed when its lease
+//   is over. Its id waits for `quarantine`, which doubles each time until it is ready again.
 // Epoch 1 begins when `first` servers are there; all of them are ready.
 //
 // A coordinator that was started again knows nothing of its servers: they wait, and keep what they
@@ -17,6 +23,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/base/clock.h"
@@ -29,6 +38,16 @@ struct RegistryOptions {
   Duration lease = std::chrono::milliseconds(300);
   // Longer than the lease by more than clocks of two machines differ in that time.
   Duration patience = std::chrono::milliseconds(350);
+  int copies = 2;  // of a shard
+  Duration unreachable = std::chrono::milliseconds(1050);
+  Duration quarantine = std::chrono::seconds(10);
+  Duration longest_quarantine = std::chrono::minutes(5);
+};
+
+// A server to which another one has no connection.
+struct Unreachable {
+  ServerKey peer;
+  Duration lasted{0};
 };
 
 struct Heartbeat {
@@ -37,17 +56,41 @@ struct Heartbeat {
   bool has_all = false;  // ServerCore::has_all
   std::string address;   // where others reach it
   int64_t process = 0;
+  std::string host;
+  uint64_t rows = 0;                     // that it holds, in all its copies
+  std::vector<Unreachable> unreachable;  // of the servers of its map
 };
 
 struct HeartbeatReply {
   enum class Standing : uint8_t {
     kMember,
-    kWaiting,  // for the first map, or for the end of one with the same id
+    kWaiting,  // for the first map, for the end of one with the same id, or in quarantine
     kRemoved,  // it must start again, under another incarnation
   };
   Standing standing = Standing::kWaiting;
   Duration lease{0};            // from when the heartbeat was sent
   std::vector<ServerMap> maps;  // those after `entered`
+  std::string reason;           // why it is removed, if that was not for its silence
+};
+
+// What there is, for people.
+struct ServerStatus {
+  enum class Standing : uint8_t { kReady, kJoining, kWaiting };
+  ServerKey key;
+  Standing standing = Standing::kWaiting;
+  std::string host;
+  std::string address;
+  int64_t process = 0;
+  uint64_t entered = 0;
+  uint64_t rows = 0;
+  Duration heard_ago{0};
+  std::vector<std::string> unreachable;  // ids
+};
+struct ServersStatus {
+  uint64_t epoch = 0;  // 0: servers are awaited
+  uint64_t first = 0;  // so many
+  int32_t copies = 0;
+  std::vector<ServerStatus> servers;  // by key
 };
 
 class ServerRegistry {
@@ -55,34 +98,53 @@ class ServerRegistry {
   explicit ServerRegistry(const RegistryOptions& options) : options_(options) {}
 
   HeartbeatReply heard(const Heartbeat& heartbeat, Moment now);
-  // Removes those who were silent for too long, and says who. To be called several times in
-  // `patience`.
+  // Removes those who were silent for too long, and says who; chooses who must go because it cannot
+  // reach others. To be called several times in `patience`.
   std::vector<ServerKey> expire(Moment now);
   // Its process has ended, says whoever started it: it is removed without waiting for its lease. A
   // connection that breaks is not enough, as the server may go on.
   void ended(const ServerKey& key);
 
   const MapHistory& maps() const { return maps_; }
+  ServersStatus status(Moment now) const;
 
  private:
   struct Server {
-    Moment heard;
-    std::string address;
-    int64_t process = 0;
+    Moment heard;  // its lease counts from then
+    Heartbeat last;
+    Moment beaten;        // when that came
     uint64_t joined = 0;  // the first epoch in which it was; 0: it waits
     bool ended = false;
-    uint64_t entered = 0;
+    std::string reason;  // why it must go; empty: it need not
   };
-  void join(const ServerKey& key);
+  struct Quarantine {
+    Moment until;
+    Duration next{0};
+  };
+  using Pair = std::pair<ServerKey, ServerKey>;  // the smaller one first
+
+  std::vector<ServerKey> remove_silent(Moment now);
+  // Of servers that cannot reach each other.
+  void note_apart(Moment now);
+  std::set<Pair> long_apart(Moment now) const;
+  bool can_do_without(const ServerEntry& entry) const;
+  void choose_who_goes(Moment now);
+  bool is_quarantined(const std::string& id, Moment now) const;
+
+  void join(const ServerKey& key, Moment now);
   void begin();
   bool all_entered() const;
   void make_ready(const ServerKey& key);
   ServerMap next_map() const;
+  ServerEntry entry_of(const ServerKey& key, bool ready) const;
+  static void remove(ServerMap& map, const ServerKey& key);
 
   const RegistryOptions options_;
   Moment looked_;  // when expire() was called last
   MapHistory maps_;
-  std::map<ServerKey, Server> servers_;  // all that ever were
+  std::map<ServerKey, Server> servers_;            // all that ever were
+  std::map<Pair, Moment> apart_;                   // too long, and since when that is known here
+  std::map<std::string, Quarantine> quarantines_;  // by id
 };
 
 }  // namespace muster::ps

@@ -51,7 +51,7 @@ class ShardCopyTest : public ::testing::Test {
 
   ShardCopyTest() {
     // In the order in which they come for shard 0.
-    for (const auto* id : {"x", "y", "z"}) all_.push_back({{id, 1}, true, {}, 0});
+    for (const auto* id : {"x", "y", "z"}) all_.push_back({{id, 1}, true, {}, 0, {}});
     ServerMap map;
     map.servers = all_;
     for (int i = 0; i < 3; ++i) {
@@ -71,7 +71,7 @@ class ShardCopyTest : public ::testing::Test {
     ServerMap map;
     map.epoch = epoch_ + 1;
     for (const auto& [i, ready] : servers)
-      map.servers.push_back({at(static_cast<size_t>(i)).key, ready, {}, 0});
+      map.servers.push_back({at(static_cast<size_t>(i)).key, ready, {}, 0, {}});
     return map;
   }
   // All servers enter the next epoch, with these, ready or not.

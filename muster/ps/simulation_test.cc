@@ -18,6 +18,7 @@ TEST(PsSimulation, SchedulesHoldEveryPromise) {
                                total.again, total.late, total.evicted}) {
     EXPECT_GT(count, 100U) << total.text();
   }
+  EXPECT_GT(total.parted, 20U) << total.text();
 }
 
 TEST(PsSimulation, ManyServers) {

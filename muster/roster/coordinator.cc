@@ -82,7 +82,9 @@ class Coordinator::Server final : public wire::CallHandler {
 
   StatusReport report() const {
     const std::lock_guard lock(mutex_);
-    return status_of(clock_.now() - time_.lost(), registrar_);
+    auto report = status_of(clock_.now() - time_.lost(), registrar_);
+    report.servers = options_.servers;
+    return report;
   }
 
   Summary summary() const {
@@ -252,7 +254,11 @@ class Coordinator::Server final : public wire::CallHandler {
     registrar_.exited(now(), request.id(), request.process(), request.how());
   }
 
-  void status(v1::StatusReply& reply) override { to_wire(status_of(now(), registrar_), reply); }
+  void status(v1::StatusReply& reply) override {
+    auto report = status_of(now(), registrar_);
+    report.servers = options_.servers;
+    to_wire(report, reply);
+  }
 
   // Hands what the registrar has to say to the streams.
   void flush() {

@@ -31,6 +31,9 @@ struct CoordinatorOptions {
   // Where to listen. Port 0: any that is free. There is no encryption yet, so beyond this machine
   // only inside a network one trusts.
   std::string address = "127.0.0.1:0";
+  // Where the job's parameter servers are registered; empty: it has none. Whoever asks for the
+  // status is told.
+  std::string servers;
   // Called in the thread `roster-events`, one at a time and in order, without any lock held. They
   // may take long; while they do, at most kMostEvents events wait, and further ones are dropped.
   std::function<void(const Event&)> on_event;

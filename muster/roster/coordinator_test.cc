@@ -376,6 +376,7 @@ TEST_F(CoordinatorTest, ACallbackThatTakesLongDelaysNobody) {
 
 TEST_F(CoordinatorTest, StatusFromAfar) {
   options_.roster.max_workers = 2;
+  options_.servers = "host:9000";
   start();
   add("a");
   ASSERT_TRUE(train_together({"a"}));
@@ -401,6 +402,7 @@ TEST_F(CoordinatorTest, StatusFromAfar) {
   EXPECT_GT(report->up, 0ns);
   EXPECT_FALSE(report->finished);
   EXPECT_EQ(report->ended, "");
+  EXPECT_EQ(report->servers, "host:9000");
   ASSERT_THAT(report->workers, SizeIs(3));
   const WorkerStatus& member = report->workers[0];
   EXPECT_EQ(member.member.key.id, "b");

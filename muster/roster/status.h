@@ -38,6 +38,7 @@ struct StatusReport {
   std::string ended;        // how the job ended, one sentence; empty: it has not
   bool finished = false;    // it has, with all its steps done
   Duration up{0};           // of this coordinator
+  std::string servers;      // where parameter servers are registered; empty: there are none
 };
 
 class Registrar;

@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -14,6 +15,9 @@ from harness import MUSTER, networks, wait_until  # lab.py knows where it is
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
+TABLES = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
+TABLES_OPTIONS = [word for option in ("passes=0", "steps=2500", "threads=1", "eval.every=never", "checkpoint.every=never")
+                  for word in ("-s", option)]
 SSHD = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/sbin:/usr/local/sbin")
 OPTIONS = [word for option in ("passes=1", "threads=1", "eval.every=never", "workers.min=3")
            for word in ("-s", option)]
@@ -168,6 +172,76 @@ class LabTest(unittest.TestCase):
             self.assertGreater(plan["rate"], 20e6)  # bytes; it was 1.25e6. More than that depends on the processors
             self.assertEqual(plan["workers"], 2)
             self.assertEqual(os.listdir(os.path.join(self.folder, "runs")), [], "nothing is left behind")
+
+    def tables_alone(self):
+        """The hash of the job with tables, trained by one worker with the rows in its own memory."""
+        subprocess.run([MUSTER, "train", TABLES, "-q", "--run-dir", os.path.join(self.folder, "rows"), *TABLES_OPTIONS],
+                       check=True, stdout=subprocess.DEVNULL)
+        return self.hash_of("rows")
+
+    def servers_of(self, lab, run):
+        """What `muster status` says of parameter servers: a list, empty if it says nothing yet."""
+        asked = lab.run("hub", [MUSTER, "status", run + "/", "-o", "json"], stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL, text=True)
+        out = asked.communicate(timeout=60)[0]
+        status = json.loads(out)["parameter_servers"] if asked.returncode == 0 else None
+        return status.get("servers", []) if status else []
+
+    def wait_ready(self, lab, run, count, gone=()):
+        """Until so many are ready, and processes that were killed are not among them."""
+        seen = []
+
+        def ready():
+            seen[:] = self.servers_of(lab, run)
+            there = {server["process"] for server in seen if server["state"] == "ready"}
+            return len(there) == count and not there & set(gone) and all(server["rows"] > 0 for server in seen)
+        wait_until(ready, lambda: f"{count} servers: {seen}")
+        return seen
+
+    @unittest.skipUnless(SSHD and shutil.which("ssh"), "there is no OpenSSH server here (package openssh-server)")
+    def test_all_servers_of_a_host_may_be_lost_at_once(self):
+        with Lab("hosts: [paris, tokyo]") as lab:
+            run = os.path.join(self.folder, "tables")
+            train = lab.run("hub", [MUSTER, "train", TABLES, *TABLES_OPTIONS, "-s", "tables.servers=4", "--hosts",
+                                    self.ssh_hosts(lab), "-q", "--run-dir", run],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            gone = set()
+            for host in ("paris", "tokyo"):
+                servers = self.wait_ready(lab, run, 4, gone)
+                there = [server["process"] for server in servers if server["host"] == lab.address(host)]
+                self.assertEqual(len(there), 2, servers)
+                for process in there:
+                    os.kill(process, signal.SIGKILL)
+                gone |= set(there)
+            self.wait_ready(lab, run, 4, gone)
+            said = train.communicate(timeout=240)[0]
+            self.assertEqual(train.returncode, 0, said)
+        self.assertEqual(self.hash_of("tables"), self.tables_alone())
+
+    def test_servers_started_by_hand_of_which_two_cannot_reach_each_other(self):
+        with Lab("hosts: [paris, tokyo, lima]") as lab:
+            run, address = os.path.join(self.folder, "tables"), lab.address("hub") + ":7000"
+            lab.run("hub", [MUSTER, "coordinator", TABLES, *TABLES_OPTIONS, "-s", "tables.servers=3", "--run-dir", run,
+                            "--listen", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
+            said = {}
+            for host in ("paris", "tokyo", "lima"):
+                said[host] = Path(self.folder, host + ".err")
+                with open(said[host], "w") as file:
+                    lab.run(host, [os.path.join(os.path.dirname(MUSTER), "muster-server"), "--coordinator", address, "--id", host],
+                            stderr=file)
+            workers = [lab.run("hub", [MUSTER, "join", address, "--run", run, "--id", id], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL) for id in ("a", "b")]
+            servers = self.wait_ready(lab, run, 3)
+            self.assertEqual({server["host"] for server in servers}, {lab.address(host) for host in said})
+            # Nobody heals it. Both reach everybody else, and the later one has to go.
+            lab.cut("paris", "tokyo")
+            wait_until(lambda: "could not reach each other" in said["tokyo"].read_text(), "the end of tokyo")
+            self.assertIn("it and paris could not reach each other", said["tokyo"].read_text())
+            for worker in workers:
+                self.assertEqual(worker.wait(120), 0)
+            self.assertNotIn("is lost", "".join(file.read_text() for file in said.values()))
+        self.assertEqual(self.hash_of("tables"), self.tables_alone())
 
     def ssh_hosts(self, lab):
         """A hosts file; each host has an sshd of its own."""

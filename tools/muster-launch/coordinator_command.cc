@@ -2,14 +2,18 @@
 
 #include <filesystem>
 
+#include "muster/base/address.h"
+#include "muster/base/boot_clock.h"
 #include "muster/base/log.h"
 #include "muster/config/load.h"
+#include "muster/config/rounds.h"
 #include "muster/config/table.h"
 #include "muster/launch/process.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 
 #include "tools/muster-launch/coordinator_file.h"
+#include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
 #include "tools/muster-launch/slots.h"
@@ -25,6 +29,15 @@ struct RunAndJob {
   config::Job job;
 };
 
+// Several workers cannot have the rows in their own memory.
+Status check_tables(const config::Job& job) {
+  if (!config::has_tables(job) || has_servers(job)) return {};
+  return Error(
+      ErrorKind::kJob,
+      "the tables of this job must be on parameter servers, so that several workers can use "
+      "them: set tables.servers, for example to 2, and start as many with muster-server");
+}
+
 Result<RunAndJob> prepare(const CoordinatorArguments& arguments, Context& context) {
   if (context.files.exists(arguments.job + "/job.yaml")) {
     if (!arguments.set.empty() || !arguments.run_directory.empty()) {
@@ -33,13 +46,23 @@ Result<RunAndJob> prepare(const CoordinatorArguments& arguments, Context& contex
     }
     MUSTER_TRY(auto run, find_run({arguments.job + "/", ""}, context.files));
     MUSTER_TRY(auto job, load_run_job(run, {}, {}, "", context.files));
+    MUSTER_RETURN_IF_ERROR(check_tables(job));
     return RunAndJob{std::move(run), std::move(job)};
   }
   MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
   MUSTER_TRY(auto loaded, config::load_job(sources));
+  MUSTER_RETURN_IF_ERROR(check_tables(loaded.job));
   for (const auto& warning : loaded.warnings) context.console.warning(warning);
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
   return RunAndJob{std::move(run), std::move(loaded.job)};
+}
+
+// The registry of the job's parameter servers, which others start; null: it has none.
+Result<std::unique_ptr<ps::RegistryService>> make_registry(const config::Job& job,
+                                                           const std::string& listen,
+                                                           const Clock& clock) {
+  if (!has_servers(job)) return std::unique_ptr<ps::RegistryService>();
+  return start_registry(job, host_of(listen), clock);
 }
 
 int wait_for_the_end(const launch::HeldSignals& held) {
@@ -68,6 +91,9 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   // Workers of one that ran here before may be training.
   options.roster.fresh = false;
   if (!arguments.listen.empty()) options.address = arguments.listen;
+  const BootClock boot_clock;
+  MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock));
+  if (registry != nullptr) options.servers = registry->address();
   // In the coordinator's thread, the only one that writes to standard output from now on.
   options.on_event = [&](const roster::Event& event) {
     log.info("{}", event.text);
@@ -81,13 +107,24 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   MUSTER_TRY(auto coordinator, roster::Coordinator::start(std::move(options), context.clock));
   MUSTER_TRY(const auto coordinator_file,
-             CoordinatorFile::write(context.files, run, coordinator->address()));
+             CoordinatorFile::write(context.files, run, coordinator->address(),
+                                    registry != nullptr ? registry->address() : ""));
   context.console.aside(
       fmt::format("add workers with: muster join {} --run {}", coordinator->address(), folder));
+  if (registry != nullptr) {
+    context.console.aside(
+        fmt::format("add parameter servers ({} are needed) with: muster-server "
+                    "--coordinator {}",
+                    made.job.tables.servers, coordinator->address()));
+  }
   const int number = wait_for_the_end(held);
   coordinator.reset();
-  context.console.note(fmt::format("ended by {}; workers go on, and look for another coordinator",
-                                   launch::signal_name(number)));
+  context.console.note(fmt::format(
+      "ended by {}; {}", launch::signal_name(number),
+      registry == nullptr
+          ? "workers go on, and look for another coordinator"
+          : "parameter servers do not work without it. If the job is not finished, end workers and "
+            "servers, and start all of them again: they go on from the newest checkpoint"));
   return 0;
 }
 

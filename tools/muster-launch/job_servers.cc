@@ -7,7 +7,11 @@
 #include <thread>
 #include <utility>
 
+#include "muster/base/address.h"
 #include "muster/config/rounds.h"
+#include "muster/launch/hosts.h"
+#include "muster/launch/local_starter.h"
+#include "muster/launch/ssh_starter.h"
 #include "muster/ps/cold_directory.h"
 #include "muster/ps/net/job_setup.h"
 
@@ -17,13 +21,60 @@ namespace muster::cli {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+std::string server_id(size_t number) { return fmt::format("server{}", number); }
+
+// Absolute, also for other hosts; empty: there is none.
+std::string disk_of(const config::Job& job) {
+  return job.tables.disk.empty() ? "" : std::filesystem::absolute(job.tables.disk).string();
+}
+
+// `host`: where others reach the machine on which it runs.
+std::vector<std::string> server_words(const config::Job& job, const std::string& registry,
+                                      const std::string& host) {
+  std::vector<std::string> words = {"--registry", registry,   "--host",
+                                    host,         "--listen", bracketed(host) + ":0"};
+  if (job.tables.memory > 0) {
+    words.insert(words.end(), {"--memory", std::to_string(job.tables.memory)});
+  }
+  if (const auto disk = disk_of(job); !disk.empty()) {
+    words.insert(words.end(), {"--disk", disk});
+  }
+  return words;
+}
+
+// Of a process on another machine only its exit code is certain: if ssh was killed or has lost its
+// connection, the server may live a little longer.
+bool has_surely_ended(const launch::Process& process, const launch::Ending& seen) {
+  constexpr int kSshFailed = 255;
+  if (process.worker_process() != 0) return true;
+  return seen.signal == 0 && seen.exit_code != kSshFailed;
+}
+
+}  // namespace
+
+bool has_servers(const config::Job& job) {
+  return config::has_tables(job) && job.tables.servers > 0;
+}
+
+Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
+                                                            const std::string& host,
+                                                            const Clock& clock) {
+  ps::RegistryServiceOptions options;
+  options.address = bracketed(host) + ":0";
+  options.setup = ps::setup_of(job);
+  options.registry = ps::registry_options_of(job);
+  return ps::RegistryService::start(std::move(options), clock);
+}
+
 Result<std::unique_ptr<JobServers>> JobServers::start(const config::Job& job,
                                                       const track::RunDirectory& run,
-                                                      const std::string& host,
+                                                      const Slots& slots,
                                                       const launch::HeldSignals& held, Log& log) {
-  if (!config::has_tables(job) || job.tables.servers == 0) return std::unique_ptr<JobServers>();
+  if (!has_servers(job)) return std::unique_ptr<JobServers>();
   std::unique_ptr<JobServers> servers(new JobServers(job, log));
-  MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), host, held));
+  MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), slots, held));
   return servers;
 }
 
@@ -31,32 +82,42 @@ JobServers::JobServers(const config::Job& job, Log& log) : log_(log) {
   restarts_.most = job.workers.restarts;
 }
 
-Status JobServers::begin(const config::Job& job, const std::string& logs, const std::string& host,
+Status JobServers::begin(const config::Job& job, const std::string& logs, const Slots& slots,
                          const launch::HeldSignals& held) {
-  MUSTER_TRY(const auto program, find_program("muster-server"));
-  const auto& tables = job.tables;
-  ps::RegistryServiceOptions options;
-  options.address = host + ":0";
-  options.setup = ps::setup_of(job);
-  options.registry.first = static_cast<size_t>(tables.servers);
-  // As for workers. One whose process ends is noticed at once.
-  options.registry.patience =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(job.workers.lease));
-  options.registry.lease = options.registry.patience * 17 / 20;
-  MUSTER_TRY(registry_, ps::RegistryService::start(std::move(options), clock_));
-  std::vector<std::string> words = {"--registry", address(),  "--host",
-                                    host,         "--listen", host + ":0"};
-  if (tables.memory > 0) words.insert(words.end(), {"--memory", std::to_string(tables.memory)});
-  if (!tables.disk.empty()) disk_ = std::filesystem::absolute(tables.disk).string();
-  if (!disk_.empty()) words.insert(words.end(), {"--disk", disk_});
-  starter_ = std::make_unique<launch::LocalStarter>(
-      launch::LocalOptions{program, std::move(words), logs}, held);
+  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_));
+  MUSTER_RETURN_IF_ERROR(make_starter(job, logs, slots, held));
   const Moment now = SystemClock().now();
-  for (int64_t i = 0; i < tables.servers; ++i) {
-    const auto id = fmt::format("server{}", i);
+  for (int64_t i = 0; i < job.tables.servers; ++i) {
+    const auto id = server_id(static_cast<size_t>(i));
     MUSTER_RETURN_IF_ERROR(start_slot(id, slots_[id], now));
   }
-  log_.info("{} parameter servers; their registry listens on {}", tables.servers, address());
+  log_.info("{} parameter servers; their registry listens on {}", job.tables.servers, address());
+  return {};
+}
+
+Status JobServers::make_starter(const config::Job& job, const std::string& logs, const Slots& slots,
+                                const launch::HeldSignals& held) {
+  MUSTER_TRY(const auto program, find_program("muster-server"));
+  if (slots.machines.empty()) {
+    disk_ = disk_of(job);
+    starter_ = std::make_unique<launch::LocalStarter>(
+        launch::LocalOptions{program, server_words(job, address(), host_of(slots.listen)), logs},
+        held);
+    return {};
+  }
+  MUSTER_TRY(const auto places, launch::spread_servers(slots.machines, job.tables.servers));
+  launch::SshOptions options;
+  options.folder = logs;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& host = slots.machines[places[i]];
+    std::vector<std::string> command = {host.server.empty() ? absolute_path(program) : host.server};
+    const auto words = server_words(job, address(), host.reached_at());
+    command.insert(command.end(), words.begin(), words.end());
+    command.insert(command.end(), {"--id", server_id(i)});
+    log_.info("parameter server {} is on {}", server_id(i), host.host);
+    options.slots[server_id(i)] = {host, std::move(command)};
+  }
+  starter_ = std::make_unique<launch::SshStarter>(std::move(options), held);
   return {};
 }
 
@@ -82,8 +143,20 @@ Status JobServers::start_slot(const std::string& id, Slot& slot, Moment now) {
   return {};
 }
 
+std::optional<Moment> JobServers::keep_alive(Moment now) {
+  const bool due = now >= keepalive_at_;
+  bool any = false;
+  for (auto& [id, slot] : slots_) {
+    if (slot.process == nullptr || !slot.process->wants_keepalive()) continue;
+    any = true;
+    if (due) slot.process->keep_alive();
+  }
+  if (due) keepalive_at_ = now + launch::kKeepalive;
+  return any ? std::optional(keepalive_at_) : std::nullopt;
+}
+
 std::optional<Moment> JobServers::look(Moment now) {
-  std::optional<Moment> again;
+  std::optional<Moment> again = keep_alive(now);
   for (auto& [id, slot] : slots_) {
     if (slot.process != nullptr) see_end(id, slot, now);
     if (!slot.start_at) continue;
@@ -100,11 +173,13 @@ std::optional<Moment> JobServers::look(Moment now) {
 }
 
 void JobServers::see_end(const std::string& id, Slot& slot, Moment now) {
-  const auto ending = launch::reap(slot.process->pid());
-  if (!ending) return;
+  const auto seen = launch::reap(slot.process->pid());
+  if (!seen) return;
+  const launch::Ending ending = slot.process->ending(*seen);
+  // Else its lease decides.
+  if (has_surely_ended(*slot.process, *seen)) registry_->ended(id);
   slot.process.reset();
-  registry_->ended(id);
-  slot.verdict = launch::after_end(now, slot.history, *ending, restarts_);
+  slot.verdict = launch::after_end(now, slot.history, ending, restarts_);
   log_.info("parameter server {} {}", id, slot.verdict.reason);
   const auto words = starter_->last_words(id, 3);
   if (!words.empty()) log_.info("it said: {}", words);

@@ -1,5 +1,5 @@
-// The parameter servers of a job (docs/servers.md), on the launcher's machine: their registry, and
-// one process for each, started again when it ends.
+// The parameter servers of a job (docs/servers.md): their registry, on the launcher's machine, and
+// one process for each, here or on the hosts of --hosts, started again when it ends.
 //
 // Used by the supervisor's thread: look() is called when a child has ended.
 #pragma once
@@ -8,24 +8,36 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "muster/base/boot_clock.h"
 #include "muster/base/log.h"
 #include "muster/config/job.h"
-#include "muster/launch/local_starter.h"
 #include "muster/launch/process.h"
 #include "muster/launch/restarts.h"
+#include "muster/launch/starter.h"
 #include "muster/ps/net/registry_service.h"
 #include "muster/track/run_directory.h"
 
+#include "tools/muster-launch/slots.h"
+
 namespace muster::cli {
+
+// Whether the rows of a job that has several workers are on servers.
+bool has_servers(const config::Job& job);
+
+// The registry of such a job. `host`: where others reach this machine. `clock` must outlive it.
+Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
+                                                            const std::string& host,
+                                                            const Clock& clock);
 
 class JobServers {
  public:
-  // Null if the job has none. `host`: where others reach this machine. The others must outlive it.
+  // Null if the job has none. `slots`: where workers are; servers are on the same hosts. `held` and
+  // `log` must outlive it.
   static Result<std::unique_ptr<JobServers>> start(const config::Job& job,
                                                    const track::RunDirectory& run,
-                                                   const std::string& host,
+                                                   const Slots& slots,
                                                    const launch::HeldSignals& held, Log& log);
   // Ends them.
   ~JobServers();
@@ -43,18 +55,23 @@ class JobServers {
     launch::Verdict verdict;
   };
   JobServers(const config::Job& job, Log& log);
-  Status begin(const config::Job& job, const std::string& logs, const std::string& host,
+  Status begin(const config::Job& job, const std::string& logs, const Slots& slots,
                const launch::HeldSignals& held);
+  Status make_starter(const config::Job& job, const std::string& logs, const Slots& slots,
+                      const launch::HeldSignals& held);
   void see_end(const std::string& id, Slot& slot, Moment now);
   Status start_slot(const std::string& id, Slot& slot, Moment now);
+  // When to be called again; nothing: there is nobody to keep alive.
+  std::optional<Moment> keep_alive(Moment now);
 
   Log& log_;
   launch::RestartOptions restarts_;
   const BootClock clock_;
   std::unique_ptr<ps::RegistryService> registry_;
-  std::unique_ptr<launch::LocalStarter> starter_;
-  std::string disk_;  // where they keep rows, or empty
+  std::unique_ptr<launch::Starter> starter_;
+  std::string disk_;  // where servers on this machine keep rows, or empty
   std::map<std::string, Slot> slots_;
+  Moment keepalive_at_;
 };
 
 }  // namespace muster::cli

@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
+#include "muster/base/address.h"
 #include "muster/launch/local_starter.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
@@ -73,8 +73,8 @@ Outcome join(const JoinArguments& arguments, Context& context) {
       {"train", "--run", run.path(), "--display", arguments.quiet ? "none" : "normal",
        "--coordinator", address, "--job-name", status.job, "--host", host},
       run.worker_logs()};
-  if (const auto servers = servers_address(run.path()); !servers.empty()) {
-    local.arguments.insert(local.arguments.end(), {"--servers", servers});
+  if (!status.servers.empty()) {
+    local.arguments.insert(local.arguments.end(), {"--servers", status.servers});
   }
   if (!arguments.site.empty()) local.sites[id] = arguments.site;
   launch::LocalStarter starter(std::move(local), held);

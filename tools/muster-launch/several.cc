@@ -10,7 +10,6 @@
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"
@@ -106,11 +105,11 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     kill_requests.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
+  MUSTER_TRY(const auto servers, JobServers::start(ready.job, run, slots, held, log));
+  const std::string registry = servers != nullptr ? servers->address() : "";
+  how.servers = registry;
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
   log.info("the coordinator listens on {}", coordinator->address());
-  MUSTER_TRY(const auto servers,
-             JobServers::start(ready.job, run, host_of(coordinator->address()), held, log));
-  const std::string registry = servers != nullptr ? servers->address() : "";
   MUSTER_TRY(const auto coordinator_file,
              CoordinatorFile::write(context.files, run, coordinator->address(), registry));
 

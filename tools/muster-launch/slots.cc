@@ -3,25 +3,26 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "muster/base/address.h"
 #include "muster/launch/local_starter.h"
 #include "muster/launch/ssh_starter.h"
 
-#include "tools/muster-launch/address.h"
 #include "tools/muster-launch/coordinator_file.h"
 
 namespace muster::cli {
-namespace {
 
-std::string absolute(const std::string& path) {
+std::string absolute_path(const std::string& path) {
   std::error_code failed;
   const auto real = std::filesystem::absolute(path, failed).lexically_normal();
   return failed ? path : real.string();
 }
 
+namespace {
+
 // The same words for a machine with another current directory.
 std::vector<std::string> with_absolute_paths(std::vector<std::string> words) {
   for (size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i] == "--run" || words[i] == "--written") words[i + 1] = absolute(words[i + 1]);
+    if (words[i] == "--run" || words[i] == "--written") words[i + 1] = absolute_path(words[i + 1]);
   }
   return words;
 }
@@ -33,7 +34,8 @@ std::unique_ptr<launch::Starter> make_ssh_starter(const ReadyRun& ready, const S
   options.folder = ready.run.worker_logs();
   for (size_t i = 0; i < slots.ids.size(); ++i) {
     const auto& host = slots.hosts[i];
-    std::vector<std::string> command = {host.worker.empty() ? absolute(ready.worker) : host.worker};
+    std::vector<std::string> command = {host.worker.empty() ? absolute_path(ready.worker)
+                                                            : host.worker};
     const auto there = with_absolute_paths(words);
     command.insert(command.end(), there.begin(), there.end());
     command.insert(command.end(), {"--id", slots.ids[i], "--host", host.reached_at()});
@@ -48,8 +50,8 @@ Result<std::string> listen_address(const SeveralArguments& several, const Slots&
     MUSTER_RETURN_IF_ERROR(check_listen(several.listen));
     return several.listen;
   }
-  std::string here = slots.hosts.empty() ? "127.0.0.1" : "";
-  for (const auto& host : slots.hosts) {
+  std::string here = slots.machines.empty() ? "127.0.0.1" : "";
+  for (const auto& host : slots.machines) {
     const auto towards = own_address_towards(host.reached_at());
     if (!towards.ok() || (!here.empty() && here != *towards)) {
       return Error(ErrorKind::kUsage,
@@ -60,7 +62,7 @@ Result<std::string> listen_address(const SeveralArguments& several, const Slots&
     }
     here = *towards;
   }
-  return here.find(':') == std::string::npos ? here + ":0" : fmt::format("[{}]:0", here);
+  return bracketed(here) + ":0";
 }
 
 }  // namespace
@@ -96,12 +98,16 @@ Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files) {
     MUSTER_TRY(slots.listen, listen_address(several, slots));
     return slots;
   }
-  MUSTER_TRY(const auto hosts, launch::read_hosts(files, several.hosts));
-  for (const auto& host : hosts) {
+  MUSTER_TRY(slots.machines, launch::read_hosts(files, several.hosts));
+  for (const auto& host : slots.machines) {
     for (int64_t i = 0; i < host.workers; ++i) {
       add();
       slots.hosts.push_back(host);
     }
+  }
+  if (slots.ids.empty()) {
+    return Error(ErrorKind::kUsage, "no host of {} has workers; set `workers` of one",
+                 several.hosts);
   }
   MUSTER_TRY(slots.listen, listen_address(several, slots));
   return slots;

@@ -17,6 +17,7 @@ namespace muster::cli {
 struct Slots {
   std::vector<std::string> ids;
   std::vector<launch::Host> hosts;           // of each; empty: all are here
+  std::vector<launch::Host> machines;        // all that --hosts lists, also those without workers
   std::map<std::string, std::string> sites;  // by id, of those that are here
 
   // Where the coordinator shall listen: as asked, else here only, else towards the hosts.
@@ -27,6 +28,9 @@ Result<Slots> plan_slots(const SeveralArguments& several, FileSystem& files);
 
 // The site of worker `number` of `workers` on this machine, if there are so many sites.
 std::string site_of(int64_t number, int64_t workers, int64_t sites);
+
+// For a machine with another current directory.
+std::string absolute_path(const std::string& path);
 
 // An error if that is no address others could be told.
 Status check_listen(const std::string& address);

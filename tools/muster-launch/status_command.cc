@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "muster/base/text.h"
+#include "muster/ps/net/fetch_map.h"
 #include "muster/roster/coordinator.h"
 
 #include "tools/muster-launch/coordinator_file.h"
@@ -14,10 +16,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Nothing if the job has none, or if their registry does not answer.
+std::optional<ps::ServersStatus> servers_of(const roster::StatusReport& report) {
+  if (report.servers.empty()) return std::nullopt;
+  auto status = ps::fetch_servers_status(report.servers, 2s);
+  if (!status.ok()) return std::nullopt;
+  return *std::move(status);
+}
+
 std::string shown(const roster::StatusReport& report, const std::string& address, Format format,
                   bool watch, const Console& console) {
-  if (format == Format::kJson) return status_json(report, address).dump(watch ? -1 : 2) + "\n";
-  return status_text(report, address, console);
+  const auto servers = servers_of(report);
+  if (format == Format::kJson) {
+    return status_json(report, address, servers).dump(watch ? -1 : 2) + "\n";
+  }
+  return status_text(report, address, servers, console);
 }
 
 // The text over what was there before, without a flicker.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "muster/base/text.h"
 
 #include "tools/muster/text_table.h"
@@ -75,6 +77,89 @@ std::string workers_table(const roster::StatusReport& report, const Console& con
   return table.empty() ? "" : "\n" + table.render(console);
 }
 
+const char* standing_name(ps::ServerStatus::Standing standing) {
+  using Standing = ps::ServerStatus::Standing;
+  switch (standing) {
+    case Standing::kReady:
+      return "ready";
+    case Standing::kJoining:
+      return "joining";
+    case Standing::kWaiting:
+      return "waiting";
+  }
+  return "?";
+}
+
+std::string servers_head(const ps::ServersStatus& servers, const Console& console) {
+  using Standing = ps::ServerStatus::Standing;
+  const auto ready =
+      std::ranges::count(servers.servers, Standing::kReady, &ps::ServerStatus::standing);
+  if (servers.epoch > 0) {
+    return fmt::format("\n{}, {} ready, epoch {}, copies {}\n",
+                       counted(servers.servers.size(), "parameter server"), ready, servers.epoch,
+                       servers.copies);
+  }
+  return "\n" +
+         console.painted(Paint::kWarning,
+                         fmt::format("waiting for parameter servers: {} of {} have registered",
+                                     servers.servers.size(), servers.first)) +
+         "\n";
+}
+
+std::string servers_table(const std::optional<ps::ServersStatus>& servers,
+                          const std::string& registry, const Console& console) {
+  if (!servers) {
+    return registry.empty()
+               ? ""
+               : fmt::format("\nthe registry of parameter servers at {} does not answer\n",
+                             registry);
+  }
+  TextTable table({{"server", Align::kLeft, true},
+                   {"host", Align::kLeft, true},
+                   {"process", Align::kRight, false},
+                   {"state", Align::kLeft, false},
+                   {"rows", Align::kRight, false},
+                   {"heard", Align::kRight, false},
+                   {"cannot reach", Align::kLeft, true}});
+  for (const auto& server : servers->servers) {
+    const bool ready = server.standing == ps::ServerStatus::Standing::kReady;
+    table.add({server.key.id,
+               server.host,
+               fmt::format("{}", server.process),
+               {standing_name(server.standing), ready ? Paint::kGood : Paint::kWarning},
+               with_commas(server.rows),
+               human_seconds(seconds(server.heard_ago)) + " ago",
+               server.unreachable.empty()
+                   ? "-"
+                   : fmt::format("{}", fmt::join(server.unreachable, ", "))});
+  }
+  return servers_head(*servers, console) + (table.empty() ? "" : table.render(console));
+}
+
+ordered_json servers_json(const std::optional<ps::ServersStatus>& servers,
+                          const std::string& registry) {
+  if (registry.empty()) return nullptr;
+  ordered_json all = {{"registry", registry}, {"answers", servers.has_value()}};
+  if (!servers) return all;
+  ordered_json list = ordered_json::array();
+  for (const auto& server : servers->servers) {
+    list.push_back({{"id", server.key.id},
+                    {"host", server.host},
+                    {"address", server.address},
+                    {"process", server.process},
+                    {"state", standing_name(server.standing)},
+                    {"epoch", server.entered},
+                    {"rows", server.rows},
+                    {"heard_seconds_ago", seconds(server.heard_ago)},
+                    {"cannot_reach", server.unreachable}});
+  }
+  all["epoch"] = servers->epoch;
+  all["copies"] = servers->copies;
+  all["first"] = servers->first;
+  all["servers"] = std::move(list);
+  return all;
+}
+
 std::string events_table(const roster::StatusReport& report, const Console& console) {
   TextTable table({{"", Align::kRight, false}, {"", Align::kLeft, true}});
   const auto events = without_repeats(report.events);
@@ -130,12 +215,13 @@ std::vector<roster::EventLine> without_repeats(const std::vector<roster::EventLi
 }
 
 std::string status_text(const roster::StatusReport& report, const std::string& address,
-                        const Console& console) {
+                        const std::optional<ps::ServersStatus>& servers, const Console& console) {
   return head(report, address, console) + workers_table(report, console) +
-         events_table(report, console);
+         servers_table(servers, report.servers, console) + events_table(report, console);
 }
 
-ordered_json status_json(const roster::StatusReport& report, const std::string& address) {
+ordered_json status_json(const roster::StatusReport& report, const std::string& address,
+                         const std::optional<ps::ServersStatus>& servers) {
   ordered_json workers = ordered_json::array();
   for (const auto& worker : report.workers) workers.push_back(worker_json(worker));
   ordered_json events = ordered_json::array();
@@ -157,6 +243,7 @@ ordered_json status_json(const roster::StatusReport& report, const std::string& 
           {"finished", report.finished},
           {"ended", report.ended},
           {"workers", std::move(workers)},
+          {"parameter_servers", servers_json(servers, report.servers)},
           {"events", std::move(events)}};
 }
 

@@ -1,21 +1,25 @@
-// muster-server: a parameter server of a job (docs/servers.md). Whoever starts a job starts these,
-// with the address of its registry.
+// muster-server: a parameter server of a job (docs/servers.md). The launcher starts these, with the
+// address of its registry; for `muster coordinator` they are started by hand or by a cluster's
+// launcher, with the coordinator's address.
 #include <getopt.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "muster/base/address.h"
 #include "muster/base/boot_clock.h"
 #include "muster/base/fault_point.h"
 #include "muster/config/units.h"
 #include "muster/ps/cold/rocks_rows.h"
 #include "muster/ps/net/server.h"
+#include "muster/roster/coordinator.h"
 
 namespace {
 
@@ -27,15 +31,22 @@ using muster::ps::ServerOptions;
 constexpr const char* kHelp =
     R"(muster-server: holds a part of a job's parameters (docs/servers.md)
 
-  muster-server --registry HOST:PORT --id NAME [--listen HOST:PORT] [--host HOST] [--memory 4GiB]
+  muster-server --coordinator HOST:PORT [--id NAME] [--host HOST] [--listen HOST:PORT] [--memory 4GiB]
                 [--disk DIRECTORY]
 
-  --registry HOST:PORT  of the job
-  --id NAME             of this server; no other server of the job has it
-  --listen HOST:PORT    where it listens (0.0.0.0:0: any free port)
-  --host HOST           by which others reach this machine (127.0.0.1)
-  --memory SIZE         for rows, at most (all there is)
-  --disk DIRECTORY      where rows go that do not fit into --memory
+`muster train` starts the servers of its job itself. A job of `muster coordinator` needs as many as
+tables.servers says, started anywhere; more of them may come at any time, and one that ends should
+be started again with the same --id. SIGTERM ends a server; what it holds is with another one, if
+tables.copies is 2 and all others are ready (`muster status`).
+
+  --coordinator HOST:PORT  of the job, which knows where servers register
+  --registry HOST:PORT     where servers register, instead of --coordinator
+  --id NAME                of this server; no other server of the job has it (MACHINE-PID)
+  --host HOST              by which others reach this machine (its address towards the coordinator);
+                           the two copies of a row are on different hosts, if there are several
+  --listen HOST:PORT       where it listens (0.0.0.0:0: any free port)
+  --memory SIZE            for rows, at most (all there is)
+  --disk DIRECTORY         where rows go that do not fit into --memory
 )";
 
 // Of the memory, for rows that are about to be written to disk or were read from it lately.
@@ -62,19 +73,34 @@ muster::Status use_disk(const std::string& disk, ServerOptions& options) {
   return {};
 }
 
-muster::Result<ServerOptions> parse(int argc, char** argv) {
+// As it was written: `coordinator` is not asked yet, and what may be left out is empty.
+struct CommandLine {
   ServerOptions options;
+  std::string coordinator;
   std::string disk;
-  const option known[] = {
-      {"registry", required_argument, nullptr, 'r'}, {"id", required_argument, nullptr, 'i'},
-      {"listen", required_argument, nullptr, 'l'},   {"host", required_argument, nullptr, 'o'},
-      {"memory", required_argument, nullptr, 'm'},   {"disk", required_argument, nullptr, 'd'},
-      {"help", no_argument, nullptr, 'h'},           {}};
+};
+
+muster::Result<CommandLine> parse(int argc, char** argv) {
+  CommandLine line;
+  ServerOptions& options = line.options;
+  options.host.clear();
+  const option known[] = {{"registry", required_argument, nullptr, 'r'},
+                          {"coordinator", required_argument, nullptr, 'c'},
+                          {"id", required_argument, nullptr, 'i'},
+                          {"listen", required_argument, nullptr, 'l'},
+                          {"host", required_argument, nullptr, 'o'},
+                          {"memory", required_argument, nullptr, 'm'},
+                          {"disk", required_argument, nullptr, 'd'},
+                          {"help", no_argument, nullptr, 'h'},
+                          {}};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
   for (int letter = 0; (letter = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
     switch (letter) {
       case 'r':
         options.registry = optarg;
+        break;
+      case 'c':
+        line.coordinator = optarg;
         break;
       case 'i':
         options.id = optarg;
@@ -94,7 +120,7 @@ muster::Result<ServerOptions> parse(int argc, char** argv) {
         break;
       }
       case 'd':
-        disk = optarg;
+        line.disk = optarg;
         break;
       case 'h':
         fmt::print("{}", kHelp);
@@ -104,12 +130,39 @@ muster::Result<ServerOptions> parse(int argc, char** argv) {
     }
   }
   if (optind < argc) return Error(ErrorKind::kUsage, "'{}' is not an option", argv[optind]);
-  if (options.registry.empty()) return Error(ErrorKind::kUsage, "--registry is missing");
-  if (options.id.empty()) return Error(ErrorKind::kUsage, "--id is missing");
+  if (options.registry.empty() == line.coordinator.empty()) {
+    return Error(ErrorKind::kUsage, "give --coordinator or --registry, one of them");
+  }
+  return line;
+}
+
+// Where the servers of a coordinator's job register.
+muster::Result<std::string> ask_coordinator(const std::string& address) {
+  MUSTER_TRY(const auto status, muster::roster::fetch_status(address, std::chrono::seconds(5)));
+  if (!status.ended.empty()) {
+    return Error(ErrorKind::kUsage, "{} has ended: {}", status.job, status.ended);
+  }
+  if (status.servers.empty()) {
+    return Error(ErrorKind::kUsage,
+                 "{} has no parameter servers: its tables.servers is 0, or it has no tables",
+                 status.job);
+  }
+  return status.servers;
+}
+
+muster::Result<ServerOptions> complete(CommandLine line) {
+  ServerOptions options = std::move(line.options);
+  if (options.registry.empty()) {
+    MUSTER_TRY(options.registry, ask_coordinator(line.coordinator));
+  }
+  if (options.host.empty()) {
+    MUSTER_TRY(options.host, muster::own_address_towards(muster::host_of(options.registry)));
+  }
+  if (options.id.empty()) options.id = fmt::format("{}-{}", muster::machine_name(), getpid());
   options.tell = [id = options.id](const std::string& what) {
     fmt::print(stderr, "muster-server {}: {}\n", id, what);
   };
-  if (!disk.empty()) MUSTER_RETURN_IF_ERROR(use_disk(disk, options));
+  if (!line.disk.empty()) MUSTER_RETURN_IF_ERROR(use_disk(line.disk, options));
   return options;
 }
 
@@ -129,7 +182,9 @@ void follow_launcher() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto options = parse(argc, argv);
+  auto line = parse(argc, argv);
+  if (!line.ok()) return fail("", line.error());
+  auto options = complete(*std::move(line));
   if (!options.ok()) return fail("", options.error());
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action{};
@@ -145,6 +200,6 @@ int main(int argc, char** argv) {
     const auto end = server.run();
     if (!end.ok()) return fail(options->id, end.error());
     if (*end == Server::End::kStopped) return 0;
-    options->tell("was away for too long and counts no more; it begins again, empty");
+    options->tell("begins again, empty");
   }
 }

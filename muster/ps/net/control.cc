@@ -10,7 +10,7 @@ namespace muster::ps {
 namespace {
 
 constexpr uint32_t kMagic = 0x4350554d;  // "MUPC"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kMostElements = 1 << 20;  // of a list
 
 // ---- Both ways: fields() names the fields of a struct, and Out and In go through them.
@@ -79,6 +79,9 @@ struct In {
   static HeartbeatReply::Standing last_of(HeartbeatReply::Standing) {
     return HeartbeatReply::Standing::kRemoved;
   }
+  static ServerStatus::Standing last_of(ServerStatus::Standing) {
+    return ServerStatus::Standing::kWaiting;
+  }
   static InitialWeights last_of(InitialWeights) { return InitialWeights::kUniform; }
   static RowRule last_of(RowRule) { return RowRule::kFtrl; }
 
@@ -99,20 +102,28 @@ void each(Archive& archive, Fields&... all) {
 }
 
 MUSTER_FIELDS(ServerKey, of.id, of.incarnation)
-MUSTER_FIELDS(ServerEntry, of.key, of.ready, of.address, of.process)
-MUSTER_FIELDS(ServerMap, of.epoch, of.servers)
+MUSTER_FIELDS(ServerEntry, of.key, of.ready, of.address, of.process, of.host)
+MUSTER_FIELDS(ServerPlace, of.id, of.host)
+MUSTER_FIELDS(ServerMap, of.epoch, of.servers, of.away)
 MUSTER_FIELDS(RowOptimizer, of.rule, of.lr, of.eps, of.beta1, of.beta2, of.beta, of.l1, of.l2)
 MUSTER_FIELDS(Admission, of.sights, of.probability)
 MUSTER_FIELDS(Eviction, of.age, of.most, of.every)
 MUSTER_FIELDS(TableOptions, of.id, of.name, of.width, of.initial, of.scale, of.seed, of.optimizer,
               of.admission, of.eviction, of.versions)
-MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.address, of.process)
-MUSTER_FIELDS(HeartbeatReply, of.standing, of.lease, of.maps)
+MUSTER_FIELDS(Unreachable, of.peer, of.lasted)
+MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.address, of.process, of.host, of.rows,
+              of.unreachable)
+MUSTER_FIELDS(HeartbeatReply, of.standing, of.lease, of.maps, of.reason)
+MUSTER_FIELDS(ServerStatus, of.key, of.standing, of.host, of.address, of.process, of.entered,
+              of.rows, of.heard_ago, of.unreachable)
+MUSTER_FIELDS(ServersStatus, of.epoch, of.first, of.copies, of.servers)
 MUSTER_FIELDS(Hello, of.server, of.key)
 MUSTER_FIELDS(TablesSetup, of.shards, of.copies, of.tables)
 MUSTER_FIELDS(Beat, of.heartbeat, of.asked)
 MUSTER_FIELDS(BeatAnswer, of.reply, of.asked)
 MUSTER_FIELDS(NewMap, of.map)
+template <typename Archive>
+void fields(Archive& /*archive*/, const AskStatus& /*of*/) {}
 #undef MUSTER_FIELDS
 
 struct Header {

@@ -3,7 +3,7 @@
 //
 // A connection to the registry, or to a server, begins with Hello. The registry answers with
 // TablesSetup; then a server sends a Beat now and then and gets a BeatAnswer for each, and a client
-// gets the newest map whenever there is another.
+// gets the newest map whenever there is another, and ServersStatus for each AskStatus.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,11 @@ struct NewMap {
   ServerMap map;
 };
 
-using ControlMessage = std::variant<Hello, TablesSetup, Beat, BeatAnswer, NewMap>;
+// Answered with ServersStatus.
+struct AskStatus {};
+
+using ControlMessage =
+    std::variant<Hello, TablesSetup, Beat, BeatAnswer, NewMap, AskStatus, ServersStatus>;
 
 std::string encode_control(const ControlMessage& message);
 // An error: it is damaged, or of another version.

@@ -6,7 +6,8 @@ namespace muster::ps {
 namespace {
 
 std::vector<ControlMessage> examples() {
-  const ServerMap map{5, {{{"a", 1}, true, "host:1", 5}, {{"b", 2}, false, "", 0}}};
+  const ServerMap map{
+      5, {{{"a", 1}, true, "host:1", 5, "host"}, {{"b", 2}, false, "", 0, ""}}, {{"c", "far"}}};
   TablesSetup setup;
   setup.tables.resize(2);
   setup.tables[1].id = 1;
@@ -15,12 +16,28 @@ std::vector<ControlMessage> examples() {
   setup.tables[1].optimizer.rule = RowRule::kFtrl;
   setup.tables[1].admission = {3, 0.5};
   setup.tables[1].eviction = {.age = 9, .most = 70, .every = 5};
-  return {Hello{true, {"a", 7}},
-          Hello{false, {"", 8}},
-          setup,
-          Beat{{{"a", 7}, 4, true, "host:1", 6}, 123},
-          BeatAnswer{{HeartbeatReply::Standing::kMember, std::chrono::seconds(1), {map, map}}, 9},
-          NewMap{map}};
+  return {
+      Hello{true, {"a", 7}},
+      Hello{false, {"", 8}},
+      setup,
+      Beat{{{"a", 7}, 4, true, "host:1", 6, "host", 1000, {{{"b", 2}, std::chrono::seconds(3)}}},
+           123},
+      BeatAnswer{{HeartbeatReply::Standing::kMember, std::chrono::seconds(1), {map, map}, "why"},
+                 9},
+      NewMap{map},
+      AskStatus{},
+      ServersStatus{5,
+                    2,
+                    2,
+                    {{{"a", 7},
+                      ServerStatus::Standing::kJoining,
+                      "host",
+                      "host:1",
+                      6,
+                      4,
+                      1000,
+                      std::chrono::milliseconds(40),
+                      {"b", "c"}}}}};
 }
 
 TEST(PsControl, WhatIsWrittenIsRead) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "muster/ps/net/control.h"
 #include "muster/ps/net/network.h"
@@ -9,29 +10,35 @@
 namespace muster::ps {
 namespace {
 
-class MapReader final : NetworkListener {
+// Waits for one message of this kind.
+template <typename Message>
+class Reader final : NetworkListener {
  public:
-  Result<ServerMap> fetch(const std::string& registry, Duration timeout) {
+  Result<Message> fetch(const std::string& registry, Duration timeout) {
     const auto until = std::chrono::steady_clock::now() + timeout;
     network_.connect(registry);
-    while (!map_ && !broken_ && std::chrono::steady_clock::now() < until) network_.turn(timeout);
-    if (map_) return *map_;
-    return Error(ErrorKind::kIo, "the registry at {} {}", registry,
-                 broken_ ? "cannot be reached" : "has no parameter servers yet");
+    while (!got_ && !broken_ && std::chrono::steady_clock::now() < until) network_.turn(timeout);
+    if (got_) return *std::move(got_);
+    return Error(ErrorKind::kIo, "the registry of parameter servers at {} {}", registry,
+                 broken_ ? "cannot be reached" : waited_for());
   }
 
  private:
+  static constexpr bool kStatus = std::is_same_v<Message, ServersStatus>;
+  static const char* waited_for() { return kStatus ? "does not answer" : "has no servers yet"; }
+
   void opened(ConnectionId connection) override {
     network_.send(connection, encode_control(Hello{false, {"", draw_incarnation()}}));
+    if (kStatus) network_.send(connection, encode_control(AskStatus{}));
   }
   void received(ConnectionId /*connection*/, std::string_view bytes) override {
-    const auto message = decode_control(bytes);
+    auto message = decode_control(bytes);
     if (!message.ok()) return;
-    if (const auto* const newest = std::get_if<NewMap>(&*message)) map_ = newest->map;
+    if (auto* const one = std::get_if<Message>(&*message)) got_ = std::move(*one);
   }
   void closed(ConnectionId /*connection*/) override { broken_ = true; }
 
-  std::optional<ServerMap> map_;
+  std::optional<Message> got_;
   bool broken_ = false;
   Network network_{*this};
 };
@@ -39,7 +46,12 @@ class MapReader final : NetworkListener {
 }  // namespace
 
 Result<ServerMap> fetch_map(const std::string& registry, Duration timeout) {
-  return MapReader().fetch(registry, timeout);
+  MUSTER_TRY(auto newest, Reader<NewMap>().fetch(registry, timeout));
+  return std::move(newest.map);
+}
+
+Result<ServersStatus> fetch_servers_status(const std::string& registry, Duration timeout) {
+  return Reader<ServersStatus>().fetch(registry, timeout);
 }
 
 }  // namespace muster::ps

@@ -87,4 +87,15 @@ TablesSetup setup_of(const config::Job& job) {
   return setup;
 }
 
+RegistryOptions registry_options_of(const config::Job& job) {
+  RegistryOptions options;
+  options.first = static_cast<size_t>(job.tables.servers);
+  // As for workers. One whose process ends is noticed at once, if that is seen.
+  options.patience =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(job.workers.lease));
+  options.lease = options.patience * 17 / 20;
+  options.unreachable = 3 * options.patience;
+  return options;
+}
+
 }  // namespace muster::ps

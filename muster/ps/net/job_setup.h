@@ -19,6 +19,9 @@ int64_t clock_after(const config::Job& job, int64_t steps);
 // The name of a shard in a checkpoint's state.
 std::string rows_name(size_t shard);
 
+// How long its registry waits, and for how many servers.
+RegistryOptions registry_options_of(const config::Job& job);
+
 // The table of the model's own parameters, if they are in one: the parts of a flat buffer, with
 // ascending keys.
 uint32_t weight_table(const config::Job& job);

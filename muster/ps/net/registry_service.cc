@@ -15,7 +15,7 @@ namespace muster::ps {
 class RegistryService::Impl final : NetworkListener {
  public:
   Impl(RegistryServiceOptions options, const Clock& clock)
-      : options_(std::move(options)), clock_(clock), registry_(options_.registry) {}
+      : options_(with_copies(std::move(options))), clock_(clock), registry_(options_.registry) {}
 
   ~Impl() override {
     stopped_ = true;
@@ -46,6 +46,11 @@ class RegistryService::Impl final : NetworkListener {
   }
 
  private:
+  static RegistryServiceOptions with_copies(RegistryServiceOptions options) {
+    options.registry.copies = options.setup.copies;
+    return options;
+  }
+
   void run() {
     while (!stopped_) {
       network_.turn(options_.registry.patience / 10);
@@ -105,6 +110,8 @@ class RegistryService::Impl final : NetworkListener {
       const BeatAnswer answer{registry_.heard(beat->heartbeat, clock_.now()), beat->asked};
       network_.send(connection, encode_control(answer));
       tell_map();
+    } else if (std::holds_alternative<AskStatus>(*message)) {
+      network_.send(connection, encode_control(registry_.status(clock_.now())));
     } else {
       refuse(connection);
     }

@@ -18,7 +18,7 @@ namespace muster::ps {
 struct RegistryServiceOptions {
   std::string address = "127.0.0.1:0";
   TablesSetup setup;
-  RegistryOptions registry;
+  RegistryOptions registry;  // its `copies` are those of `setup`
 };
 
 class RegistryService {

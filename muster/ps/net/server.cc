@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "muster/base/address.h"
 #include "muster/base/fault_point.h"
 #include "muster/ps/answers.h"
 
@@ -23,7 +24,7 @@ constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
 constexpr size_t kMostWaiting = 64 << 20;
 
 std::string with_host(const std::string& address, const std::string& host) {
-  return host + address.substr(address.rfind(':'));
+  return bracketed(host) + address.substr(address.rfind(':'));
 }
 
 }  // namespace
@@ -101,7 +102,8 @@ void Server::closed(ConnectionId connection) {
     auto& peer = peers_[server->second];
     peer.connection = 0;
     peer.open = false;
-    peer.retry_at = clock_.now() + kRetry;
+    peer.closed_at = clock_.now();
+    peer.retry_at = peer.closed_at + kRetry;
     servers_.erase(server);
   }
 }
@@ -244,6 +246,9 @@ void Server::from_registry(std::string_view bytes) {
   } else if (const auto* const answer = std::get_if<BeatAnswer>(&*message); answer && core_) {
     if (answer->reply.standing == HeartbeatReply::Standing::kRemoved) {
       removed_ = true;
+      const auto& reason = answer->reply.reason;
+      tell("the registry has removed it: " +
+           (reason.empty() ? "it was away for too long" : reason));
     } else if (answer->reply.standing == HeartbeatReply::Standing::kMember) {
       enter(answer->reply);
       core_->extend_lease(Moment{Duration(answer->asked)}, answer->reply.lease);
@@ -277,9 +282,28 @@ void Server::begin(TablesSetup setup) {
 void Server::beat() {
   const Moment now = clock_.now();
   next_beat_ = now + options_.heartbeat;
-  const Beat beat{{self_, core_->epoch(), core_->has_all(), address_, getpid()},
+  const Beat beat{{self_, core_->epoch(), core_->has_all(), address_, getpid(), options_.host,
+                   rows(), unreachable(now)},
                   now.time_since_epoch().count()};
   network_->send(registry_, encode_control(beat));
+}
+
+uint64_t Server::rows() const {
+  uint64_t rows = 0;
+  for (TableData* const data : data_) {
+    for (uint32_t table = 0; table < setup_->tables.size(); ++table) {
+      rows += data->table(table).rows();
+    }
+  }
+  return rows;
+}
+
+std::vector<Unreachable> Server::unreachable(Moment now) const {
+  std::vector<Unreachable> peers;
+  for (const auto& [key, peer] : peers_) {
+    if (!peer.open && map_.find(key) != nullptr) peers.push_back({key, now - peer.closed_at});
+  }
+  return peers;
 }
 
 void Server::enter(const HeartbeatReply& reply) {
@@ -291,7 +315,10 @@ void Server::enter(const HeartbeatReply& reply) {
       if (map.find(entry.key) == nullptr) forget_peer(entry.key);
     }
     for (const auto& entry : map.servers) {
-      if (entry.key != self_) peers_[entry.key].address = entry.address;
+      if (entry.key == self_) continue;
+      const auto [peer, added] = peers_.try_emplace(entry.key);
+      peer->second.address = entry.address;
+      if (added) peer->second.closed_at = clock_.now();
     }
     map_ = map;
     tell(fmt::format("epoch {}: {} servers", map.epoch, map.servers.size()));

@@ -41,9 +41,9 @@ namespace muster::ps {
 
 struct ServerOptions {
   std::string id;
-  std::string registry;                                // its address
-  std::string listen = "0.0.0.0:0";                    // where
-  std::string host = "127.0.0.1";                      // by which others reach it
+  std::string registry;              // its address
+  std::string listen = "0.0.0.0:0";  // where
+  std::string host = "127.0.0.1";    // by which others reach it; the same for all of a machine
   size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
   // Where rows go that do not fit. May be empty: nowhere.
   std::function<Result<std::unique_ptr<ColdRows>>(const ServerKey& self)> open_disk;
@@ -73,6 +73,7 @@ class Server final : NetworkListener, ShardLinks {
     ConnectionId connection = 0;  // 0: none
     bool open = false;
     Moment retry_at;
+    Moment closed_at;  // or known since, if it was never open
   };
   // A request that waits for the clock of its shard, or for rows from the disk.
   struct Held {
@@ -103,6 +104,8 @@ class Server final : NetworkListener, ShardLinks {
   void forget_peer(const ServerKey& key);
   void connect_all(Moment now);
   void beat();
+  uint64_t rows() const;
+  std::vector<Unreachable> unreachable(Moment now) const;
   void copy_some(Moment now);
   // Points at which `muster verify` kills a server (base/fault_point.h).
   void pass_fault_point(const ServerKey& to, const ShardMessage& message) const;

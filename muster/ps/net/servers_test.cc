@@ -8,6 +8,7 @@
 
 #include "muster/base/scratch_directory.h"
 #include "muster/base/thread.h"
+#include "muster/ps/net/fetch_map.h"
 #include "muster/ps/net/servers_testing.h"
 
 namespace muster::ps {
@@ -216,6 +217,46 @@ TEST(Servers, AReadWaitsForTheCommitOfTheStepBefore) {
   ASSERT_TRUE(worker->commit(0, 0).ok());
   ASSERT_TRUE(reader->finish(**early).ok());
   EXPECT_EQ((*early)->weights(), *reader->read(0, keys));
+}
+
+TEST(Servers, StatusSaysWhoIsReadyAndHowManyRowsThereAre) {
+  ServerProcesses servers(2);
+  const auto client = servers.connect();
+  const std::vector<uint64_t> keys = {9, 2, 500};
+  const std::vector<float> gradients(12, 1.0F);
+  ASSERT_TRUE(client->push({.table = 0, .lr = 0.1}, keys, gradients).ok());
+  ASSERT_TRUE(client->wait().ok());
+  ServersStatus status;
+  wait_for("rows", [&] {
+    const auto fetched = fetch_servers_status(servers.registry().address(), 5s);
+    if (fetched.ok()) status = *fetched;
+    return status.servers.size() == 2 && status.servers[0].rows + status.servers[1].rows == 6;
+  });
+  EXPECT_EQ(status.epoch, servers.registry().map().epoch);
+  for (const auto& server : status.servers) {
+    EXPECT_EQ(server.standing, ServerStatus::Standing::kReady);
+    EXPECT_EQ(server.host, "127.0.0.1");
+    EXPECT_EQ(server.address.rfind("127.0.0.1:", 0), 0U) << server.address;
+    EXPECT_EQ(server.rows, 3U) << "each has a copy";
+    EXPECT_TRUE(server.unreachable.empty());
+  }
+}
+
+TEST(Servers, StatusBeforeTheyAreThere) {
+  const BootClock clock;
+  RegistryServiceOptions options;
+  options.setup = small_setup();
+  options.registry.first = 3;
+  const auto registry = RegistryService::start(options, clock);
+  ASSERT_TRUE(registry.ok());
+  const auto status = fetch_servers_status((*registry)->address(), 5s);
+  ASSERT_TRUE(status.ok()) << status.error().message();
+  EXPECT_EQ(status->epoch, 0U);
+  EXPECT_EQ(status->first, 3U);
+  EXPECT_TRUE(status->servers.empty());
+  const auto nobody = fetch_servers_status("127.0.0.1:1", 2s);
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_NE(nobody.error().message().find("127.0.0.1:1"), std::string::npos);
 }
 
 TEST(Servers, OneWithoutMemoryForARowEndsAndSaysSo) {

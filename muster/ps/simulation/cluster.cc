@@ -82,8 +82,10 @@ void forget_numbers(ShardMessage& message) {
   copy->state = std::make_shared<const std::string>(std::move(without));
 }
 
-RegistryOptions registry_options(int first, Plant plant) {
+RegistryOptions registry_options(int first, int copies, Plant plant) {
   RegistryOptions options;
+  options.copies = copies;
+  options.quarantine = 2s;
   options.first = static_cast<size_t>(first);
   if (plant == Plant::kHasty) options.patience = options.lease / 2;
   return options;
@@ -114,7 +116,8 @@ Cluster::Cluster(uint64_t seed, Plant plant, std::ostream* trace, int servers, C
       shards_(static_cast<ShardNumber>(1 + world_.below(5))),
       first_(servers > 0 ? servers : 2 + static_cast<int>(world_.below(4))),
       copies_(world_.chance(0.1) ? 1 : 2),
-      registry_(registry_options(first_, plant)) {
+      hosts_(1 + world_.below(3)),
+      registry_(registry_options(first_, copies_, plant)) {
   for (int i = 0; i < first_; ++i) start_server(fmt::format("s{}", i));
   training_ = make_training(clients, *this);
   const uint64_t count = training_ == nullptr ? 1 + world_.below(4) : 2 + world_.below(3);
@@ -146,9 +149,14 @@ ServerProcess& Cluster::start_server(const std::string& id) {
   const int place = static_cast<int>(servers_.size());
   servers_.push_back(
       std::make_unique<ServerProcess>(*this, place, ServerKey{id, world_.draw() | 1}));
+  cut_parted();
   beat(place);
   copy_on(place);
   return *servers_.back();
+}
+
+std::string Cluster::host_of(const std::string& id) const {
+  return fmt::format("host{}", std::stoull(id.substr(1)) % hosts_);
 }
 
 void Cluster::restart(ServerProcess& server) {
@@ -320,8 +328,9 @@ void Cluster::got_heartbeat(int place, const Heartbeat& heartbeat, Moment sent) 
 void Cluster::got_reply(ServerProcess& server, HeartbeatReply reply, Moment sent) {
   if (reply.standing == HeartbeatReply::Standing::kRemoved) return restart(server);
   if (reply.standing == HeartbeatReply::Standing::kWaiting) return;
-  if (plant_ == Plant::kSkipEpochs) {
-    for (auto& map : reply.maps) map.servers = reply.maps.back().servers;
+  for (auto& map : reply.maps) {
+    if (plant_ == Plant::kSkipEpochs) map.servers = reply.maps.back().servers;
+    if (plant_ == Plant::kMoveUp) map.away.clear();
   }
   server.core.enter(reply.maps);
   server.core.extend_lease(sent, plant_ == Plant::kNoLease ? Duration{1h} : reply.lease);
@@ -351,12 +360,30 @@ void Cluster::beat(int place) {
 }
 
 void Cluster::beat_once(const ServerProcess& server) {
-  Heartbeat heartbeat{server.core.self(), server.core.epoch(), server.core.has_all(), {}, 0};
+  const auto& self = server.core.self();
+  Heartbeat heartbeat{self, server.core.epoch(), server.core.has_all(), {}, 0, host_of(self.id),
+                      0,    unreachable(server)};
   if (plant_ == Plant::kReadyEarly && server.core.epoch() > 0) heartbeat.has_all = true;
   network_.deliver(server.place, kCoordinator,
                    [this, place = server.place, heartbeat, sent = world_.now()] {
                      got_heartbeat(place, heartbeat, sent);
                    });
+}
+
+std::vector<Unreachable> Cluster::unreachable(const ServerProcess& server) {
+  std::vector<Unreachable> peers;
+  if (plant_ == Plant::kNoComplaints) return peers;
+  for (const auto& entry : map().servers) {
+    const int place = place_of(entry.key);
+    if (place == server.place) continue;
+    if (server_of(entry.key).alive && !world_.is_cut(server.place, place)) {
+      unreached_.erase({server.place, place});
+      continue;
+    }
+    const auto since = unreached_.try_emplace({server.place, place}, world_.now()).first->second;
+    peers.push_back({entry.key, world_.now() - since});
+  }
+  return peers;
 }
 
 void Cluster::copy_on(int place) {
@@ -378,13 +405,16 @@ bool Cluster::all_answered() const {
 }
 
 // All who are there have what they hold.
-bool Cluster::settled() {
-  const bool all_have = std::ranges::all_of(map().servers, [&](const ServerEntry& entry) {
+bool Cluster::all_have() {
+  return std::ranges::all_of(map().servers, [&](const ServerEntry& entry) {
     const auto& server = server_of(entry.key);
     return server.alive && server.core.epoch() == map().epoch && entry.ready &&
            server.core.has_all();
   });
-  if (!all_have) return false;
+}
+
+bool Cluster::settled() {
+  if (!all_have()) return false;
   // The last push of a client that crashed may still be under way.
   for (ShardNumber shard = 0; shard < shards_; ++shard) {
     std::set<uint64_t> places;
@@ -408,12 +438,20 @@ void Cluster::check_end() {
   if (!all_answered()) return fail("there are pushes without an answer long after the last fault");
   if (!trained()) return fail("workers wait for something long after the last fault");
   if (!settled()) return fail("some server does not have its shards long after the last fault");
+  std::set<std::string> hosts;
+  for (const auto& entry : map().servers) hosts.insert(entry.host);
   std::vector<RecordedData*> shards;
   for (ShardNumber shard = 0; shard < shards_; ++shard) {
     std::vector<RecordedData*> copies;
+    std::set<std::string> hosts_of_copies;
     for (const auto& entry : map().servers) {
       auto& server = server_of(entry.key);
-      if (server.core.at(shard).role() != ShardRole::kNone) copies.push_back(server.data[shard]);
+      if (server.core.at(shard).role() == ShardRole::kNone) continue;
+      copies.push_back(server.data[shard]);
+      hosts_of_copies.insert(entry.host);
+    }
+    if (map().away.empty() && hosts_of_copies.size() != std::min(copies.size(), hosts.size())) {
+      return fail(fmt::format("both copies of shard {} are on one host", shard));
     }
     fail(witness_.check_end(shard, copies, *make_data(shard)));
     if (!copies.empty()) shards.push_back(copies[0]);

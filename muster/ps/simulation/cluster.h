@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,7 @@ class Cluster {
   std::unique_ptr<RecordedData> make_data(ShardNumber shard);
   ShardNumber shards() const { return shards_; }
   int copies() const { return copies_; }
+  std::string host_of(const std::string& id) const;
   const std::vector<TableOptions>& tables() const { return tables_; }
   roster::simulation::World& world() { return world_; }
   void forward(const ServerProcess& from, const ServerKey& to, const ShardMessage& message);
@@ -126,6 +128,7 @@ class Cluster {
   // Servers.
   void beat(int place);
   void beat_once(const ServerProcess& server);
+  std::vector<Unreachable> unreachable(const ServerProcess& server);
   void copy_on(int place);
 
   // Their answers to what clients ask (requests.cc).
@@ -152,6 +155,9 @@ class Cluster {
   void crash(ServerProcess& victim);
   void suspend(ServerProcess& victim);
   void isolate(const ServerProcess& victim);
+  void part(const ServerProcess& victim);
+  void cut_parted();
+  bool is_parted(const ServerProcess& server) const;
   int other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there);
   void replace_client();
   void replace(ClientProcess& client);
@@ -161,6 +167,7 @@ class Cluster {
   // The end.
   bool all_answered() const;
   bool trained() const;
+  bool all_have();
   bool settled();
   bool done();
   void check_end();
@@ -172,12 +179,16 @@ class Cluster {
   const ShardNumber shards_;
   const int first_;  // how many servers
   const int copies_;
+  const uint64_t hosts_;  // how many
   Slabs slabs_;
   ServerRegistry registry_;
-  Moment away_until_;                                    // the coordinator is suspended
-  std::vector<std::function<void()>> heartbeats_;        // what came meanwhile
-  uint64_t told_ = 0;                                    // epoch
-  std::map<ServerKey, Moment> heard_;                    // by the coordinator
+  Moment away_until_;                                // the coordinator is suspended
+  std::vector<std::function<void()>> heartbeats_;    // what came meanwhile
+  uint64_t told_ = 0;                                // epoch
+  std::map<ServerKey, Moment> heard_;                // by the coordinator
+  std::map<std::pair<int, int>, Moment> unreached_;  // from whom, whom, and since when
+  // Ids of two servers that never reach each other again, whatever process has them.
+  std::optional<std::pair<std::string, std::string>> parted_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;  // all that ever were
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::map<uint64_t, int> senders_;     // places of clients, by the number that servers know

@@ -14,12 +14,15 @@ constexpr size_t kMostWorkers = 30;  // of a schedule, with those that are gone
 }  // namespace
 
 void Cluster::fault() {
-  if (is_calm()) return world_.heal_all();
+  if (is_calm()) {
+    world_.heal_all();
+    return cut_parted();
+  }
   std::vector<ServerProcess*> there;
   for (const auto& server : servers_) {
     if (server->alive) there.push_back(server.get());
   }
-  const uint64_t kind = world_.below(12);
+  const uint64_t kind = world_.below(13);
   auto* victim = there.empty() ? nullptr : there[world_.below(there.size())];
   // Often the newest one: when a server has just taken over is when most can go wrong.
   if (victim != nullptr && world_.chance(0.3)) victim = there.back();
@@ -39,6 +42,8 @@ void Cluster::fault() {
   } else if (victim != nullptr && kind == 10) {
     world_.slow(victim->place, world_.between(1ms, 60ms),
                 world_.now() + world_.between(10ms, 500ms));
+  } else if (kind == 12) {
+    if (victim != nullptr) part(*victim);
   } else if (there.size() < 8) {
     start_server(fmt::format("s{}", first_ + new_ids_++));
   }
@@ -49,7 +54,8 @@ bool Cluster::at_risk(const ServerProcess& server) const {
   const auto heard = heard_.find(server.core.self());
   return !server.alive || world_.now() < server.paused_until ||
          world_.is_cut(kCoordinator, server.place) || server.data[0]->is_full() ||
-         heard == heard_.end() || world_.now() - heard->second > 2 * kHeartbeat;
+         is_parted(server) || heard == heard_.end() ||
+         world_.now() - heard->second > 2 * kHeartbeat;
 }
 
 // Whether every shard is with somebody else who will stay. A server that joins and is hurt may
@@ -120,6 +126,37 @@ void Cluster::isolate(const ServerProcess& victim) {
   world_.cut(kCoordinator, victim.place, until);
   if (!world_.chance(0.7)) return;
   world_.cut(kCoordinator, clients_[world_.below(clients_.size())]->place, until);
+}
+
+// A way between two servers that does not come back. One of them has to go, so nothing else may be
+// wrong.
+void Cluster::part(const ServerProcess& victim) {
+  const auto& all = map().servers;
+  const auto is_well = [&](const ServerEntry& entry) { return !at_risk(server_of(entry.key)); };
+  if (copies_ == 1 || parted_ || map().find(victim.core.self()) == nullptr) return;
+  if (!std::ranges::all_of(all, is_well) || !all_have()) return;
+  const std::string other = all[world_.below(all.size())].key.id;
+  if (other == victim.core.self().id) return;
+  ++tally_.parted;
+  parted_.emplace(victim.core.self().id, other);
+  world_.trace("no way between {} and {} for ever", parted_->first, parted_->second);
+  cut_parted();
+}
+
+void Cluster::cut_parted() {
+  if (!parted_) return;
+  for (const auto& a : servers_) {
+    for (const auto& b : servers_) {
+      if (!a->alive || !b->alive || a->core.self().id != parted_->first) continue;
+      if (b->core.self().id == parted_->second) world_.cut(a->place, b->place, world_.now() + 1h);
+    }
+  }
+}
+
+// It, or the one that takes its place, may be removed at any time.
+bool Cluster::is_parted(const ServerProcess& server) const {
+  const auto& id = server.core.self().id;
+  return parted_ && (id == parted_->first || id == parted_->second);
 }
 
 // Maybe for longer than its patience with silent servers.

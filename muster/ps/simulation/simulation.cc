@@ -50,7 +50,11 @@ const std::vector<PlantName>& plants() {
       {Plant::kNoChain, "no-chain",
        "a task is given out before the one that it follows has a place", Clients::kTasks},
       {Plant::kEvictCopies, "evict-copies", "a server evicts rows when it gets a copy of them",
-       Clients::kSteps}};
+       Clients::kSteps},
+      {Plant::kMoveUp, "move-up", "when a server is gone, others of its host move up in the order",
+       Clients::kUpdates},
+      {Plant::kNoComplaints, "no-complaints", "a server does not say whom it cannot reach",
+       Clients::kUpdates}};
   return names;
 }
 
@@ -62,6 +66,7 @@ Tally& Tally::operator+=(const Tally& other) {
   crashes += other.crashes;
   pauses += other.pauses;
   cuts += other.cuts;
+  parted += other.parted;
   joins += other.joins;
   removals += other.removals;
   steps += other.steps;
@@ -75,12 +80,11 @@ Tally& Tally::operator+=(const Tally& other) {
 
 std::string Tally::text() const {
   return fmt::format(
-      "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts, {} "
-      "joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} lanes or tasks "
-      "again, "
-      "{} late pushes, {} rows evicted",
-      pushes, reads, epochs, copies, crashes, pauses, cuts, joins, removals, steps, tasks, groups,
-      again, late, evicted);
+      "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts and "
+      "{} for ever, {} joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} "
+      "lanes or tasks again, {} late pushes, {} rows evicted",
+      pushes, reads, epochs, copies, crashes, pauses, cuts, parted, joins, removals, steps, tasks,
+      groups, again, late, evicted);
 }
 
 }  // namespace muster::ps::simulation

@@ -12,6 +12,7 @@
 // - two copies never have different orders up to a place that somebody was told of;
 // - who reads gets all that was answered, or read by anyone, before he asked;
 // - no primary finds that it does not have its shard;
+// - at the end, if no server is gone, the two copies of a shard are on different hosts;
 // - at the end all copies have the same rows, bit for bit, which are those that the order gives
 //   when it is computed alone;
 // - when faults stop, all pushes are answered, and a training ends, within bound().
@@ -68,6 +69,8 @@ enum class Plant : uint8_t {
   kTellAgain,      // places that a shard was told of are applied again
   kNoChain,        // a task is given out before the one that it follows has a place
   kEvictCopies,    // a server evicts rows when it gets a copy, not when the clock says so
+  kMoveUp,         // when a server is gone, others of its host move up in the order
+  kNoComplaints,   // a server does not say whom it cannot reach
 };
 struct PlantName {
   Plant plant;
@@ -85,6 +88,7 @@ struct Tally {
   uint64_t crashes = 0;
   uint64_t pauses = 0;
   uint64_t cuts = 0;
+  uint64_t parted = 0;  // cuts between two servers that do not heal
   uint64_t joins = 0;
   uint64_t removals = 0;  // of servers that were only suspended or cut off
   // Of trainings.

@@ -283,6 +283,7 @@ void to_wire(const StatusReport& from, v1::StatusReply& to) {
   to.set_max_workers(from.max_workers);
   to.set_step(from.step);
   to.set_ended(from.ended);
+  to.set_servers(from.servers);
 }
 
 StatusReport from_wire(const v1::StatusReply& from) {
@@ -310,6 +311,7 @@ StatusReport from_wire(const v1::StatusReply& from) {
   to.max_workers = from.max_workers();
   to.step = from.step();
   to.ended = from.ended();
+  to.servers = from.servers();
   return to;
 }
 

@@ -1,4 +1,4 @@
-#include "tools/muster-launch/address.h"
+#include "muster/base/address.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -8,7 +8,7 @@
 #include <array>
 #include <memory>
 
-namespace muster::cli {
+namespace muster {
 
 std::string host_of(const std::string& address) {
   std::string host = address.substr(0, address.rfind(':'));
@@ -16,6 +16,11 @@ std::string host_of(const std::string& address) {
     host = host.substr(1, host.size() - 2);
   }
   return host;
+}
+
+std::string bracketed(const std::string& host) {
+  const bool bare = host.find(':') != std::string::npos && host.front() != '[';
+  return bare ? "[" + host + "]" : host;
 }
 
 std::string port_of(const std::string& address) { return address.substr(address.rfind(':') + 1); }
@@ -64,4 +69,4 @@ std::string machine_name() {
   return text.empty() || text[0] == '.' ? "worker" : text.substr(0, 64);
 }
 
-}  // namespace muster::cli
+}  // namespace muster
