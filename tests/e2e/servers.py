@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Parameter servers, with real processes: the same bits with the rows in a worker's own memory and on any number of servers, after
 a resumption, and through SIGKILL and SIGSTOP of workers and servers. And asynchronous training: what was trained, whatever happened
-to workers and servers, is computed again with the same bits. A launcher that is killed leaves no process behind, and Ctrl-C in the
-middle of a round that would take minutes ends the job with what is trained.
+to workers and servers, is computed again with the same bits. With --only ends: a launcher that is killed leaves no process behind,
+and Ctrl-C in the middle of a round that would take minutes ends the job with what is trained; takes minutes.
 
     tests/e2e/servers.py [--bin build/release/bin] [--only sync|async|ends] [--steps 60] [--faults kill:2,kill-server:3,...] [--seed N]
 
@@ -28,9 +28,8 @@ FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,joi
           "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
 # Of asynchronous training.
 MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"]}
-LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server@ack:1,hang:1,flip:1",
-               "ssp": "kill@before-commit:1,kill-server@confirm:1,suspend:1,join:1",
-               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1,kill-server@save:1"}
+LATE_FAULTS = {"async": "kill:1,kill@round:1,kill-server:1,hang:1,flip:1", "ssp": "kill@before-commit:1,kill-server:1,suspend:1,join:1",
+               "softsync": "kill:1,kill@checkpoint:2,kill@after-commit:1,leave:1"}
 LAYOUTS = ((0, 0), (1, 1), (2, 2), (4, 3))  # workers, servers; 0: one worker with its own rows
 
 
@@ -147,7 +146,7 @@ def check_killed_launcher(muster, folder):
         process.wait()
         if len(others) < 4:
             sys.exit(f"two workers and two servers were expected, not {len(others)} processes")
-        left = await_end(others, 10)
+        left = await_end(others, 45)  # workers look for their servers for half a minute
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         if left:
@@ -191,7 +190,7 @@ def main():
     parser.add_argument("--only", choices=("sync", "async", "ends"))
     args = parser.parse_args()
     muster = os.path.join(args.bin, "muster")
-    if args.only in (None, "ends"):
+    if args.only == "ends":
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_killed_launcher(muster, folder)
             check_interrupted_round(muster, folder)
