@@ -147,8 +147,7 @@ struct SyncOptions {
   std::string mode = "async";  // async, ssp, softsync, easgd
   int64_t staleness = 8;       // of ssp: tasks
   int64_t pushes = 4;          // of softsync, that make one update
-  std::string late = "full";   // full, scale, compensate
-  double compensation = 0.04;  // of late: compensate
+  std::string late = "full";   // full, scale
   int64_t fetch = 1;           // tasks
   bool operator==(const SyncOptions&) const = default;
 };
@@ -166,11 +165,6 @@ struct TablesOptions {
   double l2 = 0;
   double scale = 0.05;    // of the first weights
   int64_t staleness = 0;  // steps
-  // Which keys have rows (ps/table.h).
-  int64_t admit_after = 1;       // updates
-  double admit_probability = 1;  // of each update
-  int64_t evict_after = 0;       // steps without an update; 0: never
-  int64_t most_rows = 0;         // of all shards; 0: any number
   // No effect on the result.
   int64_t servers = 0;  // 0: in the worker's own memory
   int64_t copies = 2;

@@ -181,17 +181,11 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(65536)
       .only_with("sync.mode", {"softsync"});
-  s.add(
-       "late", &SyncOptions::late,
-       "How a push counts that was computed from old weights: full, or scale, which divides it by "
-       "how many updates there were since; or compensate, which adds what the gradient has changed "
-       "by since, estimated from its square (DC-ASGD).")
-      .one_of({"full", "scale", "compensate"})
+  s.add("late", &SyncOptions::late,
+        "How a push counts that was computed from old weights: full, or scale, which divides it by "
+        "how many updates there were since.")
+      .one_of({"full", "scale"})
       .only_with("sync.strategy", {"server"});
-  s.add("compensation", &SyncOptions::compensation,
-        "How much of the squared gradient is taken for its derivative.")
-      .at_least(0)
-      .only_with("sync.late", {"compensate"});
   s.add("fetch", &SyncOptions::fetch,
         "After how many tasks a worker reads the model's parameters anew. More are less traffic, "
         "and older weights. Rows of tables are read for each task. With easgd: how many steps a "

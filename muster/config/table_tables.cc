@@ -46,23 +46,6 @@ void add_tables(Section<TablesOptions> s) {
         "not depend on workers and servers.")
       .at_least(0)
       .at_most(64);
-  s.add("admit_after", &TablesOptions::admit_after,
-        "A row is made at this update of its key; those before are dropped. Most ids of a log are "
-        "seen once or twice.")
-      .at_least(1)
-      .at_most(65535);
-  s.add("admit_probability", &TablesOptions::admit_probability,
-        "With which probability each update of a key that has no row makes one.")
-      .more_than(0)
-      .at_most(1);
-  s.add("evict_after", &TablesOptions::evict_after,
-        "Rows that were not updated for this many steps are removed. 0: never.")
-      .at_least(0)
-      .at_most(1e9);
-  s.add("most_rows", &TablesOptions::most_rows,
-        "If there are more rows, those with the fewest updates are removed. Each shard has an "
-        "equal part of this number. 0: any number.")
-      .at_least(0);
   s.add("servers", &TablesOptions::servers,
         "How many parameter servers hold the rows. 0: the worker itself, if there is only one. No "
         "effect on the result.")

@@ -209,6 +209,10 @@ class Rules {
                 "tables.disk is for rows that do not fit into tables.memory: set that, to 4 MiB at "
                 "least");
     }
+    if (!t.disk.empty() && t.servers == 0) {
+      return at("tables.disk",
+                "tables.disk is for parameter servers, and the job has none: set tables.servers");
+    }
     const bool asynchronous = is_asynchronous(job_.sync.strategy);
     if (t.width == 0) {
       if (t == TablesOptions{} || asynchronous) return {};

@@ -407,6 +407,7 @@ void TableData::save_sums(std::string& to) const {
 Status TableData::load_sums(std::string_view& from) {
   uint64_t steps = 0;
   if (!take(from, clock_) || !take(from, era_) || !take(from, steps)) return damaged();
+  if (clock_ < 0 || clock_ >= kMostNumber) return damaged();
   for (uint64_t i = 0; i < steps; ++i) {
     int64_t step = 0;
     if (!take(from, step) || step < clock_ || sums_.contains(step)) return damaged();

