@@ -12,20 +12,20 @@ int64_t SyncRows::version_of(int64_t step) const {
   return std::max<int64_t>(step - options().versions, 0);
 }
 
-void SyncRows::prefetch(int64_t step, int lane, std::vector<uint64_t> keys) {
+void SyncRows::prefetch(int64_t step, int lane, std::span<const uint64_t> keys) {
   if (keys.empty() || is_rehearsing()) return;
   uint64_t forgotten = 0;
   {
     const std::lock_guard lock(mutex_);
     forgotten = forgotten_;
   }
-  auto rows = tables().begin_read(kRowTable, keys, version_of(step));
+  auto rows = tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version_of(step));
   if (!rows.ok()) return;  // whoever reads them says why
   const std::lock_guard lock(mutex_);
   if (forgotten != forgotten_) return;
   // Of lanes that others have computed, or of a model that reads none.
   prefetched_.erase(prefetched_.begin(), prefetched_.lower_bound({step - kMostAhead, 0}));
-  prefetched_[{step, lane}] = {std::move(keys), *std::move(rows)};
+  prefetched_[{step, lane}] = {{keys.begin(), keys.end()}, *std::move(rows)};
 }
 
 void SyncRows::forget_prefetched() {

@@ -21,7 +21,7 @@ class SyncRows final : public RowsBase {
 
   bool wants_prefetch() const override { return tables().is_shared(); }
   void set_era(uint64_t era) override;
-  void prefetch(int64_t step, int lane, std::vector<uint64_t> keys) override;
+  void prefetch(int64_t step, int lane, std::span<const uint64_t> keys) override;
   Status commit(int64_t step) override { return tables().commit(era(), step); }
   Status load(std::vector<std::string> shards, uint64_t era) override;
 
