@@ -36,6 +36,7 @@ struct LoaderPlan {
   uint64_t together = 0;
   Memory* memory = &host_memory();  // where its batches are
   // Called by a prefetch thread with each batch that it has read ahead; may be empty.
+  // NOLINTNEXTLINE(readability-redundant-member-init): GCC wants it where others are initialized
   std::function<void(const Batch& batch)> filled = {};
 };
 

@@ -18,8 +18,11 @@ WholeAnswer answer_to(const WholeRequest& request, TableData* data) {
   if (data == nullptr) return answer;
   answer.served = Served::kYes;
   answer.clock = data->clock();
-  answer.hash = data->hash();
-  if (request.contents) data->save_rows(answer.contents);
+  if (request.contents) {
+    data->save_rows(answer.contents);
+  } else {
+    answer.hash = data->hash();
+  }
   return answer;
 }
 

@@ -24,16 +24,26 @@ Fd lock_parent(const std::string& parent) {
   return lock;
 }
 
+// One without a lock is not ours.
 bool is_abandoned(const fs::path& directory) {
   if (directory.extension() != kEnding) return false;
   const Fd lock(::open((directory / kLock).c_str(), O_RDWR | O_CLOEXEC));
   return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+// The lock goes last: if this is interrupted, it is still known as ours.
+void remove_directory(const fs::path& directory) {
+  std::error_code ignored;
+  for (fs::directory_iterator at(directory, ignored), end; at != end; at.increment(ignored)) {
+    if (at->path().filename() != kLock) fs::remove_all(at->path(), ignored);
+  }
+  fs::remove_all(directory, ignored);
+}
+
 void remove_abandoned_locked(const std::string& parent) {
   std::error_code ignored;
   for (fs::directory_iterator at(parent, ignored), end; at != end; at.increment(ignored)) {
-    if (is_abandoned(at->path())) fs::remove_all(at->path(), ignored);
+    if (is_abandoned(at->path())) remove_directory(at->path());
   }
 }
 
@@ -61,8 +71,7 @@ Result<ColdDirectory> ColdDirectory::make(const std::string& parent, const std::
 }
 
 ColdDirectory::~ColdDirectory() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (!path_.empty()) remove_directory(path_);
 }
 
 }  // namespace muster::ps

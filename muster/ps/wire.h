@@ -87,8 +87,8 @@ struct WholeAnswer {
   uint64_t request = 0;
   Served served = Served::kNo;
   int64_t clock = 0;
-  Hash128 hash;          // of the rows (TableData::hash)
-  std::string contents;  // TableData::save_rows
+  Hash128 hash;          // of the rows (TableData::hash); or
+  std::string contents;  // TableData::save_rows, which has it
 };
 
 using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer,

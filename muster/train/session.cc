@@ -233,7 +233,7 @@ void Session::start_loader() {
   std::vector<int> lanes(static_cast<size_t>(job_.lanes));
   std::iota(lanes.begin(), lanes.end(), 0);  // one worker has them all
   loading_.batches = batches();
-  if (plan_.rows != nullptr && rows_->wants_prefetch()) {
+  if (plan_.rows != nullptr && plan_.schema.has_ids && rows_->wants_prefetch()) {
     loading_.filled = [this](const data::Batch& batch) {
       const std::span records(reinterpret_cast<const int64_t*>(batch.inputs.data()),
                               batch.count * plan_.schema.input_elements());

@@ -8,6 +8,7 @@
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 #include <rocksdb/write_buffer_manager.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -54,10 +55,24 @@ rocksdb::Slice slice(const KeyBytes& bytes) { return {bytes.data(), bytes.size()
 rocksdb::Slice slice(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
 
 // Memory for rows that are not written yet is taken from the cache's.
+// Those that the process may have, but for its connections.
+int files_to_open() {
+  constexpr rlim_t kOthers = 512;
+  constexpr rlim_t kFewest = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return static_cast<int>(kFewest);
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  (void)::getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t most = std::min<rlim_t>(limit.rlim_cur, 1 << 20);
+  return static_cast<int>(most > kOthers + kFewest ? most - kOthers : kFewest);
+}
+
 rocksdb::Options rocks_options(const std::shared_ptr<rocksdb::Cache>& cache) {
   rocksdb::Options options;
   options.create_if_missing = true;
   options.error_if_exists = true;
+  options.max_open_files = files_to_open();
   options.compression = rocksdb::kNoCompression;  // floats would not become smaller
   options.write_buffer_size = std::clamp<size_t>(cache->GetCapacity() / 8, 64 << 10, 64 << 20);
   options.max_write_buffer_number = 4;

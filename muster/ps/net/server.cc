@@ -87,6 +87,10 @@ void Server::opened(ConnectionId connection) {
 }
 
 void Server::closed(ConnectionId connection) {
+  for (auto& [shard, held] : held_) {
+    std::erase_if(held.waiting, [&](const Held& one) { return one.from == connection; });
+  }
+  std::erase_if(whole_, [&](const auto& one) { return one.first == connection; });
   if (connection == registry_) {
     registry_ = 0;
     registry_open_ = false;

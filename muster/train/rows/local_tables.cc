@@ -48,8 +48,9 @@ class LocalTables::Read final : public RowsRead {
   Read(LocalTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
       : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {}
   Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
-    tables_.read_versions(table_, keys_, [&](const auto& /*shard*/) { return clock_; }, rows);
-    return true;
+    const auto then = [&](const ps::TableData& /*shard*/) { return clock_; };
+    const auto clocks = tables_.read_versions(table_, keys_, then, rows);
+    return std::ranges::all_of(clocks, [&](int64_t clock) { return clock == clock_; });
   }
 
  private:

@@ -22,7 +22,6 @@ class LocalTables : public Tables {
   bool is_shared() const override { return false; }
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
               std::vector<int64_t>& clocks) override;
-  // What is not known is given as it is now: whoever is alone may look at any checkpoint.
   Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
                                                int64_t clock) override;
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,

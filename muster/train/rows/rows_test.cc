@@ -1,12 +1,16 @@
 // Rows of tables: the same bits for any number of threads, after going back, and whatever holds
 // them.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "muster/ps/net/job_setup.h"
 #include "muster/train/jobs_testing.h"
+#include "muster/train/rows/shared_tables_testing.h"
 #include "muster/train/rows/step_rows.h"
+#include "muster/train/rows/sync_rows.h"
 
 namespace muster::train {
 namespace {
@@ -133,6 +137,36 @@ TEST(Rows, StaleRowsGiveTheSameBitsOnAnyNumberOfThreads) {
   const auto expected = trained(text, {"threads=1", "tables.staleness=1"});
   EXPECT_EQ(trained(text, {"threads=3", "tables.staleness=1"}), expected);
   EXPECT_NE(trained(text, {"threads=1"}), expected);
+}
+
+// The others have returned to a checkpoint, and trained something else since.
+TEST(Rows, WhatWasAskedForInAnotherEraIsNotUsed) {
+  const auto tables = std::make_shared<LocalTables>(ps::setup_of(make_job(job_with("dlrm"))));
+  SyncRows rows(std::make_unique<SharedTables>(tables));
+  SyncRows others(std::make_unique<SharedTables>(tables));
+  const std::vector<uint64_t> keys = {1, 2};
+  const auto train_step = [&](SyncRows& by, int64_t step, float gradient) {
+    by.set_learning_rate([](int64_t /*step*/) { return 0.1; });
+    const std::vector<float> gradients(12, gradient);
+    by.add(step, 0, keys, gradients.data());
+    ASSERT_TRUE(by.commit(step).ok());
+  };
+  train_step(rows, 0, 0.25F);
+  const auto saved = rows.save(1);
+  ASSERT_TRUE(saved.ok());
+  train_step(rows, 1, 0.25F);
+  rows.prefetch(2, 0, keys);
+  std::vector<float> before(12), now(12), read(12);
+  rows.read(2, model::RowSource::kNoLane, keys, before.data());
+
+  ASSERT_TRUE(others.load(*saved, 5).ok());
+  others.set_era(5);
+  train_step(others, 1, -0.5F);
+  others.read(2, model::RowSource::kNoLane, keys, now.data());
+  ASSERT_NE(now, before);
+  rows.set_era(5);
+  rows.read(2, 0, keys, read.data());
+  EXPECT_EQ(read, now);
 }
 
 TEST(Rows, WhatIsSavedIsLoaded) {

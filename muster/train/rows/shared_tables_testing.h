@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,24 +59,39 @@ class SharedTables : public Tables {
   }
 
  private:
+  // Read at once if the clock is there, as servers do, and else when they are wanted.
   class Read final : public RowsRead {
    public:
     Read(SharedTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
-        : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {}
-    Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
+        : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {
+      rows_.resize(keys_.size() * tables_.setup().tables[table_].width);
       std::vector<int64_t> clocks;
-      MUSTER_RETURN_IF_ERROR(tables_.read(table_, keys_, clock_, rows, clocks));
-      const int64_t known = clock_ + tables_.setup().tables[table_].versions;
-      if (std::ranges::any_of(clocks, [&](int64_t at) { return at > known; })) return false;
-      MUSTER_TRY(const auto then, tables_.tables_->begin_read(table_, keys_, clock_));
-      return then->finish(rows, {});
+      const auto now = tables_.tables_->read(table_, keys_, clock_, rows_.data(), clocks);
+      if (!now.ok()) return;
+      if (std::ranges::all_of(clocks, [&](int64_t at) { return at >= clock_; })) exact_ = read();
+    }
+    Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
+      if (!exact_) exact_ = read();
+      std::ranges::copy(rows_, rows);
+      return *exact_;
     }
 
    private:
+    Result<bool> read() {
+      std::vector<int64_t> clocks;
+      MUSTER_RETURN_IF_ERROR(tables_.read(table_, keys_, clock_, rows_.data(), clocks));
+      const int64_t known = clock_ + tables_.setup().tables[table_].versions;
+      if (std::ranges::any_of(clocks, [&](int64_t at) { return at > known; })) return false;
+      MUSTER_TRY(const auto then, tables_.tables_->begin_read(table_, keys_, clock_));
+      return then->finish(rows_.data(), {});
+    }
+
     SharedTables& tables_;
     const uint32_t table_;
     const std::vector<uint64_t> keys_;
     const int64_t clock_;
+    std::vector<float> rows_;
+    std::optional<Result<bool>> exact_;
   };
 
   std::shared_ptr<LocalTables> tables_;

@@ -32,7 +32,7 @@ class StepRows : public model::RowSource {
   // Whether reading is faster if rows were asked for before.
   virtual bool wants_prefetch() const { return false; }
   // This lane of a step is going to read these rows, and no others. They ascend.
-  virtual void prefetch(int64_t /*step*/, int /*lane*/, std::vector<uint64_t> /*keys*/) {}
+  virtual void prefetch(int64_t /*step*/, int /*lane*/, std::span<const uint64_t> /*keys*/) {}
 
   // Until what was added cannot be lost any more.
   virtual Status wait() = 0;

@@ -4,21 +4,44 @@
 
 namespace muster::train {
 
+namespace {
+constexpr int64_t kMostAhead = 16;  // steps whose rows are kept
+}  // namespace
+
 int64_t SyncRows::version_of(int64_t step) const {
   return std::max<int64_t>(step - options().versions, 0);
 }
 
-void SyncRows::prefetch(int64_t step, int lane, std::vector<uint64_t> keys) {
+void SyncRows::prefetch(int64_t step, int lane, std::span<const uint64_t> keys) {
   if (keys.empty() || is_rehearsing()) return;
-  auto rows = tables().begin_read(kRowTable, keys, version_of(step));
+  uint64_t forgotten = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    forgotten = forgotten_;
+  }
+  auto rows = tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version_of(step));
   if (!rows.ok()) return;  // whoever reads them says why
   const std::lock_guard lock(mutex_);
-  prefetched_[{step, lane}] = {std::move(keys), *std::move(rows)};
+  if (forgotten != forgotten_) return;
+  // Of lanes that others have computed, or of a model that reads none.
+  prefetched_.erase(prefetched_.begin(), prefetched_.lower_bound({step - kMostAhead, 0}));
+  prefetched_[{step, lane}] = {{keys.begin(), keys.end()}, *std::move(rows)};
+}
+
+void SyncRows::forget_prefetched() {
+  const std::lock_guard lock(mutex_);
+  prefetched_.clear();
+  ++forgotten_;
+}
+
+// In another era rows may be others, after as many steps.
+void SyncRows::set_era(uint64_t era) {
+  if (era != this->era()) forget_prefetched();
+  RowsBase::set_era(era);
 }
 
 SyncRows::Prefetched SyncRows::take_prefetched(int64_t step, int lane) {
   const std::lock_guard lock(mutex_);
-  // Of lanes that others have computed.
   prefetched_.erase(prefetched_.begin(), prefetched_.lower_bound({step, 0}));
   const auto found = prefetched_.find({step, lane});
   if (found == prefetched_.end()) return {};
@@ -60,10 +83,9 @@ Error SyncRows::left_behind(int64_t version) {
 
 Status SyncRows::load(std::vector<std::string> shards, uint64_t era) {
   if (shards.empty()) shards.resize(tables().setup().shards);
-  MUSTER_RETURN_IF_ERROR(tables().load(era, shards));
-  const std::lock_guard lock(mutex_);
-  prefetched_.clear();
-  return {};
+  auto loaded = tables().load(era, shards);
+  forget_prefetched();
+  return loaded;
 }
 
 }  // namespace muster::train

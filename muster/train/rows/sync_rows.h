@@ -20,7 +20,8 @@ class SyncRows : public RowsBase {
   explicit SyncRows(std::unique_ptr<Tables> tables) : RowsBase(std::move(tables)) {}
 
   bool wants_prefetch() const override { return tables().is_shared(); }
-  void prefetch(int64_t step, int lane, std::vector<uint64_t> keys) override;
+  void set_era(uint64_t era) override;
+  void prefetch(int64_t step, int lane, std::span<const uint64_t> keys) override;
   Status commit(int64_t step) override { return tables().commit(era(), step); }
   Status load(std::vector<std::string> shards, uint64_t era) override;
 
@@ -44,9 +45,11 @@ class SyncRows : public RowsBase {
   int64_t clock_of(int64_t step) const override { return step; }
   Status read_rows(int64_t step, int lane, std::span<const uint64_t> keys, float* rows) override;
   Prefetched take_prefetched(int64_t step, int lane);
+  void forget_prefetched();
 
-  std::mutex mutex_;
-  std::map<std::pair<int64_t, int>, Prefetched> prefetched_;  // by step and lane; by mutex_
+  std::mutex mutex_;                                          // these
+  std::map<std::pair<int64_t, int>, Prefetched> prefetched_;  // by step and lane
+  uint64_t forgotten_ = 0;  // how often: what was asked for before is of no use
 };
 
 }  // namespace muster::train

@@ -50,6 +50,13 @@ Result<uint64_t> TaskRows::open(int64_t first, int64_t end) {
   MUSTER_RETURN_IF_ERROR(tables().wait());
   MUSTER_TRY(const auto after, tables().order(0, kNoPlace, false));
   if (after.token == token) return token;
+  const bool is_next = first == after.end && after.over();
+  if (is_next && after.openings == before.openings) {
+    return Error(ErrorKind::kJob,
+                 "parameter servers cannot go on with tasks {} to {}: the run was trained with "
+                 "another sync.mode or sync.pushes; set them as they were",
+                 first, end);
+  }
   // Trying again could take the tasks away from a group that has given this worker up.
   note_overtaken();
   return Error(

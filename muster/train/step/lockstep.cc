@@ -60,8 +60,8 @@ Status Lockstep::publish_rows() {
     const WaitingForPeers waiting(*vitals_);
     MUSTER_RETURN_IF_ERROR(group_->barrier({.timeout = timeout_}));
   }
-  if (group_->rank() != 0) return {};
   parts_.rows->set_era(parts_.arena->counters().era);
+  if (group_->rank() != 0) return {};
   return parts_.rows->commit(parts_.arena->counters().step - 1);
 }
 
