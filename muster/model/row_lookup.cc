@@ -125,7 +125,7 @@ uint64_t row_key(int64_t feature, int64_t id) {
 
 std::vector<uint64_t> row_keys(const data::Schema& schema, std::span<const int64_t> records) {
   std::vector<uint64_t> keys;
-  const auto record = static_cast<size_t>(schema.input_elements());
+  const size_t record = schema.input_elements();
   const auto numbers = static_cast<size_t>(schema.numbers);
   for (size_t first = 0; first + record <= records.size(); first += record) {
     for (size_t i = numbers; i < record; ++i) {

@@ -45,8 +45,8 @@ Status LocalTables::read(uint32_t table, std::span<const uint64_t> keys, int64_t
 // There is nothing to wait for, so rows are read when they are wanted.
 class LocalTables::Read final : public RowsRead {
  public:
-  Read(LocalTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
-      : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {}
+  Read(LocalTables& tables, uint32_t table, std::span<const uint64_t> keys, int64_t clock)
+      : tables_(tables), table_(table), keys_(keys.begin(), keys.end()), clock_(clock) {}
   Result<bool> finish(float* rows, const std::function<Status()>& /*if_late*/) override {
     const auto then = [&](const ps::TableData& /*shard*/) { return clock_; };
     const auto clocks = tables_.read_versions(table_, keys_, then, rows);
@@ -61,9 +61,9 @@ class LocalTables::Read final : public RowsRead {
 };
 
 Result<std::unique_ptr<RowsRead>> LocalTables::begin_read(uint32_t table,
-                                                          std::vector<uint64_t> keys,
+                                                          std::span<const uint64_t> keys,
                                                           int64_t clock) {
-  return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, std::move(keys), clock));
+  return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, keys, clock));
 }
 
 Status LocalTables::push(const ps::PushHeader& header, std::span<const uint64_t> keys,

@@ -52,7 +52,7 @@ class ServedTables::Read final : public RowsRead {
 };
 
 Result<std::unique_ptr<RowsRead>> ServedTables::begin_read(uint32_t table,
-                                                           std::vector<uint64_t> keys,
+                                                           std::span<const uint64_t> keys,
                                                            int64_t clock) {
   MUSTER_TRY(auto read, client_->begin_read(table, keys, clock, /*exactly=*/true));
   return std::unique_ptr<RowsRead>(std::make_unique<Read>(*client_, std::move(read), clock));

@@ -20,7 +20,7 @@ class ServedTables final : public Tables {
   bool is_shared() const override { return true; }
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
               std::vector<int64_t>& clocks) override;
-  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::span<const uint64_t> keys,
                                                int64_t clock) override;
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
               std::span<const float> gradients) override {

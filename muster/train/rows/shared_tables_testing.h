@@ -33,9 +33,9 @@ class SharedTables : public Tables {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
-  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+  Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::span<const uint64_t> keys,
                                                int64_t clock) override {
-    return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, std::move(keys), clock));
+    return std::unique_ptr<RowsRead>(std::make_unique<Read>(*this, table, keys, clock));
   }
   Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
               std::span<const float> gradients) override {
@@ -62,8 +62,8 @@ class SharedTables : public Tables {
   // Read at once if the clock is there, as servers do, and else when they are wanted.
   class Read final : public RowsRead {
    public:
-    Read(SharedTables& tables, uint32_t table, std::vector<uint64_t> keys, int64_t clock)
-        : tables_(tables), table_(table), keys_(std::move(keys)), clock_(clock) {
+    Read(SharedTables& tables, uint32_t table, std::span<const uint64_t> keys, int64_t clock)
+        : tables_(tables), table_(table), keys_(keys.begin(), keys.end()), clock_(clock) {
       rows_.resize(keys_.size() * tables_.setup().tables[table_].width);
       std::vector<int64_t> clocks;
       const auto now = tables_.tables_->read(table_, keys_, clock_, rows_.data(), clocks);

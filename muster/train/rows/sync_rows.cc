@@ -19,7 +19,7 @@ void SyncRows::prefetch(int64_t step, int lane, std::span<const uint64_t> keys) 
     const std::lock_guard lock(mutex_);
     forgotten = forgotten_;
   }
-  auto rows = tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version_of(step));
+  auto rows = tables().begin_read(kRowTable, keys, version_of(step));
   if (!rows.ok()) return;  // whoever reads them says why
   const std::lock_guard lock(mutex_);
   if (forgotten != forgotten_) return;
@@ -67,7 +67,7 @@ Status SyncRows::read_rows(int64_t step, int lane, std::span<const uint64_t> key
       if (exact) return {};
     }
   }
-  MUSTER_TRY(const auto read, tables().begin_read(kRowTable, {keys.begin(), keys.end()}, version));
+  MUSTER_TRY(const auto read, tables().begin_read(kRowTable, keys, version));
   MUSTER_TRY(const bool exact, read->finish(rows, if_late));
   if (exact) return {};
   return left_behind(version);

@@ -40,7 +40,8 @@ class Tables {
   virtual Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
                       std::vector<int64_t>& clocks) = 0;
   // Rows as they are when the clock is exactly there. Returns at once.
-  virtual Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table, std::vector<uint64_t> keys,
+  virtual Result<std::unique_ptr<RowsRead>> begin_read(uint32_t table,
+                                                       std::span<const uint64_t> keys,
                                                        int64_t clock) = 0;
 
   // These return at once. A gradient for each key, as its kind has it (ps::floats_of); no key
