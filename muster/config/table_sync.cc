@@ -192,6 +192,7 @@ void add_sync(Section<SyncOptions> s) {
   s.add("compensation", &SyncOptions::compensation,
         "How much of the squared gradient is taken for its derivative.")
       .at_least(0)
+      .at_most(1e6)
       .only_with("sync.late", {"compensate"});
   s.add("fetch", &SyncOptions::fetch,
         "After how many tasks a worker reads the model's parameters anew. More are less traffic, "

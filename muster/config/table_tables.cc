@@ -56,19 +56,22 @@ void add_tables(Section<TablesOptions> s) {
         "dropped.")
       .more_than(0)
       .at_most(1);
-  s.add("evict_after", &TablesOptions::evict_after,
-        "Rows that were not updated for this many steps are removed, and have their first weights "
-        "again. Each shard is looked through every 64 steps. 0: never.")
+  s.add(
+       "evict_after", &TablesOptions::evict_after,
+       "Rows that were not updated for this many steps are removed, and have their initial weights "
+       "again. Each shard is scanned every 64 steps. 0: never.")
       .at_least(0)
       .at_most(1e9);
   s.add("most_rows", &TablesOptions::most_rows,
         "If there are more rows, those with the fewest updates are removed. Each shard has an "
-        "equal part of this number, and is looked through every 64 steps; meanwhile it may have "
+        "equal part of this number, and is scanned every 64 steps; meanwhile it may have "
         "more. 0: any number.")
-      .at_least(0);
-  s.add("servers", &TablesOptions::servers,
-        "How many parameter servers hold the rows. 0: the worker itself, if there is only one. No "
-        "effect on the result.")
+      .at_least(0)
+      .at_most(1e15);
+  s.add(
+       "servers", &TablesOptions::servers,
+       "How many parameter servers hold the rows. 0: the worker itself, if there is only one; else "
+       "two. No effect on the result.")
       .at_least(0)
       .at_most(1024);
   s.add("copies", &TablesOptions::copies,

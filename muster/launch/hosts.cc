@@ -36,6 +36,9 @@ Result<Host> read_host(const Node& node, const std::string& folder) {
     MUSTER_TRY(host.workers, args.get_int("workers", 1));
     MUSTER_TRY(host.worker, args.get_string("worker", ""));
     MUSTER_TRY(host.servers, args.get_int("servers", -1));
+    if (host.servers < 0 && args.get("servers") != nullptr) {
+      return node.error("servers must be from 0 to 1024, not {}", host.servers);
+    }
     MUSTER_TRY(host.server, args.get_string("server", ""));
     MUSTER_TRY(host.user, args.get_string("user", ""));
     MUSTER_TRY(host.port, args.get_int("port", 0));
@@ -53,7 +56,7 @@ Result<Host> read_host(const Node& node, const std::string& folder) {
   if (host.workers < least || host.workers > 1024) {
     return node.error("workers must be from {} to 1024, not {}", least, host.workers);
   }
-  if (host.servers < -1 || host.servers > 1024) {
+  if (host.servers > 1024) {
     return node.error("servers must be from 0 to 1024, not {}", host.servers);
   }
   if (host.port < 0 || host.port > 65535) {

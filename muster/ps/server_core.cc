@@ -64,6 +64,13 @@ bool ServerCore::has_all() const {
   return epoch_ > 0;
 }
 
+bool ServerCore::is_complete() const {
+  for (const auto& held : held_) {
+    if (held.copy->role() != ShardRole::kNone && !held.copy->complete()) return false;
+  }
+  return epoch_ > 0;
+}
+
 std::vector<ShardNumber> ServerCore::lost() const {
   std::vector<ShardNumber> shards;
   for (ShardNumber i = 0; i < held_.size(); ++i) {

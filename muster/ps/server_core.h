@@ -52,6 +52,8 @@ class ServerCore {
 
   // Each shard that it holds, or will hold when it is ready, is here and takes part in pushes.
   bool has_all() const;
+  // Each shard that it holds has every push that was answered.
+  bool is_complete() const;
   std::vector<ShardNumber> lost() const;
   // Why the server must end, if so: for example a row that does not fit into its memory.
   const Error* failure() const;

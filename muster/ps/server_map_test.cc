@@ -8,11 +8,20 @@
 namespace muster::ps {
 namespace {
 
+ServerEntry entry(std::string id, uint64_t incarnation, bool ready, std::string host = "") {
+  ServerEntry made;
+  made.key.id = std::move(id);
+  made.key.incarnation = incarnation;
+  made.ready = ready;
+  made.host = std::move(host);
+  return made;
+}
+
 ServerMap make_map(int ready, int joining = 0) {
   ServerMap map;
   map.epoch = 1;
   for (int i = 0; i < ready + joining; ++i) {
-    map.servers.push_back({{"server" + std::to_string(i), 7}, i < ready, {}, 0, {}});
+    map.servers.push_back(entry("server" + std::to_string(i), 7, i < ready));
   }
   return map;
 }
@@ -103,7 +112,7 @@ ServerMap make_hosts(const std::vector<int>& servers_of_host) {
   for (size_t host = 0; host < servers_of_host.size(); ++host) {
     const auto name = "host" + std::to_string(host);
     for (int i = 0; i < servers_of_host[host]; ++i) {
-      map.servers.push_back({{name + "-" + std::to_string(i), 7}, true, {}, 0, name});
+      map.servers.push_back(entry(name + "-" + std::to_string(i), 7, true, name));
     }
   }
   return map;
@@ -156,7 +165,7 @@ TEST(ServerMap, OneThatComesTakesThePlaceOfOneAndMovesNobodyElse) {
       if (known && map.away.empty()) continue;
       const ServerPlace place =
           known ? map.away[0] : ServerPlace{"new", "host" + std::to_string(seed % 4)};
-      map.servers.push_back({{place.id, 8}, false, {}, 0, place.host});
+      map.servers.push_back(entry(place.id, 8, false, place.host));
       const ServerKey joiner = map.servers.back().key;
       auto after = map;
       after.servers.back().ready = true;

@@ -18,6 +18,8 @@ ServerMap ServerRegistry::next_map() const {
 HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   using Standing = HeartbeatReply::Standing;
   const ServerKey& key = heartbeat.key;
+  // Of another registry: nothing is known of its maps.
+  if (!servers_.contains(key) && heartbeat.entered > maps_.newest().epoch) return {};
   auto& server = servers_[key];
   const bool removed = server.joined > 0 && maps_.newest().find(key) == nullptr;
   if (removed || server.ended || !server.reason.empty()) {
@@ -100,7 +102,7 @@ std::vector<ServerKey> ServerRegistry::expire(Moment now) {
   }
   auto removed = remove_silent(now);
   note_apart(now);
-  choose_who_goes(now);
+  choose_removal(now);
   return removed;
 }
 
@@ -121,6 +123,11 @@ std::vector<ServerKey> ServerRegistry::remove_silent(Moment now) {
   }
   const bool any_left = std::ranges::any_of(map.servers, &ServerEntry::ready);
   if (removed.empty() || !any_left) return {};
+  for (const auto& key : removed) {
+    const auto& reason = servers_.at(key).reason;
+    events_.push_back(
+        fmt::format("{} was removed: {}", key.id, reason.empty() ? "its lease expired" : reason));
+  }
   maps_.add(std::move(map));
   return removed;
 }
@@ -149,8 +156,8 @@ void ServerRegistry::note_apart(Moment now) {
   apart_ = std::move(apart);
 }
 
-// Only if both were heard since, and had the time to fall silent: nobody is to blame for what does
-// not reach one that is gone.
+// Only if both were heard since, and had the time to fall silent: a server that has ended is out of
+// reach for everyone.
 std::set<ServerRegistry::Pair> ServerRegistry::long_apart(Moment now) const {
   std::set<Pair> pairs;
   for (const auto& [pair, since] : apart_) {
@@ -162,20 +169,23 @@ std::set<ServerRegistry::Pair> ServerRegistry::long_apart(Moment now) const {
 }
 
 // Whether no shard is lost with it.
-bool ServerRegistry::can_do_without(const ServerEntry& entry) const {
+bool ServerRegistry::can_do_without(const ServerEntry& entry, Moment now) const {
   if (!entry.ready) return true;
   if (options_.copies < 2) return false;
   bool any = false;
   for (const auto& other : maps_.newest().servers) {
     if (!other.ready || other.key == entry.key) continue;
-    const Heartbeat& last = servers_.at(other.key).last;
-    if (last.entered != maps_.newest().epoch || !last.has_all) return false;
+    const Server& server = servers_.at(other.key);
+    const Heartbeat& last = server.last;
+    // It may be gone: its lease decides that first.
+    if (now - server.beaten > options_.patience / 2) return false;
+    if (last.entered != maps_.newest().epoch || !last.complete) return false;
     any = true;
   }
   return any;
 }
 
-void ServerRegistry::choose_who_goes(Moment now) {
+void ServerRegistry::choose_removal(Moment now) {
   const ServerMap& map = maps_.newest();
   const auto goes = [&](const ServerEntry& one) { return !servers_.at(one.key).reason.empty(); };
   if (std::ranges::any_of(map.servers, goes)) return;  // one at a time
@@ -190,15 +200,18 @@ void ServerRegistry::choose_who_goes(Moment now) {
   };
   for (const auto& [key, ids] : others) {
     const auto* const entry = map.find(key);
-    if (!can_do_without(*entry)) continue;
+    if (!can_do_without(*entry, now)) continue;
     if (worst == nullptr || rank(*worst) < rank(*entry)) worst = entry;
   }
   if (worst == nullptr) return;
-  servers_[worst->key].reason =
-      fmt::format("it and {} could not reach each other", fmt::join(others[worst->key], ", "));
+  auto& reason = servers_[worst->key].reason;
+  reason = fmt::format(
+      "it and {} could not reach each other: check --host, and firewalls between their hosts",
+      fmt::join(others[worst->key], ", "));
   auto& quarantine = quarantines_[worst->key.id];
   const Duration time = std::max(quarantine.next, options_.quarantine);
-  quarantine = {now + time, std::min(2 * time, options_.longest_quarantine)};
+  quarantine = {now + time, std::min(2 * time, options_.longest_quarantine), reason};
+  events_.push_back(fmt::format("{} is going to be removed: {}", worst->key.id, reason));
 }
 
 bool ServerRegistry::is_quarantined(const std::string& id, Moment now) const {
@@ -217,9 +230,15 @@ ServersStatus ServerRegistry::status(Moment now) const {
     const bool waits = server.joined == 0 && !server.ended;
     if (entry == nullptr && !waits) continue;
     const Heartbeat& last = server.last;
-    ServerStatus one{key,          Standing::kWaiting,  last.host,
-                     last.address, last.process,        last.entered,
-                     last.rows,    now - server.beaten, {}};
+    ServerStatus one;
+    one.key = key;
+    one.host = last.host;
+    one.address = last.address;
+    one.process = last.process;
+    one.entered = last.entered;
+    one.rows = last.rows;
+    one.heard_ago = now - server.beaten;
+    if (waits && is_quarantined(key.id, now)) one.reason = quarantines_.at(key.id).reason;
     if (entry != nullptr) one.standing = entry->ready ? Standing::kReady : Standing::kJoining;
     for (const auto& [peer, lasted] : last.unreachable) {
       if (map.find(peer) != nullptr) one.unreachable.push_back(peer.id);

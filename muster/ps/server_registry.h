@@ -9,14 +9,15 @@
 // - A second server with the same id waits until the first one is removed.
 // - Of two servers that cannot reach each other, but both reach the coordinator, one is removed,
 //   after `unreachable`: they would wait for each other for ever. It is one without which no shard
-//   is lost: a server that joins, or any if all other ready servers have all that they hold. Of
-//   those it is one that joins; else the one with the most others that it cannot reach, or that
-//   cannot reach it; else the one with the later id. It is told at once, and removed when its lease
-//   is over. Its id waits for `quarantine`, which doubles each time until it is ready again.
+//   is lost: a server that joins, or any if all other ready servers were heard just now and have
+//   every push that was answered. Of those it is one that joins; else the one with the most others
+//   that it cannot reach, or that cannot reach it; else the one with the later id. It is told at
+//   once, and removed when its lease is over. Its id waits for `quarantine`, which doubles each
+//   time until it is ready again.
 // Epoch 1 begins when `first` servers are there; all of them are ready.
 //
-// A coordinator that was started again knows nothing of its servers: they wait, and keep what they
-// have, because it never gives out an epoch before the one that they are in.
+// A registry that was started again knows nothing of its servers, and does not take those of an
+// epoch that it has not given out.
 //
 // Pure: no clock, no thread, no connection.
 #pragma once
@@ -52,9 +53,10 @@ struct Unreachable {
 
 struct Heartbeat {
   ServerKey key;
-  uint64_t entered = 0;  // the newest epoch that it has entered; 0: none
-  bool has_all = false;  // ServerCore::has_all
-  std::string address;   // where others reach it
+  uint64_t entered = 0;   // the newest epoch that it has entered; 0: none
+  bool has_all = false;   // ServerCore::has_all
+  bool complete = false;  // ServerCore::is_complete
+  std::string address;    // where others reach it
   int64_t process = 0;
   std::string host;
   uint64_t rows = 0;                     // that it holds, in all its copies
@@ -85,6 +87,7 @@ struct ServerStatus {
   uint64_t rows = 0;
   Duration heard_ago{0};
   std::vector<std::string> unreachable;  // ids
+  std::string reason;                    // why it waits, if it was removed before
 };
 struct ServersStatus {
   uint64_t epoch = 0;  // 0: servers are awaited
@@ -98,9 +101,11 @@ class ServerRegistry {
   explicit ServerRegistry(const RegistryOptions& options) : options_(options) {}
 
   HeartbeatReply heard(const Heartbeat& heartbeat, Moment now);
-  // Removes those who were silent for too long, and says who; chooses who must go because it cannot
-  // reach others. To be called several times in `patience`.
+  // Removes servers whose lease is over, and says which; chooses one to be removed because it
+  // cannot reach others. To be called several times in `patience`.
   std::vector<ServerKey> expire(Moment now);
+  // Which servers were removed and why, since the last call: for a log.
+  std::vector<std::string> take_events() { return std::exchange(events_, {}); }
   // Its process has ended, says whoever started it: it is removed without waiting for its lease. A
   // connection that breaks is not enough, as the server may go on.
   void ended(const ServerKey& key);
@@ -115,11 +120,12 @@ class ServerRegistry {
     Moment beaten;        // when that came
     uint64_t joined = 0;  // the first epoch in which it was; 0: it waits
     bool ended = false;
-    std::string reason;  // why it must go; empty: it need not
+    std::string reason;  // why it is to be removed; empty: it is not
   };
   struct Quarantine {
     Moment until;
     Duration next{0};
+    std::string reason;
   };
   using Pair = std::pair<ServerKey, ServerKey>;  // the smaller one first
 
@@ -127,8 +133,8 @@ class ServerRegistry {
   // Of servers that cannot reach each other.
   void note_apart(Moment now);
   std::set<Pair> long_apart(Moment now) const;
-  bool can_do_without(const ServerEntry& entry) const;
-  void choose_who_goes(Moment now);
+  bool can_do_without(const ServerEntry& entry, Moment now) const;
+  void choose_removal(Moment now);
   bool is_quarantined(const std::string& id, Moment now) const;
 
   void join(const ServerKey& key, Moment now);
@@ -142,6 +148,7 @@ class ServerRegistry {
   const RegistryOptions options_;
   Moment looked_;  // when expire() was called last
   MapHistory maps_;
+  std::vector<std::string> events_;
   std::map<ServerKey, Server> servers_;            // all that ever were
   std::map<Pair, Moment> apart_;                   // too long, and since when that is known here
   std::map<std::string, Quarantine> quarantines_;  // by id

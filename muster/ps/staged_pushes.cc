@@ -1,6 +1,7 @@
 #include "muster/ps/staged_pushes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -38,12 +39,13 @@ bool take_rows(std::string_view& from, const std::function<bool(const StagedRows
 
 }  // namespace
 
-// One rounding after the other, in this order.
+// One rounding after the other, in this order. A product that overflows does not correct anything.
 void compensate(float compensation, std::span<const float> now, std::span<const float> read,
                 std::span<float> gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     const float g = gradients[i];
-    gradients[i] = g + compensation * (g * g) * (now[i] - read[i]);
+    const float corrected = g + compensation * (g * g) * (now[i] - read[i]);
+    gradients[i] = std::isfinite(corrected) ? corrected : g;
   }
 }
 

@@ -12,6 +12,8 @@
 namespace muster::ps {
 namespace {
 
+constexpr uint32_t kFormat = 1;  // of saved rows
+
 struct SavedRow {
   uint64_t key;
   uint32_t used;
@@ -409,10 +411,11 @@ Hash128 TableData::hash() {
   return hasher.finish();
 }
 
-// For each table: its width and optimizer, how many rows, candidates and tombstones, and after
-// which step these are; each row with its values, each candidate, each tombstone. Then the clock,
-// the sums of steps, staged pushes, the order of tasks and old rows; at the end the hash of rows
-// and clock, as it must be when it is loaded, and that of everything before.
+// The version of the format. For each table: its width and optimizer, how many rows, candidates and
+// tombstones, and after which step these are; each row with its values, each candidate, each
+// tombstone. Then the clock, the sums of steps, staged pushes, the order of tasks and old rows; at
+// the end the hash of rows and clock, as it must be when it is loaded, and that of everything
+// before.
 void TableData::save(std::string& to) {
   const size_t begin = to.size();
   save_tables(to);
@@ -438,6 +441,7 @@ void TableData::save_rows(std::string& to) {
 }
 
 void TableData::save_tables(std::string& to) {
+  append(to, kFormat);
   for (auto& table : tables_) {
     const auto& options = table.options();
     const size_t values = options.width + options.optimizer.state(options.width);
@@ -568,6 +572,15 @@ Status TableData::load(std::string_view from) {
       return damaged();
     }
     from = contents;
+    uint32_t format = 0;
+    if (!take(from, format)) return damaged();
+    if (format != kFormat) {
+      return Error(
+          ErrorKind::kCheckpoint,
+          "the rows were saved in format {}, and this program reads {}: use the version of "
+          "Muster that saved them",
+          format, kFormat);
+    }
     for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
     MUSTER_RETURN_IF_ERROR(load_sums(from));
     MUSTER_RETURN_IF_ERROR(load_tasks(from));

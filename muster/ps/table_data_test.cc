@@ -810,7 +810,7 @@ TEST_F(CompensationTest, IsTheFormulaInDoublePrecision) {
     ASSERT_TRUE(data.check(push).ok());
     ASSERT_TRUE(data.apply(push).ok());
   }
-  const auto places = place(0, {1, 2, 3}, 40);
+  const auto places = place(0, {1, 2, 3}, 400);
   ASSERT_TRUE(data.check(places).ok());
   ASSERT_TRUE(data.apply(places).ok());
 
@@ -820,7 +820,7 @@ TEST_F(CompensationTest, IsTheFormulaInDoublePrecision) {
     const auto gradients = ticket_gradients(ticket, some.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       const double g = gradients[i];
-      const double late = 40 * g * g * (expected[i] - double{read[i]});
+      const double late = 400 * g * g * (expected[i] - double{read[i]});
       expected[i] -= 0.1 * (g + late);
       most = std::max(most, std::abs(late));
     }

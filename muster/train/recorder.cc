@@ -292,10 +292,9 @@ Status Recorder::interrupt(int signal, const nlohmann::json& result) {
       track::RunState::kInterrupted, fmt::format("signal {}", signal), step, *parts_.clock));
   progress_->message(fmt::format(
       "stopped at step {}, {}; go on with: muster resume {}", step,
-      saved()
-          ? "everything is saved"
-          : "in the middle of an asynchronous round: what was done since the last checkpoint is "
-            "lost",
+      saved() ? "everything is saved"
+              : "in the middle of a round or before the weights of a step were read: what was done "
+                "since the last checkpoint is lost",
       parts_.run->path()));
   progress_->finish(result);
   return {};

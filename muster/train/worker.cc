@@ -88,8 +88,8 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   if (config::has_tables(job) && args.servers.empty() && !args.coordinators.empty()) {
     return Error(
         ErrorKind::kJob,
-        "several workers need their tables on parameter servers, and none were started: set "
-        "tables.servers, for example to 2, and use `muster train --workers` or --hosts");
+        "several workers need their tables on parameter servers, and --servers is missing: start "
+        "them with `muster train --workers` or --hosts, or with `muster join`");
   }
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
 

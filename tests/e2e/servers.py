@@ -38,6 +38,7 @@ IN_STEPS = ["sync.strategy=server", "sync.mode=sync", "optimizer.momentum=0", "o
             "optimizer.clip.norm=0"]
 STEPS = {"lenet": ("examples/lenet-sample.yaml", ["eval.every=20 steps"],
                    "kill:1,kill@before-commit:1,kill@after-commit:2,kill@checkpoint:1,kill-server:2,flip:1,leave:1,join:1"),
+         "dlrm": ("examples/dlrm-synthetic.yaml", [], "kill:1,kill@after-commit:2,kill-server:1"),
          "gpt": ("examples/gpt-shakespeare.yaml",
                  ["data.train.path=TEXT", "data.test.path=TEXT", "model.args={ layers: 2, heads: 2, width: 32, dropout: 0.1 }",
                   "optimizer.kind=adam", "eval.samples=64"],
@@ -95,7 +96,8 @@ def check_layouts(muster, job, sets, steps, layouts):
 def check_faults(args, muster, job, sets, faults, steps):
     """The same bits with these faults, and three servers."""
     check_kinds(faults, disturb(muster, "--servers", "3", "--faults", faults, "--seed", args.seed,
-                                *words_of(["passes=0", f"steps={steps}", "checkpoint.every=40 steps", "workers.move_lanes=false", *sets]), job=job))
+                                *words_of(["passes=0", f"steps={steps}", "checkpoint.every=40 steps", "workers.move_lanes=false",
+                                           *sets]), job=job))
 
 
 def check_sync(args, muster, layouts, sets, faults, steps):

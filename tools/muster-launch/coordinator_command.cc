@@ -29,40 +29,30 @@ struct RunAndJob {
   config::Job job;
 };
 
-// Several workers cannot have the rows in their own memory.
-Status check_tables(const config::Job& job) {
-  if (!config::has_tables(job) || has_servers(job)) return {};
-  return Error(
-      ErrorKind::kJob,
-      "the tables of this job must be on parameter servers, so that several workers can use "
-      "them: set tables.servers, for example to 2, and start as many with muster-server");
-}
-
 Result<RunAndJob> prepare(const CoordinatorArguments& arguments, Context& context) {
   if (context.files.exists(arguments.job + "/job.yaml")) {
     if (!arguments.set.empty() || !arguments.run_directory.empty()) {
       return Error(ErrorKind::kUsage,
-                   "'{}' is a run: it goes on as it is, without -s and --run-dir", arguments.job);
+                   "'{}' is a run: it is continued unchanged, without -s and --run-dir",
+                   arguments.job);
     }
     MUSTER_TRY(auto run, find_run({arguments.job + "/", ""}, context.files));
     MUSTER_TRY(auto job, load_run_job(run, {}, {}, "", context.files));
-    MUSTER_RETURN_IF_ERROR(check_tables(job));
-    return RunAndJob{std::move(run), std::move(job)};
+    return RunAndJob{std::move(run), with_servers(std::move(job), {})};
   }
   MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
   MUSTER_TRY(auto loaded, config::load_job(sources));
-  MUSTER_RETURN_IF_ERROR(check_tables(loaded.job));
   for (const auto& warning : loaded.warnings) context.console.warning(warning);
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
-  return RunAndJob{std::move(run), std::move(loaded.job)};
+  return RunAndJob{std::move(run), with_servers(std::move(loaded.job), {})};
 }
 
 // The registry of the job's parameter servers, which others start; null: it has none.
 Result<std::unique_ptr<ps::RegistryService>> make_registry(const config::Job& job,
                                                            const std::string& listen,
-                                                           const Clock& clock) {
-  if (!has_servers(job)) return std::unique_ptr<ps::RegistryService>();
-  return start_registry(job, host_of(listen), clock);
+                                                           const Clock& clock, Log& log) {
+  if (!config::has_tables(job)) return std::unique_ptr<ps::RegistryService>();
+  return start_registry(job, host_of(listen), clock, log);
 }
 
 int wait_for_the_end(const launch::HeldSignals& held) {
@@ -92,7 +82,7 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   options.roster.fresh = false;
   if (!arguments.listen.empty()) options.address = arguments.listen;
   const BootClock boot_clock;
-  MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock));
+  MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock, log));
   if (registry != nullptr) options.servers = registry->address();
   // In the coordinator's thread, the only one that writes to standard output from now on.
   options.on_event = [&](const roster::Event& event) {
@@ -122,9 +112,9 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   context.console.note(fmt::format(
       "ended by {}; {}", launch::signal_name(number),
       registry == nullptr
-          ? "workers go on, and look for another coordinator"
+          ? "workers continue, and look for another coordinator"
           : "parameter servers do not work without it. If the job is not finished, end workers and "
-            "servers, and start all of them again: they go on from the newest checkpoint"));
+            "servers, and start all of them again: they resume from the newest checkpoint"));
   return 0;
 }
 

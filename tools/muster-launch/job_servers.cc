@@ -54,17 +54,21 @@ bool has_surely_ended(const launch::Process& process, const launch::Ending& seen
 
 }  // namespace
 
-bool has_servers(const config::Job& job) {
-  return config::has_tables(job) && job.tables.servers > 0;
+config::Job with_servers(config::Job job, const std::vector<launch::Host>& hosts) {
+  if (!config::has_tables(job) || job.tables.servers > 0) return job;
+  for (const auto& host : hosts) job.tables.servers += std::max<int64_t>(host.servers, 0);
+  if (job.tables.servers == 0) job.tables.servers = 2;
+  return job;
 }
 
 Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
                                                             const std::string& host,
-                                                            const Clock& clock) {
+                                                            const Clock& clock, Log& log) {
   ps::RegistryServiceOptions options;
   options.address = bracketed(host) + ":0";
   options.setup = ps::setup_of(job);
   options.registry = ps::registry_options_of(job);
+  options.tell = [&log](const std::string& what) { log.info("parameter server {}", what); };
   return ps::RegistryService::start(std::move(options), clock);
 }
 
@@ -72,7 +76,7 @@ Result<std::unique_ptr<JobServers>> JobServers::start(const config::Job& job,
                                                       const track::RunDirectory& run,
                                                       const Slots& slots,
                                                       const launch::HeldSignals& held, Log& log) {
-  if (!has_servers(job)) return std::unique_ptr<JobServers>();
+  if (!config::has_tables(job)) return std::unique_ptr<JobServers>();
   std::unique_ptr<JobServers> servers(new JobServers(job, log));
   MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), slots, held));
   return servers;
@@ -84,7 +88,7 @@ JobServers::JobServers(const config::Job& job, Log& log) : log_(log) {
 
 Status JobServers::begin(const config::Job& job, const std::string& logs, const Slots& slots,
                          const launch::HeldSignals& held) {
-  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_));
+  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_, log_));
   MUSTER_RETURN_IF_ERROR(make_starter(job, logs, slots, held));
   const Moment now = SystemClock().now();
   for (int64_t i = 0; i < job.tables.servers; ++i) {
@@ -167,6 +171,8 @@ std::optional<Moment> JobServers::look(Moment now) {
     launch::note_restart(now, slot.history, slot.verdict, restarts_);
     if (const auto started = start_slot(id, slot, now); !started.ok()) {
       log_.warning("{} cannot be started: {}", id, started.error().message());
+      slot.start_at = now + 1s;
+      again = std::min(again.value_or(*slot.start_at), *slot.start_at);
     }
   }
   return again;

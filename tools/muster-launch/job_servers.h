@@ -13,6 +13,7 @@
 #include "muster/base/boot_clock.h"
 #include "muster/base/log.h"
 #include "muster/config/job.h"
+#include "muster/launch/hosts.h"
 #include "muster/launch/process.h"
 #include "muster/launch/restarts.h"
 #include "muster/launch/starter.h"
@@ -23,13 +24,15 @@
 
 namespace muster::cli {
 
-// Whether the rows of a job that has several workers are on servers.
-bool has_servers(const config::Job& job);
+// The job as several workers train it: its tables are on servers. If it does not say how many,
+// there are as many as the hosts say, or two.
+config::Job with_servers(config::Job job, const std::vector<launch::Host>& hosts);
 
-// The registry of such a job. `host`: where others reach this machine. `clock` must outlive it.
+// The registry of a job with servers. `host`: where others reach this machine. `clock` and
+// `log` must outlive it.
 Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
                                                             const std::string& host,
-                                                            const Clock& clock);
+                                                            const Clock& clock, Log& log);
 
 class JobServers {
  public:

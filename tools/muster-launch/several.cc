@@ -105,7 +105,8 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
     kill_requests.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
-  MUSTER_TRY(const auto servers, JobServers::start(ready.job, run, slots, held, log));
+  MUSTER_TRY(const auto servers,
+             JobServers::start(with_servers(ready.job, slots.machines), run, slots, held, log));
   const std::string registry = servers != nullptr ? servers->address() : "";
   how.servers = registry;
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));

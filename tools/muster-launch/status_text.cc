@@ -133,7 +133,12 @@ std::string servers_table(const std::optional<ps::ServersStatus>& servers,
                    ? "-"
                    : fmt::format("{}", fmt::join(server.unreachable, ", "))});
   }
-  return servers_head(*servers, console) + (table.empty() ? "" : table.render(console));
+  std::string text = servers_head(*servers, console) + (table.empty() ? "" : table.render(console));
+  for (const auto& server : servers->servers) {
+    if (!server.reason.empty())
+      text += fmt::format("{} was removed: {}\n", server.key.id, server.reason);
+  }
+  return text;
 }
 
 ordered_json servers_json(const std::optional<ps::ServersStatus>& servers,
@@ -151,7 +156,8 @@ ordered_json servers_json(const std::optional<ps::ServersStatus>& servers,
                     {"epoch", server.entered},
                     {"rows", server.rows},
                     {"heard_seconds_ago", seconds(server.heard_ago)},
-                    {"cannot_reach", server.unreachable}});
+                    {"cannot_reach", server.unreachable},
+                    {"removed_because", server.reason}});
   }
   all["epoch"] = servers->epoch;
   all["copies"] = servers->copies;

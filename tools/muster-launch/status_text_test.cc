@@ -33,13 +33,29 @@ TEST(StatusText, WhatTheNextRosterSaysTooIsLeftOut) {
   EXPECT_THAT(texts({}), ElementsAre());
 }
 
+ps::ServerStatus server(const std::string& id, ps::ServerStatus::Standing standing) {
+  ps::ServerStatus status;
+  status.key = {id, 1};
+  status.standing = standing;
+  return status;
+}
+
 ps::ServersStatus two_servers() {
   using Standing = ps::ServerStatus::Standing;
-  ps::ServersStatus status{7, 2, 2, {}};
-  status.servers.push_back(
-      {{"server0", 1}, Standing::kReady, "10.0.0.1", "10.0.0.1:9", 41, 7, 12345, {}, {"server1"}});
-  status.servers.push_back({{"server1", 2}, Standing::kJoining, "10.0.0.2", "", 42, 6, 9, {}, {}});
-  return status;
+  auto first = server("server0", Standing::kReady);
+  first.host = "10.0.0.1";
+  first.address = "10.0.0.1:9";
+  first.process = 41;
+  first.entered = 7;
+  first.rows = 12345;
+  first.unreachable = {"server1"};
+  auto second = server("server1", Standing::kJoining);
+  second.key.incarnation = 2;
+  second.host = "10.0.0.2";
+  second.process = 42;
+  second.entered = 6;
+  second.rows = 9;
+  return {7, 2, 2, {std::move(first), std::move(second)}};
 }
 
 TEST(StatusText, ServersAreShown) {

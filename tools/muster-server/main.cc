@@ -31,20 +31,20 @@ using muster::ps::ServerOptions;
 constexpr const char* kHelp =
     R"(muster-server: holds a part of a job's parameters (docs/servers.md)
 
-  muster-server --coordinator HOST:PORT [--id NAME] [--host HOST] [--listen HOST:PORT] [--memory 4GiB]
+  muster-server --coordinator HOST:PORT --id NAME [--host HOST] [--listen HOST:PORT] [--memory 4GiB]
                 [--disk DIRECTORY]
 
 `muster train` starts the servers of its job itself. A job of `muster coordinator` needs as many as
-tables.servers says, started anywhere; more of them may come at any time, and one that ends should
-be started again with the same --id. SIGTERM ends a server; what it holds is with another one, if
+tables.servers says, started anywhere. Servers can join at any time; one that ended should be
+started again with the same --id. SIGTERM ends a server; what it holds is with another one, if
 tables.copies is 2 and all others are ready (`muster status`).
 
   --coordinator HOST:PORT  of the job, which knows where servers register
   --registry HOST:PORT     where servers register, instead of --coordinator
-  --id NAME                of this server; no other server of the job has it (MACHINE-PID)
+  --id NAME                of this server; no other server of the job has it
   --host HOST              by which others reach this machine (its address towards the coordinator);
                            the two copies of a row are on different hosts, if there are several
-  --listen HOST:PORT       where it listens (0.0.0.0:0: any free port)
+  --listen HOST:PORT       where it listens (that of --host, any free port)
   --memory SIZE            for rows, at most (all there is)
   --disk DIRECTORY         where rows go that do not fit into --memory
 )";
@@ -84,6 +84,7 @@ muster::Result<CommandLine> parse(int argc, char** argv) {
   CommandLine line;
   ServerOptions& options = line.options;
   options.host.clear();
+  options.listen.clear();
   const option known[] = {{"registry", required_argument, nullptr, 'r'},
                           {"coordinator", required_argument, nullptr, 'c'},
                           {"id", required_argument, nullptr, 'i'},
@@ -130,6 +131,11 @@ muster::Result<CommandLine> parse(int argc, char** argv) {
     }
   }
   if (optind < argc) return Error(ErrorKind::kUsage, "'{}' is not an option", argv[optind]);
+  if (options.id.empty()) {
+    return Error(
+        ErrorKind::kUsage,
+        "--id is missing: a name for this server; use the same one when you start it again");
+  }
   if (options.registry.empty() == line.coordinator.empty()) {
     return Error(ErrorKind::kUsage, "give --coordinator or --registry, one of them");
   }
@@ -143,9 +149,7 @@ muster::Result<std::string> ask_coordinator(const std::string& address) {
     return Error(ErrorKind::kUsage, "{} has ended: {}", status.job, status.ended);
   }
   if (status.servers.empty()) {
-    return Error(ErrorKind::kUsage,
-                 "{} has no parameter servers: its tables.servers is 0, or it has no tables",
-                 status.job);
+    return Error(ErrorKind::kUsage, "{} needs no parameter servers: it has no tables", status.job);
   }
   return status.servers;
 }
@@ -158,7 +162,7 @@ muster::Result<ServerOptions> complete(CommandLine line) {
   if (options.host.empty()) {
     MUSTER_TRY(options.host, muster::own_address_towards(muster::host_of(options.registry)));
   }
-  if (options.id.empty()) options.id = fmt::format("{}-{}", muster::machine_name(), getpid());
+  if (options.listen.empty()) options.listen = muster::bracketed(options.host) + ":0";
   options.tell = [id = options.id](const std::string& what) {
     fmt::print(stderr, "muster-server {}: {}\n", id, what);
   };
@@ -200,6 +204,6 @@ int main(int argc, char** argv) {
     const auto end = server.run();
     if (!end.ok()) return fail(options->id, end.error());
     if (*end == Server::End::kStopped) return 0;
-    options->tell("begins again, empty");
+    options->tell("restarts without rows");
   }
 }

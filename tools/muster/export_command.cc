@@ -107,7 +107,7 @@ nlohmann::ordered_json to_json(const RowsOfCheckpoint& rows, const std::string& 
 std::string sentence(const RowsOfCheckpoint& rows, const std::string& file) {
   if (!rows.since)
     return fmt::format("wrote {}: {} rows", file, with_commas(rows.rows.keys.size()));
-  return fmt::format("wrote {}: {} rows that changed since step {}, {} that are gone", file,
+  return fmt::format("wrote {}: {} rows that changed since step {}, {} evicted", file,
                      with_commas(rows.rows.keys.size()), *rows.since,
                      with_commas(rows.rows.evicted.size()));
 }

@@ -236,8 +236,8 @@ class Client::Impl final : NetworkListener, PushLinks {
       alone_since_ = now;
     } else if (map_.epoch > 0 && now - *alone_since_ > kAloneFor) {
       fail(Error(ErrorKind::kMachine,
-                 "no parameter server, or not their registry at {}, for {} s; the launcher's log "
-                 "says what happened to them",
+                 "no parameter server, or not their registry at {}, for {} s; the log of the "
+                 "launcher or coordinator says what happened to them",
                  registry_address_, seconds(kAloneFor)));
     }
   }

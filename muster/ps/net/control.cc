@@ -10,7 +10,7 @@ namespace muster::ps {
 namespace {
 
 constexpr uint32_t kMagic = 0x4350554d;  // "MUPC"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint64_t kMostElements = 1 << 20;  // of a list
 
 // ---- Both ways: fields() names the fields of a struct, and Out and In go through them.
@@ -111,11 +111,11 @@ MUSTER_FIELDS(Eviction, of.age, of.most, of.every)
 MUSTER_FIELDS(TableOptions, of.id, of.name, of.width, of.initial, of.scale, of.seed, of.optimizer,
               of.admission, of.eviction, of.versions)
 MUSTER_FIELDS(Unreachable, of.peer, of.lasted)
-MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.address, of.process, of.host, of.rows,
-              of.unreachable)
+MUSTER_FIELDS(Heartbeat, of.key, of.entered, of.has_all, of.complete, of.address, of.process,
+              of.host, of.rows, of.unreachable)
 MUSTER_FIELDS(HeartbeatReply, of.standing, of.lease, of.maps, of.reason)
 MUSTER_FIELDS(ServerStatus, of.key, of.standing, of.host, of.address, of.process, of.entered,
-              of.rows, of.heard_ago, of.unreachable)
+              of.rows, of.heard_ago, of.unreachable, of.reason)
 MUSTER_FIELDS(ServersStatus, of.epoch, of.first, of.copies, of.servers)
 MUSTER_FIELDS(Hello, of.server, of.key)
 MUSTER_FIELDS(TablesSetup, of.shards, of.copies, of.tables)

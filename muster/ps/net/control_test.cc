@@ -5,9 +5,51 @@
 namespace muster::ps {
 namespace {
 
+ServerEntry entry(const std::string& id, bool ready) {
+  ServerEntry made;
+  made.key = {id, 1};
+  made.ready = ready;
+  made.address = id + ":1";
+  made.process = 5;
+  made.host = id;
+  return made;
+}
+
+Beat beat() {
+  Beat made;
+  made.asked = 123;
+  auto& heartbeat = made.heartbeat;
+  heartbeat.key = {"a", 7};
+  heartbeat.entered = 4;
+  heartbeat.complete = true;
+  heartbeat.address = "host:1";
+  heartbeat.process = 6;
+  heartbeat.host = "host";
+  heartbeat.rows = 1000;
+  heartbeat.unreachable = {{{"b", 2}, std::chrono::seconds(3)}};
+  return made;
+}
+
+ServersStatus status() {
+  ServerStatus one;
+  one.key = {"a", 7};
+  one.standing = ServerStatus::Standing::kJoining;
+  one.host = "host";
+  one.address = "host:1";
+  one.process = 6;
+  one.entered = 4;
+  one.rows = 1000;
+  one.heard_ago = std::chrono::milliseconds(40);
+  one.unreachable = {"b", "c"};
+  one.reason = "why";
+  return {5, 2, 2, {std::move(one)}};
+}
+
 std::vector<ControlMessage> examples() {
-  const ServerMap map{
-      5, {{{"a", 1}, true, "host:1", 5, "host"}, {{"b", 2}, false, "", 0, ""}}, {{"c", "far"}}};
+  ServerMap map;
+  map.epoch = 5;
+  map.servers = {entry("a", true), entry("b", false)};
+  map.away = {{"c", "far"}};
   TablesSetup setup;
   setup.tables.resize(2);
   setup.tables[1].id = 1;
@@ -16,28 +58,19 @@ std::vector<ControlMessage> examples() {
   setup.tables[1].optimizer.rule = RowRule::kFtrl;
   setup.tables[1].admission = {3, 0.5};
   setup.tables[1].eviction = {.age = 9, .most = 70, .every = 5};
-  return {
-      Hello{true, {"a", 7}},
-      Hello{false, {"", 8}},
-      setup,
-      Beat{{{"a", 7}, 4, true, "host:1", 6, "host", 1000, {{{"b", 2}, std::chrono::seconds(3)}}},
-           123},
-      BeatAnswer{{HeartbeatReply::Standing::kMember, std::chrono::seconds(1), {map, map}, "why"},
-                 9},
-      NewMap{map},
-      AskStatus{},
-      ServersStatus{5,
-                    2,
-                    2,
-                    {{{"a", 7},
-                      ServerStatus::Standing::kJoining,
-                      "host",
-                      "host:1",
-                      6,
-                      4,
-                      1000,
-                      std::chrono::milliseconds(40),
-                      {"b", "c"}}}}};
+  BeatAnswer answer;
+  answer.reply = {HeartbeatReply::Standing::kMember, std::chrono::seconds(1), {map, map}, "why"};
+  answer.asked = 9;
+  std::vector<ControlMessage> all;
+  all.emplace_back(Hello{true, {"a", 7}});
+  all.emplace_back(Hello{false, {"", 8}});
+  all.emplace_back(setup);
+  all.emplace_back(beat());
+  all.emplace_back(answer);
+  all.emplace_back(NewMap{map});
+  all.emplace_back(AskStatus{});
+  all.emplace_back(status());
+  return all;
 }
 
 TEST(PsControl, WhatIsWrittenIsRead) {

@@ -56,6 +56,9 @@ class RegistryService::Impl final : NetworkListener {
       network_.turn(options_.registry.patience / 10);
       take_ended();
       registry_.expire(clock_.now());
+      for (const auto& what : registry_.take_events()) {
+        if (options_.tell) options_.tell(what);
+      }
       tell_map();
     }
   }

@@ -4,6 +4,7 @@
 // A thread of its own, `ps-registry`. Safe for concurrent use.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,9 @@ struct RegistryServiceOptions {
   std::string address = "127.0.0.1:0";
   TablesSetup setup;
   RegistryOptions registry;  // its `copies` are those of `setup`
+  // Which servers were removed, and why. Called by its thread; may be empty.
+  // NOLINTNEXTLINE(readability-redundant-member-init): GCC wants it where others are initialized
+  std::function<void(const std::string& what)> tell = {};
 };
 
 class RegistryService {

@@ -19,6 +19,7 @@ namespace {
 
 constexpr Duration kRetry = 30ms;  // until a connection is tried again
 constexpr Duration kRegistryRetry = 200ms;
+constexpr Duration kAloneFor = 60s;       // without the registry
 constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
 // Copies that wait to be sent hold memory, and pushes behind them wait: not more than these bytes.
 constexpr size_t kMostWaiting = 64 << 20;
@@ -43,6 +44,7 @@ Result<Server::End> Server::run() {
   while (!(options_.stopped && options_.stopped()) && !removed_ && !failure_) {
     const Moment now = clock_.now();
     connect_all(now);
+    look_for_registry(now);
     if (registry_open_ && setup_ && now >= next_beat_) beat();
     if (core_) copy_some(now);
     network_->turn(whole_.empty() ? std::min(options_.heartbeat / 2, Duration{10ms}) : 1ms);
@@ -70,6 +72,16 @@ void Server::connect_all(Moment now) {
     peer.connection = network_->connect(peer.address);
     servers_[peer.connection] = key;
   }
+}
+
+// Without one it is of no use to anybody, and a registry that is started again does not take it.
+void Server::look_for_registry(Moment now) {
+  if (registry_open_ || registry_seen_ == Moment{}) registry_seen_ = now;
+  if (now - registry_seen_ <= kAloneFor) return;
+  failure_ = Error(ErrorKind::kMachine,
+                   "the registry at {} has not answered for {} s: the launcher or coordinator of "
+                   "the job has ended, or a network is in the way",
+                   options_.registry, std::chrono::floor<std::chrono::seconds>(kAloneFor).count());
 }
 
 void Server::opened(ConnectionId connection) {
@@ -104,10 +116,11 @@ void Server::closed(ConnectionId connection) {
   }
   if (const auto server = servers_.find(connection); server != servers_.end()) {
     auto& peer = peers_[server->second];
+    // This is called for attempts that fail, too.
+    if (peer.open) peer.closed_at = clock_.now();
     peer.connection = 0;
     peer.open = false;
-    peer.closed_at = clock_.now();
-    peer.retry_at = peer.closed_at + kRetry;
+    peer.retry_at = clock_.now() + kRetry;
     servers_.erase(server);
   }
 }
@@ -251,8 +264,7 @@ void Server::from_registry(std::string_view bytes) {
     if (answer->reply.standing == HeartbeatReply::Standing::kRemoved) {
       removed_ = true;
       const auto& reason = answer->reply.reason;
-      tell("the registry has removed it: " +
-           (reason.empty() ? "it was away for too long" : reason));
+      tell("the registry has removed it: " + (reason.empty() ? "its lease expired" : reason));
     } else if (answer->reply.standing == HeartbeatReply::Standing::kMember) {
       enter(answer->reply);
       core_->extend_lease(Moment{Duration(answer->asked)}, answer->reply.lease);
@@ -286,9 +298,18 @@ void Server::begin(TablesSetup setup) {
 void Server::beat() {
   const Moment now = clock_.now();
   next_beat_ = now + options_.heartbeat;
-  const Beat beat{{self_, core_->epoch(), core_->has_all(), address_, getpid(), options_.host,
-                   rows(), unreachable(now)},
-                  now.time_since_epoch().count()};
+  Beat beat;
+  beat.asked = now.time_since_epoch().count();
+  Heartbeat& heartbeat = beat.heartbeat;
+  heartbeat.key = self_;
+  heartbeat.entered = core_->epoch();
+  heartbeat.has_all = core_->has_all();
+  heartbeat.complete = core_->is_complete();
+  heartbeat.address = address_;
+  heartbeat.process = getpid();
+  heartbeat.host = options_.host;
+  heartbeat.rows = rows();
+  heartbeat.unreachable = unreachable(now);
   network_->send(registry_, encode_control(beat));
 }
 

@@ -41,9 +41,9 @@ namespace muster::ps {
 
 struct ServerOptions {
   std::string id;
-  std::string registry;              // its address
-  std::string listen = "0.0.0.0:0";  // where
-  std::string host = "127.0.0.1";    // by which others reach it; the same for all of a machine
+  std::string registry;                // its address
+  std::string listen = "127.0.0.1:0";  // where
+  std::string host = "127.0.0.1";      // by which others reach it; the same for all of a machine
   size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
   // Where rows go that do not fit. May be empty: nowhere.
   std::function<Result<std::unique_ptr<ColdRows>>(const ServerKey& self)> open_disk;
@@ -103,6 +103,7 @@ class Server final : NetworkListener, ShardLinks {
   void enter(const HeartbeatReply& reply);
   void forget_peer(const ServerKey& key);
   void connect_all(Moment now);
+  void look_for_registry(Moment now);
   void beat();
   uint64_t rows() const;
   std::vector<Unreachable> unreachable(Moment now) const;
@@ -148,6 +149,7 @@ class Server final : NetworkListener, ShardLinks {
 
   ConnectionId registry_ = 0;
   bool registry_open_ = false;
+  Moment registry_seen_;  // when it was open last
   Moment registry_retry_at_;
   Moment next_beat_;
   Moment next_copy_;

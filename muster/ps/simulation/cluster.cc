@@ -361,8 +361,13 @@ void Cluster::beat(int place) {
 
 void Cluster::beat_once(const ServerProcess& server) {
   const auto& self = server.core.self();
-  Heartbeat heartbeat{self, server.core.epoch(), server.core.has_all(), {}, 0, host_of(self.id),
-                      0,    unreachable(server)};
+  Heartbeat heartbeat;
+  heartbeat.key = self;
+  heartbeat.entered = server.core.epoch();
+  heartbeat.has_all = server.core.has_all();
+  heartbeat.complete = server.core.is_complete();
+  heartbeat.host = host_of(self.id);
+  heartbeat.unreachable = unreachable(server);
   if (plant_ == Plant::kReadyEarly && server.core.epoch() > 0) heartbeat.has_all = true;
   network_.deliver(server.place, kCoordinator,
                    [this, place = server.place, heartbeat, sent = world_.now()] {

@@ -134,7 +134,12 @@ void Cluster::part(const ServerProcess& victim) {
   const auto& all = map().servers;
   const auto is_well = [&](const ServerEntry& entry) { return !at_risk(server_of(entry.key)); };
   if (copies_ == 1 || parted_ || map().find(victim.core.self()) == nullptr) return;
-  if (!std::ranges::all_of(all, is_well) || !all_have()) return;
+  // Copies may still be on their way, as long as nothing is lost with one of the two.
+  const auto is_complete = [&](const ServerEntry& entry) {
+    const auto& core = server_of(entry.key).core;
+    return core.epoch() == map().epoch && core.is_complete();
+  };
+  if (!std::ranges::all_of(all, is_well) || !std::ranges::all_of(all, is_complete)) return;
   const std::string other = all[world_.below(all.size())].key.id;
   if (other == victim.core.self().id) return;
   ++tally_.parted;

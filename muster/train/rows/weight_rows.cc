@@ -45,7 +45,7 @@ Result<bool> WeightRows::read_exactly(int64_t clock, std::span<float> weights,
   constexpr std::array<uint64_t, 1> kAlone = {kParameters};
   auto keys = keys_of(kAlone, weights.size());
   std::vector<float> rows(keys.size() * width_);
-  MUSTER_TRY(const auto read, tables_.begin_read(table_, std::move(keys), clock));
+  MUSTER_TRY(const auto read, tables_.begin_read(table_, keys, clock));
   MUSTER_TRY(const bool exact, read->finish(rows.data(), if_late));
   if (exact) copy_values(rows, 1, weights);
   return exact;

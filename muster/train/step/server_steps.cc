@@ -166,16 +166,20 @@ bool ServerSteps::is_complete() const {
 }
 
 // Servers are told of a commit only when every worker knows of it. Otherwise the only one that does
-// could be lost behind that, and the others would compute the step again with other weights.
+// could be lost behind that, and the others would compute the step again with other weights. They
+// are told once more if all have the weights already: the worker that told them may be lost, and
+// not every shard has rows that were read since.
 Status ServerSteps::publish_rows() {
-  if (is_complete()) return {};
+  const Counters& counters = parts_.arena->counters();
+  if (counters.step == 0) return {};
+  const bool complete = is_complete();
   const WaitingForPeers waiting(*vitals_);
-  MUSTER_RETURN_IF_ERROR(group_->barrier({.timeout = timeout_}));
+  if (!complete) MUSTER_RETURN_IF_ERROR(group_->barrier({.timeout = timeout_}));
   if (group_->rank() == 0) {
-    parts_.weights->set_era(parts_.arena->counters().era);
-    MUSTER_RETURN_IF_ERROR(parts_.weights->commit(parts_.arena->counters().step - 1));
+    parts_.weights->set_era(counters.era);
+    MUSTER_RETURN_IF_ERROR(parts_.weights->commit(counters.step - 1));
   }
-  return take_weights();
+  return complete ? Status() : take_weights();
 }
 
 Status ServerSteps::take_weights() {

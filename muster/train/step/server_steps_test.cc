@@ -187,11 +187,22 @@ struct Pair {
   std::unique_ptr<Session> session;
 };
 
+// Notes which steps were committed.
+class NotingTables : public LocalTables {
+ public:
+  using LocalTables::LocalTables;
+  Status commit(uint64_t era, int64_t step) override {
+    committed.push_back(step);
+    return LocalTables::commit(era, step);
+  }
+  std::vector<int64_t> committed;
+};
+
 class LostWorkers : public ::testing::Test {
  protected:
   void SetUp() override {
     const config::Job job = make_job(kPoints);
-    tables_ = std::make_shared<LocalTables>(ps::setup_of(job));
+    tables_ = std::make_shared<NotingTables>(ps::setup_of(job));
     expected_ = train(kPoints, {"passes=0", "steps=2"}, 1)[0];
   }
 
@@ -222,7 +233,7 @@ class LostWorkers : public ::testing::Test {
     return clocks[0];
   }
 
-  std::shared_ptr<LocalTables> tables_;
+  std::shared_ptr<NotingTables> tables_;
   std::string expected_;  // after two steps
 };
 
@@ -255,6 +266,20 @@ TEST_F(LostWorkers, AStepThatWasCommittedIsPublishedInTheNextGroup) {
   EXPECT_EQ(clock(), 1);
   ASSERT_TRUE(pair.session->step().ok());
   EXPECT_EQ(state_of(*pair.session), expected_);
+}
+
+// The worker that told them may be lost when others have the weights, and some shards do not know.
+TEST_F(LostWorkers, ServersAreToldAgainInTheNextGroup) {
+  Pair pair(tables_);
+  ASSERT_TRUE(pair.session->rows()->load({}, 0).ok());
+  fail_after_commit(pair);
+  pair.work_alone();
+  ASSERT_TRUE(pair.session->publish_rows().ok());
+  ASSERT_TRUE(pair.strategy().is_complete());
+  tables_->committed.clear();
+  pair.work_alone();
+  ASSERT_TRUE(pair.session->publish_rows().ok());
+  EXPECT_EQ(tables_->committed, std::vector<int64_t>{0});
 }
 
 // One that has missed the commit, and then the weights, takes both from one that has them.

@@ -7,6 +7,7 @@
 #include "muster/config/rounds.h"
 #include "muster/sync/recipe.h"
 
+#include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/verify/fault_target.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/worker_process.h"
@@ -124,7 +125,8 @@ Result<VerifyPlan> make_plan(const VerifyArguments& arguments, Context& context)
   for (const auto& option : set) disturb.job.insert(disturb.job.end(), {"-s", option});
   disturb.workers = static_cast<int>(arguments.workers);
   disturb.sites = static_cast<int>(arguments.sites);
-  disturb.servers = config::has_tables(loaded.job) ? loaded.job.tables.servers : 0;
+  disturb.servers =
+      config::has_tables(loaded.job) ? with_servers(loaded.job, {}).tables.servers : 0;
   MUSTER_RETURN_IF_ERROR(check_servers(disturb, loaded.job));
   plan.asynchronous = config::is_asynchronous(loaded.job.sync);
   disturb.lease = loaded.job.workers.lease;
