@@ -375,7 +375,7 @@ void update_at_once(TableData& data, std::span<const uint64_t> keys,
 // Each step has a row of its own, and one that is always there.
 void add_and_commit(TableData& data, std::span<const uint64_t> keys, int64_t step) {
   const uint64_t some[] = {keys[0], keys[1 + static_cast<size_t>(step)]};
-  const std::vector<float> gradients(2 * 3, 0.5F);
+  const std::vector<float> gradients(6, 0.5F);
   ASSERT_TRUE(
       data.apply(push_bytes({.kind = PushKind::kAdd, .step = step, .lr = 0.1}, some, gradients))
           .ok());
