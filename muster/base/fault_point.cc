@@ -101,7 +101,7 @@ void arm_fault_points() {
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (int i = 1; i < kFaultPoints; ++i) sigaction(SIGRTMIN + i, &action, nullptr);
+  for (int i = 0; i < kFaultPoints; ++i) sigaction(SIGRTMIN + i, &action, nullptr);
   struct sigaction slow{};
   slow.sa_sigaction = on_slow_disk;
   slow.sa_flags = SA_RESTART | SA_SIGINFO;

@@ -42,7 +42,7 @@ constexpr bool is_server_point(FaultPoint point) { return point >= FaultPoint::k
 
 std::string_view fault_point_name(FaultPoint point);  // "before-commit", ...
 std::optional<FaultPoint> find_fault_point(std::string_view name);
-// The signal that aims at it.
+// The signal that aims at it; kNone: at nothing any more.
 int fault_signal(FaultPoint point);
 
 // Makes the disk of that process slow: each of the next writes to files that are created (not to

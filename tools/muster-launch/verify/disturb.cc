@@ -34,6 +34,8 @@ constexpr double kAskEvery = 0.05;        // seconds, which workers have rejoine
 constexpr uint32_t kCommitsBehind = 2;
 // What a coordinator does when it continues, or starts, belongs to the fault too.
 constexpr double kAftermath = 1;     // seconds
+// A server may pass its point only while it joins, or not at all: then another one is aimed at.
+constexpr double kAimedAtServer = 5;  // seconds
 constexpr int kSlowDiskPause = 250;  // milliseconds before each write
 
 class Disturbance {
@@ -70,6 +72,7 @@ class Disturbance {
   struct Aimed {
     Fault fault;
     Target target;
+    double since;
   };
 
   void go_on(StderrCapture& said) {
@@ -289,7 +292,7 @@ class Disturbance {
   bool aim(const Fault& fault, const FaultTarget& target) {
     const Target& victim = target.victims[0];
     if (::kill(victim.process, target.signal) != 0) return false;
-    aimed_.push_back({fault, victim});
+    aimed_.push_back({fault, victim, now()});
     Fault besides;
     if (hits_server(fault.kind)) besides.kind = FaultKind::kKillServer;
     if (target.killed) (void)strike(besides, {*target.killed}, SIGKILL);
@@ -301,7 +304,7 @@ class Disturbance {
 
   void note_aimed() {
     std::erase_if(aimed_, [&](const Aimed& aimed) {
-      if (::kill(aimed.target.process, 0) == 0) return false;
+      if (::kill(aimed.target.process, 0) == 0) return gives_up(aimed);
       if (at_the_end()) {
         ++missed_;  // it may just have finished
       } else {
@@ -309,6 +312,18 @@ class Disturbance {
       }
       return true;
     });
+  }
+
+  // Whether a server has not come to its point, and the fault is waiting again.
+  bool gives_up(const Aimed& aimed) {
+    if (!hits_server(aimed.fault.kind) || at_the_end() || now() < aimed.since + kAimedAtServer) {
+      return false;
+    }
+    if (::kill(aimed.target.process, fault_signal(FaultPoint::kNone)) != 0) return false;
+    Fault again = aimed.fault;
+    again.draw = again.draw * 6364136223846793005U + 1442695040888963407U;
+    waiting_.insert(waiting_.begin(), again);
+    return true;
   }
 
   bool join(const Fault& fault) {
