@@ -19,9 +19,10 @@
 #include <vector>
 
 #include "muster/base/check.h"
+#include "muster/base/clock.h"
 #include "muster/base/scratch_directory.h"
 #include "muster/store/http_client.h"
-#include "muster/store/s3_settings.h"
+#include "muster/store/s3_store.h"
 
 namespace muster::store {
 
@@ -64,7 +65,12 @@ class TestProcess {
     while (::read(out_, &c, 1) == 1 && c != '\n') line += c;
     return line;
   }
-  void signal(int number) const { ::kill(pid_, number); }
+  // SIGSTOP; returns once all its threads stand still.
+  void suspend() const {
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+  void resume() const { ::kill(pid_, SIGCONT); }
 
  private:
   pid_t pid_ = -1;
@@ -137,9 +143,9 @@ class MinioServer {
   }
 
   explicit MinioServer(int port = free_port()) : port_(port) {
-    start();
     // A bucket is a directory in MinIO's own.
     std::filesystem::create_directories(data_.path() + "/" + kBucket);
+    start();
   }
   void kill() { process_.reset(); }
   void start() {
@@ -150,18 +156,17 @@ class MinioServer {
         std::vector<std::string>{"HOME=" + data_.path(), "MINIO_ROOT_USER=tester",
                                  "MINIO_ROOT_PASSWORD=test-password", "MINIO_BROWSER=off",
                                  "MINIO_UPDATE=off", "GOMAXPROCS=2"});
-    HttpClient client;
-    HttpRequest request;
-    request.url = request.name = "http://" + address + "/minio/health/ready";
+    // Its own "ready" comes earlier than answers to signed requests.
+    const SystemClock clock;
+    S3Store store(settings(), clock);
     for (int i = 0; i < 600; ++i) {
-      const auto response = client.perform(request);
-      if (response.ok() && response->status == 200) return;
+      if (store.list(url("*")).ok()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     MUSTER_CHECK(false, "MinIO did not start within 30 s");
   }
-  // SIGSTOP, SIGCONT
-  void signal(int number) const { process_->signal(number); }
+  void suspend() const { process_->suspend(); }
+  void resume() const { process_->resume(); }
 
   S3Settings settings() const {
     return {.endpoint = "http://127.0.0.1:" + std::to_string(port_),
