@@ -1,0 +1,64 @@
+// A format of data that is read by blocks: how objects are cut into blocks, and blocks decoded into
+// samples.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/config/job.h"
+#include "muster/data/blocks/block_index.h"
+#include "muster/data/schema.h"
+
+namespace muster::data {
+
+// One object while it is indexed: ranges of it, from any place. `name` is for errors.
+struct ObjectReader {
+  std::string name;
+  uint64_t size = 0;
+  std::function<Status(uint64_t offset, std::span<std::byte> into)> read;
+};
+
+// A block's place in its object.
+struct Extent {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint32_t count = 0;
+  bool operator==(const Extent&) const = default;
+};
+
+// The samples of one block. Immutable; safe for concurrent use.
+class DecodedBlock {
+ public:
+  virtual ~DecodedBlock() = default;
+  // Writes sample `i` of the block, as Dataset::read does. Errors (kData): the sample is damaged, or
+  // does not fit the schema; they name the place within the block, the caller puts the object's
+  // name in front.
+  virtual Status read(uint32_t i, std::byte* input, std::byte* target) const = 0;
+};
+
+// Pure: what it gives follows from its arguments. Safe for concurrent use.
+class BlockFormat {
+ public:
+  virtual ~BlockFormat() = default;
+  // Cuts an object into blocks of about `block_bytes` (at least one sample each), from its first
+  // byte of samples to its last.
+  virtual Result<std::vector<Extent>> cut(const ObjectReader& object, uint64_t block_bytes) const = 0;
+  // The schema, from the options and the first block of the data.
+  virtual Result<Schema> schema_of(std::span<const std::byte> block, uint32_t count) const = 0;
+  // Keeps no pointer to `bytes` unless the caller keeps them as long as the result: it does.
+  virtual Result<std::unique_ptr<DecodedBlock>> decode(std::span<const std::byte> bytes,
+                                                       uint32_t count,
+                                                       const Schema& schema) const = 0;
+};
+
+using BlockFormatFactory =
+    std::function<Result<std::unique_ptr<BlockFormat>>(const config::SourceOptions&)>;
+
+}  // namespace muster::data

@@ -1,0 +1,119 @@
+// A Store that waits until another one works: tries again, and asks a second time when an answer is
+// late.
+//
+// - Errors of kind kIo are tried again (backoff.h), reads and writes without a limit: when a server
+//   is down, training waits for it and does not fail. status() says so. stop() ends all waiting.
+//   Lists end after Options::list_timeout, because a job begins with them, and there a server that
+//   cannot be reached is more often a wrong address.
+// - Other errors are returned as they are.
+// - A read that is older than twice the p95 of its size is sent a second time (hedged), and the
+//   first answer counts. At most Options::hedges of these run at once, so an overloaded server gets
+//   little more load. Reads of local files are not hedged.
+// - A conditional write that fails may have been written all the same. If the next attempt finds
+//   the condition broken, the object is read back: if it has our bytes, the write has succeeded.
+//
+// Threads: calls run on their caller's. Options::hedges threads ("store-hedge") send the second
+// requests.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/thread.h"
+#include "muster/store/backoff.h"
+#include "muster/store/store.h"
+
+namespace muster::store {
+
+struct RetryOptions {
+  Backoff::Options backoff;
+  HedgeOptions hedge;
+  int hedges = 2;  // second requests at once; 0: none
+  Duration list_timeout = std::chrono::seconds(60);
+  // Of the jitter. Nothing: a random one, so that workers differ.
+  std::optional<uint64_t> seed;
+};
+
+// Since the store was made.
+struct RetryCounters {
+  uint64_t reads = 0;       // that succeeded
+  uint64_t bytes = 0;       // of those
+  uint64_t retries = 0;     // attempts after the first one, of all calls
+  uint64_t hedges = 0;      // second requests sent
+  uint64_t hedges_won = 0;  // that answered first
+  bool operator==(const RetryCounters&) const = default;
+};
+
+// Calls under way.
+struct Waiting {
+  int requests = 0;
+  Duration oldest{};       // since the call
+  std::string last_error;  // the last failure, if none has succeeded since; else empty
+};
+// "waiting for data: 3 requests, oldest 1.2 s", and the last error if there is one. Empty if
+// nothing is under way.
+std::string describe(const Waiting& waiting);
+
+class RetryStore final : public Store {
+ public:
+  // `clock` outlives the store.
+  RetryStore(std::unique_ptr<Store> inner, const Clock& clock, RetryOptions options = {});
+  // Like stop(). No call may be under way.
+  ~RetryStore() override;
+
+  Result<std::vector<Object>> list(std::string_view address) override;
+  Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
+  Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
+                        const std::stop_token& stop) override;
+  Result<std::optional<std::string>> write(std::string_view address,
+                                           std::span<const std::byte> bytes,
+                                           const WriteCondition& condition) override;
+
+  // All calls, those under way too, return an error of kind kInterrupted from now on.
+  void stop() { stop_.request_stop(); }
+
+  RetryCounters counters() const;
+  Waiting waiting() const;
+
+ private:
+  struct HedgedRead;
+  class Call;
+
+  // Calls `attempt` until it succeeds, fails with another kind than kIo, or `stop` is requested.
+  // `limit`: of the whole, if there is one.
+  Status persist(const std::function<Status()>& attempt, const std::stop_token& stop,
+                 std::optional<Duration> limit);
+  // Returns false if stopped before.
+  bool wait_until(Moment moment, const std::stop_token& stop);
+  Status read_once(const Object& object, uint64_t offset, std::span<std::byte> into,
+                   const std::stop_token& stop);
+  // Ends the first request if the second one was quicker, or waits for it; returns the outcome.
+  Status settle(HedgedRead& read, Status first, std::span<std::byte> into,
+                const std::stop_token& stop);
+  void send_second_requests();
+  std::shared_ptr<HedgedRead> next_due(std::unique_lock<std::mutex>& lock);
+  Result<bool> holds(std::string_view address, std::span<const std::byte> bytes);
+
+  const std::unique_ptr<Store> inner_;
+  const Clock& clock_;
+  const RetryOptions options_;
+  std::stop_source stop_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable_any changed_;
+  Backoff backoff_;
+  ReadTimes times_;
+  RetryCounters counters_;
+  std::string last_error_;
+  std::list<Moment> calls_;                       // when those under way began, oldest first
+  std::list<std::shared_ptr<HedgedRead>> reads_;  // may need a second request
+  uint64_t reads_begun_ = 0;                      // grows with each read added there
+  std::vector<Thread> hedgers_;
+};
+
+}  // namespace muster::store

@@ -1,0 +1,304 @@
+#include "muster/store/retry.h"
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/check.h"
+#include "muster/store/store_testing.h"
+
+namespace muster::store {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr const char* kName = "http://server/x";
+
+// A server of one object, whose behaviour a test sets.
+class FakeStore final : public Store {
+ public:
+  // What request number `i`, from 0, does before it answers; an error is its answer.
+  std::function<Status(int i, const std::stop_token& stop)> behave;
+  std::string contents = "0123456789";
+  std::string version = "1";
+  std::atomic<int> requests{0};
+
+  Result<std::vector<Object>> list(std::string_view address) override {
+    MUSTER_RETURN_IF_ERROR(enter({}));
+    return std::vector{
+        Object{.name = std::string(address), .size = contents.size(), .version = version}};
+  }
+  Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override {
+    return read_stoppable(object, offset, into, {});
+  }
+  Status read_stoppable(const Object&, uint64_t offset, std::span<std::byte> into,
+                        const std::stop_token& stop) override {
+    std::ranges::fill(into, std::byte{'!'});  // what a request that fails leaves
+    MUSTER_RETURN_IF_ERROR(enter(stop));
+    const auto bytes = std::as_bytes(std::span(contents)).subspan(offset, into.size());
+    std::ranges::copy(bytes, into.begin());
+    return {};
+  }
+  Result<std::optional<std::string>> write(std::string_view, std::span<const std::byte> bytes,
+                                           const WriteCondition& condition) override {
+    if (condition.kind == WriteCondition::Kind::kIfVersion && condition.version != version) {
+      return std::optional<std::string>();
+    }
+    contents.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    version += "1";
+    // The server has written; the answer may be lost.
+    MUSTER_RETURN_IF_ERROR(enter({}));
+    return std::optional(version);
+  }
+
+ private:
+  Status enter(const std::stop_token& stop) {
+    const int i = requests++;
+    return behave ? behave(i, stop) : Status();
+  }
+};
+
+Error broken() { return Error(ErrorKind::kIo, "the connection broke"); }
+
+// Blocks until stopped; aborts the test after 20 s.
+Status hang(const std::stop_token& stop) {
+  for (int i = 0; i < 20000 && !stop.stop_requested(); ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  MUSTER_CHECK(stop.stop_requested(), "a request that hangs was never stopped");
+  return Error(ErrorKind::kInterrupted, "stopped");
+}
+
+class RetryTest : public testing::Test {
+ protected:
+  RetryStore& make(RetryOptions options = quick()) {
+    auto fake = std::make_unique<FakeStore>();
+    fake_ = fake.get();
+    store_.emplace(std::move(fake), clock_, options);
+    return *store_;
+  }
+  static RetryOptions quick() {
+    RetryOptions options;
+    options.backoff = {.first = milliseconds(1), .most = milliseconds(4), .shared_from = 3};
+    options.hedge = {.factor = 2,
+                     .least = milliseconds(5),
+                     .unknown_small = milliseconds(20),
+                     .unknown_large = milliseconds(20),
+                     .small = 1};
+    options.seed = 1;
+    return options;
+  }
+
+  Object object_{.name = kName, .size = 10, .version = "1"};
+  SystemClock clock_;
+  FakeStore* fake_ = nullptr;
+  std::optional<RetryStore> store_;
+};
+
+TEST_F(RetryTest, TriesAgainUntilTheServerIsBack) {
+  auto& store = make();
+  fake_->behave = [](int i, const auto&) { return i < 30 ? Status(broken()) : Status(); };
+  EXPECT_EQ(*read_text(store, object_, 2, 3), "234");
+  EXPECT_EQ(fake_->requests, 31);
+  EXPECT_EQ(store.counters().retries, 30U);
+  EXPECT_EQ(store.counters().reads, 1U);
+  EXPECT_EQ(store.counters().bytes, 3U);
+}
+
+TEST_F(RetryTest, ReturnsOtherErrorsAtOnce) {
+  auto& store = make();
+  fake_->behave = [](int, const auto&) -> Status { return Error(ErrorKind::kData, "is gone"); };
+  const auto read = read_text(store, object_, 0, 1);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().kind(), ErrorKind::kData);
+  EXPECT_EQ(fake_->requests, 1);
+  EXPECT_EQ(store.list(kName).error().kind(), ErrorKind::kData);
+}
+
+TEST_F(RetryTest, AListGivesUp) {
+  auto options = quick();
+  options.list_timeout = milliseconds(30);
+  auto& store = make(options);
+  fake_->behave = [](int, const auto&) -> Status { return broken(); };
+  const auto listed = store.list(kName);
+  ASSERT_FALSE(listed.ok());
+  EXPECT_EQ(listed.error().kind(), ErrorKind::kIo);
+  EXPECT_THAT(listed.error().message(), HasSubstr("gave up after"));
+}
+
+TEST_F(RetryTest, StopEndsAllWaitingAndTheStatusSaysWhatWaits) {
+  auto options = quick();
+  options.backoff = {
+      .first = std::chrono::hours(1), .most = std::chrono::hours(1), .shared_from = 3};
+  auto& store = make(options);
+  fake_->behave = [](int i, const std::stop_token& stop) {
+    return i == 0 ? hang(stop) : Status(broken());
+  };
+  const auto read = [&] { return read_text(store, object_, 0, 1); };
+  auto hanging = std::async(std::launch::async, read);
+  while (fake_->requests < 1) std::this_thread::yield();
+  auto sleeping = std::async(std::launch::async, read);
+  while (store.counters().retries < 1) std::this_thread::yield();
+  const auto waiting = store.waiting();
+  EXPECT_EQ(waiting.requests, 2);
+  EXPECT_EQ(waiting.last_error, "the connection broke");
+  store.stop();
+  EXPECT_EQ(hanging.get().error().kind(), ErrorKind::kInterrupted);
+  EXPECT_EQ(sleeping.get().error().kind(), ErrorKind::kInterrupted);
+  EXPECT_EQ(read().error().kind(), ErrorKind::kInterrupted);
+  EXPECT_EQ(store.waiting().requests, 0);
+}
+
+TEST_F(RetryTest, OneReadCanBeStoppedAlone) {
+  auto options = quick();
+  options.hedges = 0;
+  auto& store = make(options);
+  fake_->behave = [](int i, const std::stop_token& stop) { return i == 0 ? hang(stop) : Status(); };
+  std::stop_source stop;
+  auto reading = std::async(std::launch::async, [&] {
+    std::byte byte{};
+    return store.read_stoppable(object_, 0, {&byte, 1}, stop.get_token());
+  });
+  while (fake_->requests < 1) std::this_thread::yield();
+  stop.request_stop();
+  EXPECT_EQ(reading.get().error().kind(), ErrorKind::kInterrupted);
+  EXPECT_TRUE(read_text(store, object_, 0, 1).ok());
+}
+
+TEST_F(RetryTest, ASecondRequestAnswersForOneThatHangs) {
+  auto& store = make();
+  fake_->behave = [](int i, const std::stop_token& stop) { return i == 0 ? hang(stop) : Status(); };
+  EXPECT_EQ(*read_text(store, object_, 0, 10), "0123456789");
+  const auto counters = store.counters();
+  EXPECT_EQ(counters.hedges, 1U);
+  EXPECT_EQ(counters.hedges_won, 1U);
+  EXPECT_EQ(counters.retries, 0U);
+}
+
+TEST_F(RetryTest, TheFirstAnswerCountsAndEndsTheSecondRequest) {
+  auto& store = make();
+  std::promise<void> second_ended;
+  fake_->behave = [&](int i, const std::stop_token& stop) -> Status {
+    if (i == 0) {
+      while (fake_->requests < 2) std::this_thread::yield();
+      return {};
+    }
+    auto status = hang(stop);
+    second_ended.set_value();
+    return status;
+  };
+  EXPECT_EQ(*read_text(store, object_, 0, 10), "0123456789");
+  second_ended.get_future().wait();
+  EXPECT_EQ(store.counters().hedges, 1U);
+  EXPECT_EQ(store.counters().hedges_won, 0U);
+}
+
+TEST_F(RetryTest, WhenTheFirstFailsTheSecondIsWaitedFor) {
+  auto& store = make();
+  fake_->behave = [&](int i, const std::stop_token&) -> Status {
+    if (i == 0) {
+      while (fake_->requests < 2) std::this_thread::yield();
+      return broken();
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+    return {};
+  };
+  EXPECT_EQ(*read_text(store, object_, 0, 10), "0123456789");
+  EXPECT_EQ(store.counters().hedges_won, 1U);
+  EXPECT_EQ(store.counters().retries, 0U);
+}
+
+TEST_F(RetryTest, WhenBothFailItTriesAgain) {
+  auto& store = make();
+  fake_->behave = [&](int i, const std::stop_token&) -> Status {
+    if (i == 0) {
+      while (fake_->requests < 2) std::this_thread::yield();
+    }
+    return i < 2 ? Status(broken()) : Status();
+  };
+  EXPECT_EQ(*read_text(store, object_, 0, 10), "0123456789");
+  EXPECT_EQ(store.counters().retries, 1U);
+}
+
+TEST_F(RetryTest, LocalFilesAreNotAskedTwice) {
+  auto& store = make();
+  object_.name = "/data/x";
+  fake_->behave = [](int, const auto&) {
+    std::this_thread::sleep_for(milliseconds(60));
+    return Status();
+  };
+  EXPECT_TRUE(read_text(store, object_, 0, 1).ok());
+  EXPECT_EQ(fake_->requests, 1);
+}
+
+TEST_F(RetryTest, AWriteWhoseAnswerWasLostHasSucceeded) {
+  auto& store = make();
+  fake_->behave = [](int i, const auto&) { return i == 0 ? Status(broken()) : Status(); };
+  const auto written = write_text(store, kName, "new", WriteCondition::if_version("1"));
+  ASSERT_TRUE(written.ok());
+  ASSERT_TRUE(written->has_value());
+  EXPECT_EQ(**written, fake_->version);
+  EXPECT_EQ(fake_->contents, "new");
+}
+
+TEST_F(RetryTest, AWriteThatAnotherOneWonHasNot) {
+  auto& store = make();
+  EXPECT_EQ(*write_text(store, kName, "new", WriteCondition::if_version("0")), std::nullopt);
+  // Another process writes between the lost answer and the second attempt.
+  fake_->behave = [&](int i, const auto&) -> Status {
+    if (i > 0) return {};
+    fake_->contents = "other";
+    fake_->version = "77";
+    return broken();
+  };
+  EXPECT_EQ(*write_text(store, kName, "new", WriteCondition::if_version("1")), std::nullopt);
+  EXPECT_EQ(fake_->contents, "other");
+}
+
+// Many readers, every fifth request fails, and every twentieth hangs until it is stopped or its
+// time is over: the second request may hang too.
+TEST_F(RetryTest, ManyReadersGetTheRightBytes) {
+  auto& store = make();
+  fake_->contents.assign(1000, 'x');
+  for (size_t i = 0; i < 1000; ++i) fake_->contents[i] = static_cast<char>('a' + i % 26);
+  fake_->behave = [](int i, const std::stop_token& stop) -> Status {
+    if (i % 20 == 7) {
+      for (int ms = 0; ms < 100 && !stop.stop_requested(); ++ms) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+      return broken();
+    }
+    return i % 5 == 3 ? Status(broken()) : Status();
+  };
+  std::vector<std::thread> readers;
+  std::atomic<int> wrong{0};
+  for (size_t r = 0; r < 4; ++r) {
+    readers.emplace_back([&, r] {
+      for (size_t i = 0; i < 50; ++i) {
+        const size_t offset = (r * 211 + i * 17) % 900;
+        const auto text = read_text(store, object_, offset, 100);
+        if (!text.ok() || *text != fake_->contents.substr(offset, 100)) ++wrong;
+      }
+    });
+  }
+  for (auto& reader : readers) reader.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(store.counters().reads, 200U);
+  EXPECT_GT(store.counters().hedges_won, 0U);
+}
+
+TEST(WaitingTest, IsDescribedInOneLine) {
+  EXPECT_EQ(describe({}), "");
+  EXPECT_EQ(describe({.requests = 3, .oldest = milliseconds(1234), .last_error = ""}),
+            "waiting for data: 3 requests, oldest 1.2 s");
+  EXPECT_EQ(describe({.requests = 1, .oldest = milliseconds(61000), .last_error = "x: broken"}),
+            "waiting for data: 1 request, oldest 61.0 s; last error: x: broken");
+}
+
+}  // namespace
+}  // namespace muster::store

@@ -1,0 +1,53 @@
+// Objects of S3, and of servers that speak its protocol (MinIO, Ceph, R2). s3_settings.h says where
+// the server and the credentials come from.
+//
+// A version is the ETag. Reads ask for it with If-Match.
+#pragma once
+
+#include "muster/base/clock.h"
+#include "muster/store/http_client.h"
+#include "muster/store/s3_settings.h"
+#include "muster/store/store.h"
+#include "muster/store/url.h"
+
+namespace muster::store {
+
+class S3Store final : public Store {
+ public:
+  // `clock` outlives the store: a signature contains the time.
+  S3Store(S3Settings settings, const Clock& clock, HttpOptions options = {})
+      : settings_(std::move(settings)), clock_(clock), client_(std::move(options)) {}
+
+  Result<std::vector<Object>> list(std::string_view address) override;
+  Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
+  Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
+                        const std::stop_token& stop) override;
+  // One PUT, of at most 5 GiB. A server that ignores conditions (older ones do) would overwrite.
+  Result<std::optional<std::string>> write(std::string_view address,
+                                           std::span<const std::byte> bytes,
+                                           const WriteCondition& condition) override;
+
+ private:
+  using Query = std::vector<std::pair<std::string, std::string>>;
+  // A request with everything but its own headers and buffers.
+  HttpRequest signed_request(const std::string& method, const std::string& bucket,
+                             const std::string& key, const Query& query, std::string_view name,
+                             std::span<const std::byte> body = {}) const;
+  Result<std::vector<Object>> list_glob(const Address& address, std::string_view text);
+  Error error_of(const HttpResponse& response, std::string_view name) const;
+
+  S3Settings settings_;
+  const Clock& clock_;
+  HttpClient client_;
+};
+
+// Where a bucket is, for requests. `root`: scheme and host. `base`: the path before the key,
+// ending with '/'.
+struct BucketPlace {
+  std::string root;
+  std::string base;
+  bool operator==(const BucketPlace&) const = default;
+};
+BucketPlace place_of(const S3Settings& settings, const std::string& bucket);
+
+}  // namespace muster::store

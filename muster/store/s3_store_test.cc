@@ -1,0 +1,221 @@
+// Against a real MinIO, which each test starts.
+#include "muster/store/s3_store.h"
+
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/store/retry.h"
+#include "muster/store/server_testing.h"
+#include "muster/store/store_testing.h"
+
+namespace muster::store {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(S3PlaceTest, BucketsOfAwsAreHosts) {
+  S3Settings settings;
+  settings.region = "eu-west-1";
+  EXPECT_EQ(place_of(settings, "b"),
+            (BucketPlace{.root = "https://b.s3.eu-west-1.amazonaws.com", .base = "/"}));
+  EXPECT_EQ(place_of(settings, "a.b"),
+            (BucketPlace{.root = "https://s3.eu-west-1.amazonaws.com", .base = "/a.b/"}));
+  settings.region = "cn-north-1";
+  EXPECT_EQ(place_of(settings, "b").root, "https://b.s3.cn-north-1.amazonaws.com.cn");
+  settings.endpoint = "http://h:9000";
+  EXPECT_EQ(place_of(settings, "b"), (BucketPlace{.root = "http://h:9000", .base = "/b/"}));
+}
+
+class S3StoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = MinioServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
+    server_ = std::make_unique<MinioServer>();
+    store_ = std::make_unique<S3Store>(server_->settings(), clock_);
+  }
+  std::string put(const std::string& key, std::string_view text) {
+    const auto written = write_text(*store_, MinioServer::url(key), text, WriteCondition::always());
+    EXPECT_TRUE(written.ok()) << written.error().message();
+    return written.ok() ? written->value_or("") : "";
+  }
+  Object only(const std::string& key) {
+    auto found = store_->list(MinioServer::url(key));
+    EXPECT_TRUE(found.ok()) << found.error().message();
+    return found.ok() ? found->at(0) : Object{};
+  }
+  std::vector<std::string> keys(const std::string& pattern) {
+    const auto found = store_->list(MinioServer::url(pattern));
+    EXPECT_TRUE(found.ok()) << found.error().message();
+    std::vector<std::string> out;
+    if (!found.ok()) return out;
+    for (const auto& object : *found) {
+      EXPECT_EQ(object, only(object.name.substr(MinioServer::url("").size())));
+      out.push_back(object.name.substr(MinioServer::url("").size()));
+    }
+    return out;
+  }
+
+  SystemClock clock_;
+  std::unique_ptr<MinioServer> server_;
+  std::unique_ptr<S3Store> store_;
+};
+
+TEST_F(S3StoreTest, ReadsRangesOfKeysWithAnyCharacters) {
+  for (const std::string key : {"plain.tar", "dt=2024/hour=01/a b+c.csv", "q?a=1&b=2#x%20y",
+                                "\xc3\xa4\xe2\x82\xac/~!$'()*,:;@[]{}\"<>^`|.bin"}) {
+    const auto version = put(key, "0123456789");
+    const auto object = Object{.name = MinioServer::url(key), .size = 10, .version = version};
+    EXPECT_EQ(*read_text(*store_, object, 3, 4), "3456") << key;
+    EXPECT_EQ(*read_text(*store_, object, 0, 10), "0123456789") << key;
+  }
+  // The characters are the same in a list.
+  const auto found = store_->list(MinioServer::url("**"));
+  ASSERT_TRUE(found.ok()) << found.error().message();
+  ASSERT_EQ(found->size(), 4U);
+  for (const auto& object : *found) EXPECT_EQ(*read_text(*store_, object, 9, 1), "9");
+}
+
+TEST_F(S3StoreTest, ListsByPatternOverPages) {
+  for (const char* key :
+       {"a/1.tar", "a/2.tar", "a/b/3.tar", "a/b/c/4.tar", "a/5.txt", "ab/6.tar", "a/.hidden.tar"}) {
+    put(key, "x");
+  }
+  EXPECT_THAT(keys("a/*.tar"), ElementsAre("a/1.tar", "a/2.tar"));
+  EXPECT_THAT(keys("a/**/*.tar"), ElementsAre("a/1.tar", "a/2.tar", "a/b/3.tar", "a/b/c/4.tar"));
+  EXPECT_THAT(keys("a*/?.tar"), ElementsAre("a/1.tar", "a/2.tar", "ab/6.tar"));
+  EXPECT_THAT(keys("none/*"), ElementsAre());
+  EXPECT_THAT(keys("a/5.txt"), ElementsAre("a/5.txt"));
+
+  // A page has 1,000 keys.
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t; i < 1203; i += 4) put(fmt::format("many/{:05}", i), "");
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto many = store_->list(MinioServer::url("many/*"));
+  ASSERT_TRUE(many.ok()) << many.error().message();
+  ASSERT_EQ(many->size(), 1203U);
+  EXPECT_EQ(many->back().name, MinioServer::url("many/01202"));
+}
+
+TEST_F(S3StoreTest, NoticesAChangedOrMissingObject) {
+  put("x", "0123456789");
+  const auto object = only("x");
+  put("x", "9876543210");
+  auto changed = read_text(*store_, object, 0, 5);
+  ASSERT_FALSE(changed.ok());
+  EXPECT_EQ(changed.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(changed.error().message(), HasSubstr("was changed since it was listed"));
+  EXPECT_THAT(changed.error().message(), HasSubstr(MinioServer::url("x")));
+
+  const auto missing = store_->list(MinioServer::url("none"));
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(missing.error().message(), HasSubstr("there is no object"));
+  EXPECT_THAT(store_->list(MinioServer::url("dir/")).error().message(), HasSubstr("dir/**"));
+  EXPECT_THAT(store_->list("s3://no-such-bucket/*").error().message(), HasSubstr("NoSuchBucket"));
+  Object gone = object;
+  gone.name = MinioServer::url("none");
+  EXPECT_EQ(read_text(*store_, gone, 0, 5).error().kind(), ErrorKind::kData);
+}
+
+TEST_F(S3StoreTest, WrongCredentialsAreNamedButNotPrinted) {
+  put("x", "1");
+  auto settings = server_->settings();
+  settings.credentials->secret = "hunter2";
+  S3Store wrong(settings, clock_);
+  const auto refused = wrong.list(MinioServer::url("*"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(refused.error().message(), HasSubstr("SignatureDoesNotMatch"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("check the credentials"));
+  EXPECT_THAT(refused.error().message(), testing::Not(HasSubstr("hunter2")));
+  settings.credentials.reset();
+  S3Store nobody(settings, clock_);
+  EXPECT_THAT(nobody.list(MinioServer::url("*")).error().message(),
+              HasSubstr("no credentials were found"));
+  FakeClock past(WallTime(std::chrono::seconds(1700000000)));
+  S3Store late(server_->settings(), past);
+  const auto skewed = late.list(MinioServer::url("*"));
+  EXPECT_EQ(skewed.error().kind(), ErrorKind::kMachine) << skewed.error().message();
+}
+
+TEST_F(S3StoreTest, WritesUnderConditions) {
+  const auto url = MinioServer::url("dir/x");
+  const auto first = write_text(*store_, url, "one", WriteCondition::if_absent());
+  ASSERT_TRUE(first.ok()) << first.error().message();
+  ASSERT_TRUE(first->has_value());
+  EXPECT_EQ(only("dir/x").version, **first);
+  EXPECT_EQ(*write_text(*store_, url, "two", WriteCondition::if_absent()), std::nullopt);
+  const auto second = write_text(*store_, url, "three", WriteCondition::if_version(**first));
+  ASSERT_TRUE(second.ok() && second->has_value());
+  EXPECT_EQ(*write_text(*store_, url, "four", WriteCondition::if_version(**first)), std::nullopt);
+  EXPECT_EQ(*read_text(*store_, only("dir/x"), 0, 5), "three");
+  EXPECT_EQ(*write_text(*store_, MinioServer::url("no"), "x", WriteCondition::if_version(**first)),
+            std::nullopt);
+
+  std::atomic<int> won{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const auto written = write_text(*store_, MinioServer::url("race"), std::to_string(i),
+                                      WriteCondition::if_absent());
+      if (written.ok() && written->has_value()) ++won;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(won, 1);
+}
+
+// A server that is killed and started again costs the time it is away, and no byte.
+TEST_F(S3StoreTest, RetriesOutlastARestartOfTheServer) {
+  std::string text(1 << 20, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 + (i >> 8));
+  put("x", text);
+  const auto object = only("x");
+  RetryOptions options;
+  options.backoff.first = std::chrono::milliseconds(10);
+  options.backoff.most = std::chrono::milliseconds(200);
+  RetryStore store(std::make_unique<S3Store>(server_->settings(), clock_), clock_, options);
+  server_->kill();
+  std::vector<std::future<Result<std::string>>> reads;
+  for (size_t i = 0; i < 4; ++i) {
+    reads.push_back(std::async(std::launch::async,
+                               [&, i] { return read_text(store, object, i << 18, 1 << 18); }));
+  }
+  while (store.counters().retries < 8) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(describe(store.waiting()), HasSubstr("waiting for data: 4 requests"));
+  EXPECT_THAT(describe(store.waiting()), HasSubstr("cannot be reached"));
+  server_->start();
+  for (size_t i = 0; i < 4; ++i) {
+    const auto read = reads[i].get();
+    ASSERT_TRUE(read.ok()) << read.error().message();
+    EXPECT_EQ(*read, text.substr(i << 18, 1 << 18));
+  }
+}
+
+// A server that is suspended: a read hangs, stop() ends it, and afterwards the same store works.
+TEST_F(S3StoreTest, AReadOfASuspendedServerCanBeStopped) {
+  put("x", "0123456789");
+  const auto object = only("x");
+  server_->suspend();
+  std::stop_source stop;
+  auto reading = std::async(std::launch::async, [&] {
+    std::byte byte{};
+    return store_->read_stoppable(object, 0, {&byte, 1}, stop.get_token());
+  });
+  EXPECT_EQ(reading.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(reading.get().error().kind(), ErrorKind::kInterrupted);
+  server_->resume();
+  EXPECT_EQ(*read_text(*store_, object, 4, 1), "4");
+}
+
+}  // namespace
+}  // namespace muster::store

@@ -1,0 +1,16 @@
+#include "muster/store/store.h"
+
+namespace muster::store {
+
+Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
+                             const std::stop_token&) {
+  return read(object, offset, into);
+}
+
+Result<std::optional<std::string>> Store::write(std::string_view address,
+                                                std::span<const std::byte>, const WriteCondition&) {
+  return Error(ErrorKind::kJob,
+               "'{}' cannot be written: objects can be written to local paths and s3://", address);
+}
+
+}  // namespace muster::store

@@ -1,0 +1,73 @@
+// Where data is: objects that are listed, and read by ranges. Files of this machine, HTTP, S3 and
+// WebHDFS (url.h says which one an address means, open.h gives a Store for all of them).
+//
+// A request may fail and may take long. Failures that can be expected to pass (a broken connection,
+// a server that is down or asks to slow down) are of kind kIo, and the caller may try again
+// (retry.h does). Any other kind means that trying again is of no use: the object is gone, was
+// changed since it was listed, or may not be read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/base/result.h"
+
+namespace muster::store {
+
+// An object as it was when it was listed.
+struct Object {
+  std::string name;  // its address, as read() takes it; * and ? in it mean themselves
+  uint64_t size = 0;
+  // An ETag, or time of change and inode: differs if the contents differ. Empty: the server has
+  // none, and only the size is compared.
+  std::string version;
+  bool operator==(const Object&) const = default;
+};
+
+// Under which condition write() replaces what is there.
+struct WriteCondition {
+  enum class Kind { kAlways, kIfAbsent, kIfVersion };
+  Kind kind = Kind::kAlways;
+  std::string version;  // kIfVersion: the version that must be there
+
+  static WriteCondition always() { return {}; }
+  static WriteCondition if_absent() { return {.kind = Kind::kIfAbsent, .version = {}}; }
+  static WriteCondition if_version(std::string version) {
+    return {.kind = Kind::kIfVersion, .version = std::move(version)};
+  }
+};
+
+// Safe for concurrent use.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // The objects that match an address, with * and ? within names and ** across folders, by name
+  // bytewise. An address without them gives one object; it is an error if there is none.
+  virtual Result<std::vector<Object>> list(std::string_view address) = 0;
+
+  // Fills `into` with the bytes from `offset` on, all of which lie within the object. An object
+  // that has another version by now is an error of kind kData that names it. After an error the
+  // contents of `into` are undefined.
+  virtual Status read(const Object& object, uint64_t offset, std::span<std::byte> into) = 0;
+
+  // Like read(), and returns soon after `stop` was requested, with an error of kind kInterrupted.
+  // A store that cannot interrupt a read ignores `stop`.
+  virtual Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
+                                const std::stop_token& stop);
+
+  // Makes `bytes` the contents of the object, wholly or, after an error, not at all (an error of
+  // kind kIo may also come after the object was written). Returns the new version, or nothing if
+  // the condition does not hold. A store that cannot be written to returns an error.
+  virtual Result<std::optional<std::string>> write(std::string_view address,
+                                                   std::span<const std::byte> bytes,
+                                                   const WriteCondition& condition);
+};
+
+}  // namespace muster::store

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""A web server for tests: prints its port, serves one object under many names, each with a behaviour.
+
+/good        ranges, ETag, If-Match            /no-ranges   200 with everything, whatever is asked
+/no-etag     ranges, Last-Modified only        /weak        ranges and a weak ETag
+/bare        ranges, no version at all         /empty       an object without bytes
+/ignores     ranges, but not If-Match          /gzip        compressed if the client accepts it
+/wrong       206 of other bytes than asked     /short       closes the connection in the middle
+/long        206 with more bytes than asked    /busy        503 twice, then like /good
+/forbidden   403                               /slow        sends a byte, then nothing
+/redirect    to /good                          /loop        redirects to itself
+/webhdfs/v1  a name node with the tree HDFS below; OPEN redirects to /datanode
+Anything else is a 404. POST /change gives the object other contents; POST /count answers with the number of
+connections so far.
+"""
+
+import gzip
+import hashlib
+import http.server
+import json
+import re
+import time
+import urllib.parse
+
+CONTENT = bytes((i * 7 + (i >> 8)) % 256 for i in range(100000))
+HDFS = {"/d/a.txt": b"alpha", "/d/b c=1.txt": b"beta", "/d/sub/c.txt": b"0123456789", "/d/.hidden": b"x"}
+
+
+class State:
+    content = CONTENT
+    time = "Mon, 01 Jan 2024 00:00:00 GMT"
+    hdfs_time = 1700000000000
+    busy = 0
+    connections = 0
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self):
+        State.connections += 1
+        super().setup()
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body=b"", headers=()):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        if self.path == "/change":
+            State.content = State.content[:-1] + b"!"
+            State.time = "Tue, 02 Jan 2024 00:00:00 GMT"
+            State.hdfs_time += 1000
+            self.answer(200)
+        elif self.path == "/count":
+            self.answer(200, str(State.connections).encode())
+        else:
+            self.answer(404)
+
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        if url.path.startswith("/webhdfs/v1/"):
+            return self.name_node(urllib.parse.unquote(url.path[11:]), dict(urllib.parse.parse_qsl(url.query)))
+        if url.path.startswith("/datanode/"):
+            query = dict(urllib.parse.parse_qsl(url.query))
+            start = int(query["offset"])
+            return self.answer(200, HDFS[urllib.parse.unquote(url.path[9:])][start:start + int(query["length"])])
+        name = url.path
+        if name == "/redirect":
+            return self.answer(302, b"elsewhere", [("Location", "/good")])
+        if name == "/loop":
+            return self.answer(302, b"", [("Location", "/loop")])
+        if name == "/forbidden":
+            return self.answer(403, b"no")
+        if name == "/busy":
+            State.busy += 1
+            if State.busy <= 2:
+                return self.answer(503, b"later")
+        if name == "/empty":
+            return self.answer(416, b"", [("Content-Range", "bytes */0"), ("ETag", '"e"')])
+        known = ("/good", "/no-ranges", "/no-etag", "/weak", "/bare", "/ignores", "/gzip", "/wrong", "/short", "/long",
+                 "/busy", "/slow")
+        return self.content(name) if name in known else self.answer(404)
+
+    def content(self, name):
+        content = State.content
+        etag = '"%s"' % hashlib.md5(content).hexdigest()
+        headers = []
+        if name == "/weak":
+            headers.append(("ETag", "W/" + etag))
+        elif name not in ("/no-etag", "/bare"):
+            headers.append(("ETag", etag))
+        if name != "/bare":
+            headers.append(("Last-Modified", State.time))
+        wanted = self.headers.get("If-Match")
+        if wanted and wanted != etag and name != "/ignores":
+            return self.answer(412)
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if name == "/no-ranges" or not asked:
+            return self.answer(200, content, headers)
+        if name == "/gzip" and "gzip" in self.headers.get("Accept-Encoding", ""):
+            return self.answer(200, gzip.compress(content), headers + [("Content-Encoding", "gzip")])
+        first, last = int(asked[1]), int(asked[2])
+        if name == "/wrong":
+            first, last = first + 1, last + 1
+        body = content[first:last + 1]
+        headers.append(("Content-Range", f"bytes {first}-{last}/{len(content)}"))
+        if name == "/long" and len(body) > 1:
+            body += b"more"
+        if name in ("/short", "/slow") and len(body) > 1:
+            self.send_response(206)
+            for header in headers + [("Content-Length", str(len(body)))]:
+                self.send_header(*header)
+            self.end_headers()
+            self.wfile.write(body[:1])
+            self.wfile.flush()
+            if name == "/slow":
+                time.sleep(30)
+            self.close_connection = True
+            return None
+        return self.answer(206, body, headers)
+
+    def name_node(self, path, query):
+        path = path.rstrip("/") or "/"
+        operation = query["op"]
+
+        def status(suffix, contents):
+            return {"pathSuffix": suffix, "type": "FILE" if contents is not None else "DIRECTORY",
+                    "length": len(contents or b""), "modificationTime": State.hdfs_time, "fileId": 1}
+
+        def refuse(code, exception):
+            body = {"RemoteException": {"exception": exception, "javaClassName": "x", "message": "at " + path + "\nmore"}}
+            return self.answer(code, json.dumps(body).encode(), [("Content-Type", "application/json")])
+
+        if path == "/standby":
+            return refuse(403, "StandbyException")
+        if path == "/private":
+            return refuse(403, "AccessControlException")
+        below = {name[len(path.rstrip("/")) + 1:] for name in HDFS if name.startswith(path.rstrip("/") + "/")}
+        if path not in HDFS and not below:
+            return refuse(404, "FileNotFoundException")
+        if operation == "GETFILESTATUS":
+            return self.answer(200, json.dumps({"FileStatus": status("", HDFS.get(path))}).encode())
+        if operation == "LISTSTATUS":
+            names = sorted({name.split("/")[0] for name in below})
+            found = [status(name, HDFS.get(path.rstrip("/") + "/" + name)) for name in names]
+            if path in HDFS:
+                found = [status("", HDFS[path])]
+            return self.answer(200, json.dumps({"FileStatuses": {"FileStatus": found}}).encode())
+        if operation == "OPEN":
+            where = f"/datanode{urllib.parse.quote(path)}?offset={query['offset']}&length={query['length']}"
+            return self.answer(307, b"", [("Location", where)])
+        return refuse(400, "UnsupportedOperationException")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass  # a client that stops in the middle is what some tests are about
+
+
+server = Server(("127.0.0.1", 0), Handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()
