@@ -16,25 +16,21 @@ void Batch::reserve(const Schema& schema, uint64_t samples_wanted) {
   samples.reserve(samples_wanted);
 }
 
-void read_samples(const Dataset& dataset, std::span<const uint64_t> samples, Batch& batch) {
-  const Schema& schema = dataset.schema();
-  batch.reserve(schema, samples.size());
+Status read_samples(const Dataset& dataset, std::span<const uint64_t> samples, Batch& batch,
+                    const KeepWaiting& keep_waiting) {
+  batch.reserve(dataset.schema(), samples.size());
   batch.count = samples.size();
   batch.samples.assign(samples.begin(), samples.end());
-  const size_t input_bytes = schema.input_bytes();
-  const size_t target_bytes = schema.target_bytes();
-  for (size_t i = 0; i < samples.size(); ++i) {
-    dataset.read(samples[i], batch.inputs.data() + i * input_bytes,
-                 batch.targets.data() + i * target_bytes);
-  }
+  return dataset.read_all(samples, batch.inputs.data(), batch.targets.data(), keep_waiting);
 }
 
-void read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& batch) {
+Status read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& batch,
+                  const KeepWaiting& keep_waiting) {
   const uint64_t begin = std::min(first, dataset.size());
   const uint64_t end = begin + std::min(count, dataset.size() - begin);
   std::vector<uint64_t> samples(end - begin);
   for (uint64_t i = begin; i < end; ++i) samples[i - begin] = i;
-  read_samples(dataset, samples, batch);
+  return read_samples(dataset, samples, batch, keep_waiting);
 }
 
 std::unique_ptr<Batch> BatchPool::acquire() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "muster/base/memory.h"
+#include "muster/base/result.h"
 #include "muster/data/dataset.h"
 #include "muster/data/schema.h"
 
@@ -30,10 +31,13 @@ struct Batch {
   void reserve(const Schema& schema, uint64_t samples_wanted);
 };
 
-// These samples in this order, as they are: no shuffling, no augmentation. For evaluation.
-void read_samples(const Dataset& dataset, std::span<const uint64_t> samples, Batch& batch);
+// These samples in this order, as they are: no shuffling, no augmentation. For evaluation. Fails
+// only for data that is streamed (Dataset::read_all).
+Status read_samples(const Dataset& dataset, std::span<const uint64_t> samples, Batch& batch,
+                    const KeepWaiting& keep_waiting = {});
 // Samples [first, first + count), cut at the end of the data.
-void read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& batch);
+Status read_range(const Dataset& dataset, uint64_t first, uint64_t count, Batch& batch,
+                  const KeepWaiting& keep_waiting = {});
 
 // Batches to be used again and again, so that training does not allocate once it runs. Safe for
 // concurrent use.

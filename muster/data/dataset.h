@@ -1,9 +1,10 @@
 // Data sets and how they are opened.
 //
-// A data set is a list of samples with one schema. Opening checks everything once (the files are
-// whole, labels lie in range, numbers are numbers), so that reading a sample cannot fail and the
-// training loop has no data errors to handle. Formats live in a Registry that the program passes
-// in; a program adds its own beside the built-in ones (docs/extend.md shows how).
+// A data set is a list of samples with one schema. Data that fits in memory is checked completely
+// when it is opened (the files are whole, labels lie in range, numbers are numbers), so that
+// reading a sample cannot fail. Data that does not is streamed (blocks/block_dataset.h): reading
+// may wait and may fail. Formats live in a Registry that the program passes in; a program adds its
+// own beside the built-in ones (docs/extend.md shows how).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,12 @@
 
 namespace muster::data {
 
+class Fetcher;
+
+// Called now and then by a reader that waits for data; false ends the wait, with an error of kind
+// kInterrupted. Empty: it waits as long as it takes.
+using KeepWaiting = std::function<bool()>;
+
 // Immutable once opened; safe for concurrent use.
 class Dataset {
  public:
@@ -29,8 +37,15 @@ class Dataset {
   // At least 1, at most 2^40.
   virtual uint64_t size() const = 0;
   // Writes sample `index` (below size()) to the given places: schema().input_bytes() and
-  // target_bytes() long, aligned for their types. Cannot fail.
+  // target_bytes() long, aligned for their types. Cannot fail: a data set that is streamed ends the
+  // program where read_all() returns an error.
   virtual void read(uint64_t index, std::byte* input, std::byte* target) const = 0;
+  // Writes these samples one after the other. Data in memory reads them one by one. Data that is
+  // streamed may have to wait, and fails (kData, kIo) with an error that names the object.
+  virtual Status read_all(std::span<const uint64_t> samples, std::byte* inputs, std::byte* targets,
+                          const KeepWaiting& keep_waiting) const;
+  // What fetches data that is streamed; null for data in memory.
+  virtual Fetcher* fetcher() const { return nullptr; }
   // Equal for data sets whose samples are equal and come from the same format, wherever their files
   // are and however these are compressed: a hash of schema, size and contents.
   Hash128 hash() const;
@@ -38,8 +53,7 @@ class Dataset {
  protected:
   // Adds everything that the samples follow from, and nothing else. By default that is all samples,
   // as read() gives them. A format that stores them in a smaller form adds that form instead: it is
-  // hashed whenever a worker starts. (A format whose data do not fit in memory would add an index
-  // that has a hash of each of its files.)
+  // hashed whenever a worker starts. Data that is streamed adds its index.
   virtual void add_contents(Hasher& hasher) const;
 };
 

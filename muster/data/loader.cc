@@ -1,6 +1,7 @@
 #include "muster/data/loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -9,49 +10,59 @@ namespace muster::data {
 
 namespace {
 
+constexpr auto kPoll = std::chrono::milliseconds(50);
+
 // The samples at these positions of the stream, as the batch of this lane in this step.
-void fill_slice(const Dataset& dataset, const Order& order, const LoaderPlan& plan,
-                const Slice& slice, uint64_t step, int lane, Batch& batch) {
+Status fill_slice(const Dataset& dataset, const SampleOrder& order, const LoaderPlan& plan,
+                  const Slice& slice, uint64_t step, int lane, const KeepWaiting& keep_waiting,
+                  Batch& batch) {
   const Schema& schema = dataset.schema();
   batch.reserve(schema, slice.count);
   batch.step = step;
   batch.lane = lane;
   batch.count = slice.count;
   batch.samples.resize(slice.count);
-  if (slice.count == 0) return;
+  if (slice.count == 0) return {};
 
+  order.samples(slice, batch.samples);
+  MUSTER_RETURN_IF_ERROR(
+      dataset.read_all(batch.samples, batch.inputs.data(), batch.targets.data(), keep_waiting));
+  if (!plan.augment.active()) return {};
   const size_t input_bytes = schema.input_bytes();
-  const size_t target_bytes = schema.target_bytes();
-  const bool augments = plan.augment.active();
   uint64_t number = slice.first / order.size();
-  uint64_t position = slice.first % order.size();
-  Order::Pass pass = order.pass(number);
-  for (uint64_t i = 0; i < slice.count; ++i, ++position) {
-    if (position == order.size()) {
-      pass = order.pass(++number);
-      position = 0;
+  uint64_t left = order.size() - slice.first % order.size();  // of this pass
+  for (uint64_t i = 0; i < slice.count; ++i, --left) {
+    if (left == 0) {
+      ++number;
+      left = order.size();
     }
-    const uint64_t sample = pass(position);
     std::byte* input = batch.inputs.data() + i * input_bytes;
-    dataset.read(sample, input, batch.targets.data() + i * target_bytes);
-    if (augments) plan.augment.apply(plan.seed, number, sample, reinterpret_cast<float*>(input));
-    batch.samples[i] = sample;
+    plan.augment.apply(plan.seed, number, batch.samples[i], reinterpret_cast<float*>(input));
   }
+  return {};
+}
+
+std::shared_ptr<const SampleOrder> order_of(const LoaderPlan& plan, const Dataset& dataset) {
+  if (plan.order == nullptr) return std::make_shared<FullOrder>(plan.seed, dataset.size());
+  MUSTER_CHECK(plan.order->size() == dataset.size(), "the order is of the samples of the data");
+  return plan.order;
 }
 
 }  // namespace
 
-void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
-                int lane, Batch& batch) {
-  fill_slice(dataset, order, plan, lane_slice(plan.batches, step, static_cast<uint64_t>(lane)),
-             step, lane, batch);
+Status fill_batch(const Dataset& dataset, const SampleOrder& order, const LoaderPlan& plan,
+                  uint64_t step, int lane, Batch& batch) {
+  return fill_slice(dataset, order, plan,
+                    lane_slice(plan.batches, step, static_cast<uint64_t>(lane)), step, lane,
+                    plan.keep_waiting, batch);
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector<int>& lanes,
                uint64_t first_step)
     : dataset_(dataset),
       plan_(plan),
-      order_(plan_.seed, dataset.size()),
+      order_(order_of(plan_, dataset)),
+      fetcher_(dataset.fetcher()),
       pool_(std::make_shared<BatchPool>(dataset.schema(), plan_.batches.lane_capacity(),
                                         *plan_.memory)),
       reads_ahead_(plan_.threads > 0 && plan_.ahead > 0),
@@ -69,6 +80,7 @@ Loader::~Loader() {
   }
   work_.notify_all();
   threads_.clear();  // joins
+  if (fetcher_ != nullptr) fetcher_->pause();
 }
 
 // With mutex_ held, or before there are threads.
@@ -83,6 +95,13 @@ void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
   index_of_.assign(plan_.batches.lanes, -1);
   turn_ = 0;
   unclaimed_ = 0;
+  if (fetcher_ != nullptr) {
+    fetcher_->follow({.order = order_,
+                      .batches = batches_,
+                      .lanes = lanes,
+                      .step = step,
+                      .ahead = reads_ahead_ ? plan_.ahead : 0});
+  }
   if (!reads_ahead_) return;
   for (const int number : lanes) {
     MUSTER_CHECK(number >= 0 && static_cast<uint64_t>(number) < plan_.batches.lanes &&
@@ -147,10 +166,17 @@ void Loader::prefetch() {
     lock.unlock();
     if (more) work_.notify_one();
     auto batch = pool_->acquire();
-    fill_slice(dataset_, order_, plan_, mine.slice, mine.step, mine.lane, *batch);
-    if (plan_.filled) plan_.filled(*batch);
+    // Asked only while data that is streamed is not there: a restart drops this batch.
+    const auto still_wanted = [&] {
+      const std::lock_guard guard(mutex_);
+      return !stopping_ && generation_ == mine.generation;
+    };
+    const bool filled =
+        fill_slice(dataset_, *order_, plan_, mine.slice, mine.step, mine.lane, still_wanted, *batch)
+            .ok();
+    if (filled && plan_.filled) plan_.filled(*batch);
     lock.lock();
-    deliver(mine, std::move(batch));
+    deliver(mine, std::move(batch), filled);
   }
 }
 
@@ -173,12 +199,12 @@ Loader::Claim Loader::claim() {
 }
 
 // With mutex_ held.
-void Loader::deliver(const Claim& claim, std::unique_ptr<Batch> batch) {
+void Loader::deliver(const Claim& claim, std::unique_ptr<Batch> batch, bool filled) {
   if (claim.generation == generation_) {
     ReadAhead& buffer = lanes_[claim.lane_index].buffers[claim.step % plan_.ahead];
     if (buffer.state == State::kFilling && buffer.step == claim.step) {
-      buffer.state = State::kReady;
-      buffer.batch = std::move(batch);
+      buffer.state = filled ? State::kReady : State::kEmpty;  // the taker gets the error itself
+      if (filled) buffer.batch = std::move(batch);
     }
   }
   if (batch) pool_->give_back(std::move(batch));  // overtaken: nobody wants it any more
@@ -186,10 +212,10 @@ void Loader::deliver(const Claim& claim, std::unique_ptr<Batch> batch) {
 }
 
 // The batch, if it was read ahead or is just being; else nothing, and the caller fills it.
-std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& lock, uint64_t step,
-                                               int number) {
+Result<std::unique_ptr<Batch>> Loader::take_prefetched(std::unique_lock<std::mutex>& lock,
+                                                       uint64_t step, int number) {
   const int index = index_of_[static_cast<size_t>(number)];
-  if (index < 0) return nullptr;
+  if (index < 0) return std::unique_ptr<Batch>();
   const uint64_t generation = generation_;
   bool waited = false;
   const auto buffer_of = [&]() -> ReadAhead& {
@@ -197,8 +223,18 @@ std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& loc
   };
   while (buffer_of().state == State::kFilling && buffer_of().step == step) {
     waited = true;
-    ready_.wait(lock);
-    if (generation != generation_) return nullptr;
+    if (fetcher_ == nullptr || !plan_.keep_waiting) {
+      ready_.wait(lock);
+    } else if (ready_.wait_for(lock, kPoll) == std::cv_status::timeout) {
+      lock.unlock();
+      const bool wait_on = plan_.keep_waiting();
+      lock.lock();
+      if (!wait_on) {
+        return Error(ErrorKind::kInterrupted, "step {}, lane {}: ended while waiting for data",
+                     step, number);
+      }
+    }
+    if (generation != generation_) return std::unique_ptr<Batch>();
   }
   std::unique_ptr<Batch> batch;
   ReadAhead& buffer = buffer_of();
@@ -215,7 +251,7 @@ std::unique_ptr<Batch> Loader::take_prefetched(std::unique_lock<std::mutex>& loc
   return batch;
 }
 
-BorrowedBatch Loader::take(uint64_t step, int lane) {
+Result<BorrowedBatch> Loader::take(uint64_t step, int lane) {
   MUSTER_CHECK(lane >= 0 && static_cast<uint64_t>(lane) < plan_.batches.lanes,
                "the lane is one of the job's");
   std::unique_ptr<Batch> batch;
@@ -224,7 +260,7 @@ BorrowedBatch Loader::take(uint64_t step, int lane) {
   {
     std::unique_lock lock(mutex_);
     slice = lane_slice(batches_, step, static_cast<uint64_t>(lane));
-    batch = take_prefetched(lock, step, lane);
+    MUSTER_TRY(batch, take_prefetched(lock, step, lane));
     if (!batch) ++counters_.by_hand;
     // A sleeping thread is woken for a step's worth of work, not for every lane: lanes keep the
     // cores busy, and each wake-up takes one away from them.
@@ -235,10 +271,18 @@ BorrowedBatch Loader::take(uint64_t step, int lane) {
   if (wake) work_.notify_one();
   if (!batch) {
     batch = pool_->acquire();
-    fill_slice(dataset_, order_, plan_, slice, step, lane, *batch);
+    auto filled =
+        fill_slice(dataset_, *order_, plan_, slice, step, lane, plan_.keep_waiting, *batch);
+    if (!filled.ok()) {
+      pool_->give_back(std::move(batch));
+      return std::move(filled).error();
+    }
   }
+  if (fetcher_ != nullptr) fetcher_->taken(step, lane);
   return BorrowedBatch(pool_, std::move(batch));
 }
+
+std::string Loader::waiting() const { return fetcher_ != nullptr ? fetcher_->waiting() : ""; }
 
 Loader::Counters Loader::counters() const {
   Counters result;

@@ -7,6 +7,10 @@
 // is about a step's worth of work. Lane threads call take(). They wait only for a batch that is
 // being filled at that moment; one that nobody has begun they fill themselves. So a prefetch thread
 // that gets no core costs nothing, no step can hang on it, and redoing a step needs no rewinding.
+//
+// Data that is streamed (fetcher.h) may not be there yet, or may be damaged. Whoever fills a batch
+// waits for it. A prefetch thread whose fill fails leaves the batch to the taker, who then gets the
+// error from the same place: an error reaches the step that needs the sample, and no other.
 #pragma once
 
 #include <condition_variable>
@@ -14,20 +18,25 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "muster/base/result.h"
 #include "muster/base/thread.h"
 #include "muster/data/augment.h"
 #include "muster/data/batch.h"
 #include "muster/data/dataset.h"
-#include "muster/data/order.h"
+#include "muster/data/fetcher.h"
 #include "muster/data/plan.h"
+#include "muster/data/sample_order.h"
 
 namespace muster::data {
 
 struct LoaderPlan {
   uint64_t seed = 1;
   BatchPlan batches;  // batch size, lanes of the whole job, end of the stream
+  // Of all samples of the data; null: full, by seed.
+  std::shared_ptr<const SampleOrder> order = {};  // NOLINT(readability-redundant-member-init)
   Augmenter augment;
   int threads = 1;     // 0: whoever takes a batch fills it
   uint64_t ahead = 2;  // steps; 0: as with no threads
@@ -38,12 +47,15 @@ struct LoaderPlan {
   // Called by a prefetch thread with each batch that it has read ahead; may be empty.
   // NOLINTNEXTLINE(readability-redundant-member-init): GCC wants it where others are initialized
   std::function<void(const Batch& batch)> filled = {};
+  // Called about every 50 ms by a taker that waits for data that is streamed, outside of all locks:
+  // the place to say that this worker is alive, and to end the wait (false).
+  KeepWaiting keep_waiting = {};  // NOLINT(readability-redundant-member-init)
 };
 
 // Computes one batch: the samples of this lane in this step, in their order, augmented. Pure; the
-// batch gets what room it needs.
-void fill_batch(const Dataset& dataset, const Order& order, const LoaderPlan& plan, uint64_t step,
-                int lane, Batch& batch);
+// batch gets what room it needs. Fails only for data that is streamed.
+Status fill_batch(const Dataset& dataset, const SampleOrder& order, const LoaderPlan& plan,
+                  uint64_t step, int lane, Batch& batch);
 
 // Safe for concurrent use.
 class Loader {
@@ -58,8 +70,11 @@ class Loader {
 
   // The batch of any lane of the job at any step, as often as one likes; one that was not read
   // ahead (a step redone, a lane of another worker) is filled by the caller. Empty (count 0) past
-  // the end of the stream.
-  BorrowedBatch take(uint64_t step, int lane);
+  // the end of the stream. Fails only for data that is streamed: kInterrupted if keep_waiting
+  // ended the wait; else the data cannot be read or is damaged, and the error names the object.
+  Result<BorrowedBatch> take(uint64_t step, int lane);
+  // "waiting for data: 3 requests, oldest 1.2 s", or "" when nothing waits for data.
+  std::string waiting() const;
 
   // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
   // Borrowed batches stay valid.
@@ -106,13 +121,14 @@ class Loader {
   void reset(uint64_t step, const std::vector<int>& lanes);
   uint64_t claimable(const Lane& lane) const;
   Claim claim();
-  void deliver(const Claim& claim, std::unique_ptr<Batch> batch);
-  std::unique_ptr<Batch> take_prefetched(std::unique_lock<std::mutex>& lock, uint64_t step,
-                                         int lane);
+  void deliver(const Claim& claim, std::unique_ptr<Batch> batch, bool filled);
+  Result<std::unique_ptr<Batch>> take_prefetched(std::unique_lock<std::mutex>& lock, uint64_t step,
+                                                 int lane);
 
   const Dataset& dataset_;
   const LoaderPlan plan_;  // except where its steps begin and end: batches_
-  const Order order_;
+  const std::shared_ptr<const SampleOrder> order_;
+  Fetcher* const fetcher_;  // null for data in memory
   const std::shared_ptr<BatchPool> pool_;
   const bool reads_ahead_;
 

@@ -52,7 +52,7 @@ void BM_Loader(benchmark::State& state) {
   int64_t samples = 0;
   for ([[maybe_unused]] const auto _ : state) {
     for (int lane = 0; lane < 8; ++lane) {
-      const BorrowedBatch borrowed = loader.take(step, lane);
+      const BorrowedBatch borrowed = *loader.take(step, lane);
       benchmark::DoNotOptimize(borrowed->inputs.data());
       for (uint64_t i = 0; i < borrowed->count; ++i) {
         int64_t target = 0;

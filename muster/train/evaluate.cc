@@ -88,14 +88,21 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
     data::Batch buffer;
     buffer.memory = plan.memory;
     for (size_t i = next++; i < own.begin + own.size; i = next++) {
-      data::read_range(dataset, i * size, std::min(size, count - i * size), buffer);
-      auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
-      if (!part.ok()) {
+      const auto fail = [&](Error why) {
         const std::lock_guard lock(mutex);
-        if (!error) error = std::move(part).error();
+        if (!error) error = std::move(why);
         next = batches;
-        return;
-      }
+      };
+      // Waiting for data that is streamed is no hang.
+      const auto keep_waiting = [&] {
+        if (with.vitals != nullptr) with.vitals->note_progress();
+        return true;
+      };
+      auto read = data::read_range(dataset, i * size, std::min(size, count - i * size), buffer,
+                                   keep_waiting);
+      if (!read.ok()) return fail(std::move(read).error());
+      auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
+      if (!part.ok()) return fail(std::move(part).error());
       if (with.vitals != nullptr) with.vitals->note_progress();
       double* row = parts.data() + i * width;
       row[0] = part->samples;

@@ -3,21 +3,23 @@
 #include <vector>
 
 #include "muster/base/hash.h"
-#include "muster/data/order.h"
 
 namespace muster::train {
 
 uint64_t expected_ledger(const data::BatchPlan& plan, uint64_t seed, uint64_t samples,
                          uint64_t steps) {
-  const data::Order order(seed, samples);
+  return expected_ledger(plan, data::FullOrder(seed, samples), steps);
+}
+
+uint64_t expected_ledger(const data::BatchPlan& plan, const data::SampleOrder& order,
+                         uint64_t steps) {
   std::vector<uint64_t> numbers;
   uint64_t ledger = 0;
   for (uint64_t step = 0; step < steps; ++step) {
     for (uint64_t lane = 0; lane < plan.lanes; ++lane) {
       const auto slice = data::lane_slice(plan, step, lane);
-      numbers.clear();
-      for (uint64_t i = 0; i < slice.count; ++i)
-        numbers.push_back(order.at_stream(slice.first + i));
+      numbers.resize(slice.count);
+      order.samples(slice, numbers);
       const uint64_t used =
           numbers.empty() ? 0 : hash64(numbers.data(), numbers.size() * sizeof(numbers[0]));
       ledger = hash64(&used, sizeof(used), ledger);

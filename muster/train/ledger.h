@@ -10,11 +10,15 @@
 #include <cstdint>
 
 #include "muster/data/plan.h"
+#include "muster/data/sample_order.h"
 
 namespace muster::train {
 
-// After the first `steps` steps, for `samples` samples in the data set.
+// After the first `steps` steps, for `samples` samples in the data set, in the order `full`.
 uint64_t expected_ledger(const data::BatchPlan& plan, uint64_t seed, uint64_t samples,
+                         uint64_t steps);
+// The same in any order.
+uint64_t expected_ledger(const data::BatchPlan& plan, const data::SampleOrder& order,
                          uint64_t steps);
 
 }  // namespace muster::train

@@ -61,7 +61,7 @@ Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data
   }
   data::Batch batch;
   batch.memory = session.plan().memory;
-  data::read_samples(dataset, samples, batch);
+  MUSTER_RETURN_IF_ERROR(data::read_samples(dataset, samples, batch));
   MUSTER_TRY(const auto output, session.predict(batch));
   std::vector<nlohmann::json> results;
   for (size_t i = 0; i < samples.size(); ++i) {

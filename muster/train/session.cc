@@ -241,6 +241,7 @@ void Session::start_loader() {
                       model::row_keys(plan_.schema, records));
     };
   }
+  loading_.keep_waiting = [this] { return lane_runner_->keep_waiting(); };
   loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
   lane_runner_->set_loader(loader_.get(), &loading_.batches);
 }
@@ -410,7 +411,7 @@ Status Session::try_forward() {
   if (plan_.own != nullptr) return {};
   data::Batch batch;
   batch.memory = plan_.memory;
-  data::read_range(*train_, 0, 1, batch);
+  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch));
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
   return try_smallest_lanes();

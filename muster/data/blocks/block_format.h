@@ -37,10 +37,12 @@ struct Extent {
 class DecodedBlock {
  public:
   virtual ~DecodedBlock() = default;
-  // Writes sample `i` of the block, as Dataset::read does. Errors (kData): the sample is damaged, or
-  // does not fit the schema; they name the place within the block, the caller puts the object's
+  // Writes sample `i` of the block, as Dataset::read does. Errors (kData): the sample is damaged,
+  // or does not fit the schema; they name the place within the block, the caller puts the object's
   // name in front.
   virtual Status read(uint32_t i, std::byte* input, std::byte* target) const = 0;
+  // Memory that it holds besides the bytes it was decoded from.
+  virtual uint64_t memory() const { return 0; }
 };
 
 // Pure: what it gives follows from its arguments. Safe for concurrent use.
@@ -49,7 +51,8 @@ class BlockFormat {
   virtual ~BlockFormat() = default;
   // Cuts an object into blocks of about `block_bytes` (at least one sample each), from its first
   // byte of samples to its last.
-  virtual Result<std::vector<Extent>> cut(const ObjectReader& object, uint64_t block_bytes) const = 0;
+  virtual Result<std::vector<Extent>> cut(const ObjectReader& object,
+                                          uint64_t block_bytes) const = 0;
   // The schema, from the options and the first block of the data.
   virtual Result<Schema> schema_of(std::span<const std::byte> block, uint32_t count) const = 0;
   // Keeps no pointer to `bytes` unless the caller keeps them as long as the result: it does.

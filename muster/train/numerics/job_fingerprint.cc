@@ -15,7 +15,7 @@ Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
   for (uint64_t i = 0; i < samples; ++i) first[i] = i % dataset.size();
   data::Batch batch;
   batch.memory = &memory;
-  data::read_samples(dataset, first, batch);
+  MUSTER_RETURN_IF_ERROR(data::read_samples(dataset, first, batch));
 
   // As floats: fixed-point sums would need scales, which only training finds.
   sum.begin(GradientSum::Mode::kNative, arena.exponents(), std::array{0});

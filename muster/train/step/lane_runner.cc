@@ -55,22 +55,32 @@ Status LaneRunner::run(int64_t step, std::span<const int> lanes,
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
   double spent = 0;            // guarded by mutex
+  stop_ = &stop;
   team_.run([&](int member) {
     const auto begin = std::chrono::steady_clock::now();
     for (size_t i = next++; i < lanes.size() && !failed && !stop(); i = next++) {
       if (auto status = run_lane(member, step, lanes[i]); !status.ok()) {
         const std::lock_guard lock(mutex);
-        if (!error) error = std::move(status).error();
+        // A wait for data that `stop` ended: as if the lane had not been begun.
+        const bool ended = status.error().kind() == ErrorKind::kInterrupted && stop();
+        if (!ended && !error) error = std::move(status).error();
         failed = true;
       }
     }
     const std::lock_guard lock(mutex);
     spent += muster::seconds(std::chrono::steady_clock::now() - begin);
   });
+  stop_ = nullptr;
   auto over = nets_[0]->lanes_over(step);
   seconds_ = spent;
   if (error) return *std::move(error);
   return over;
+}
+
+bool LaneRunner::keep_waiting() const {
+  vitals_->note_progress();
+  const auto* stop = stop_.load();
+  return stop == nullptr || !(*stop)();
 }
 
 uint64_t LaneRunner::samples_of(int64_t step, std::span<const int> lanes) const {
@@ -85,7 +95,7 @@ uint64_t LaneRunner::samples_of(int64_t step, std::span<const int> lanes) const 
 
 Status LaneRunner::run_lane(int member, int64_t step, int lane) {
   auto& result = results_[static_cast<size_t>(lane)];
-  const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
+  MUSTER_TRY(const auto batch, loader_->take(static_cast<uint64_t>(step), lane));
   result = {.samples = batch->count};
   if (batch->count == 0) return {};  // the last step of a job may be short
   result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
@@ -100,7 +110,9 @@ Status LaneRunner::run_lane(int member, int64_t step, int lane) {
 Error LaneRunner::explain_not_finite(int64_t step, int lane, const LaneResult& result,
                                      const std::string& tensor, bool may_skip) {
   const std::string_view skip = may_skip ? ", or set not_finite: skip" : "";
-  const auto batch = loader_->take(static_cast<uint64_t>(step), lane);
+  auto taken = loader_->take(static_cast<uint64_t>(step), lane);
+  if (!taken.ok()) return std::move(taken).error();
+  const auto& batch = *taken;
   if (const auto sample = not_finite_input(*batch, schema_)) {
     return Error(
         ErrorKind::kNumerics,

@@ -2,6 +2,7 @@
 // backward; the gradients go to the GradientSum that the nets were made with.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,6 +52,9 @@ class LaneRunner {
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
   Status run(int64_t step, std::span<const int> lanes, const std::function<bool()>& stop);
+  // From any lane thread that waits for data that is streamed, now and then: says that this worker
+  // makes progress as far as it can, and whether the run under way is still of use.
+  bool keep_waiting() const;
   // What the last run gave.
   const LaneResult& result(int lane) const { return results_[static_cast<size_t>(lane)]; }
   double seconds() const { return seconds_; }  // all threads together
@@ -75,6 +79,7 @@ class LaneRunner {
   Around around_;
   std::vector<LaneResult> results_;  // by lane, written by whoever has the lane
   double seconds_ = 0;
+  std::atomic<const std::function<bool()>*> stop_{nullptr};  // of the run under way
 };
 
 }  // namespace muster::train

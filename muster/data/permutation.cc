@@ -1,9 +1,8 @@
-#include "muster/data/order.h"
+#include "muster/data/permutation.h"
 
 #include <bit>
 
 #include "muster/base/check.h"
-#include "muster/base/random.h"
 
 namespace muster::data {
 namespace {
@@ -16,6 +15,9 @@ namespace {
 constexpr int kRoundsSmall = 16;
 constexpr int kRoundsLarge = 6;
 constexpr uint64_t kSmall = 4096;
+// Permutations that serve a few values, of which a job has millions, make do with less.
+constexpr int kRoundsKeyed = 10;
+constexpr uint64_t kTiny = 64;
 
 // A strong mixer of 64 bits: two multiplications, each followed by folding the high half down. The
 // key goes in first, so that keys that differ give unrelated functions of x.
@@ -34,34 +36,39 @@ inline uint64_t scale(uint64_t bits, uint64_t n) {
 
 }  // namespace
 
-Order::Order(uint64_t seed, uint64_t n) : seed_(seed), n_(n) {
-  MUSTER_CHECK(n >= 1 && n <= kMaxSize, "an order has from 1 to 2^40 positions");
+// The round keys are left to the others: most of them are never used, and clearing them would cost
+// as much as a few rounds.
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+Permutation::Permutation(uint64_t n) : n_(n) {
+  static_assert(kMaxRounds >= kRoundsSmall && kMaxRounds >= kRoundsLarge &&
+                kMaxRounds >= kRoundsKeyed);
+  MUSTER_CHECK(n >= 1 && n <= kMaxSize, "a permutation has from 1 to 2^40 positions");
   // The low half takes half of the bits, rounded down, but at least one: with b = 1 a round could
   // only rotate.
   const int bits = std::bit_width(n) - 1;
   low_bits_ = n == 1 ? 0 : bits < 2 ? 1 : bits / 2;
-  const uint64_t low_size = uint64_t{1} << low_bits_;
-  high_size_ = (n + low_size - 1) >> low_bits_;
-  rounds_ = n < kSmall ? kRoundsSmall : kRoundsLarge;
+  low_mask_ = (uint64_t{1} << low_bits_) - 1;
+  high_size_ = (n + low_mask_) >> low_bits_;
+  rounds_ = n == 1 ? 0 : n < kSmall ? kRoundsSmall : kRoundsLarge;
 }
 
-Order::Pass::Pass(uint64_t seed, uint64_t pass, const Order& order)
-    : n_(order.n_),
-      high_size_(order.high_size_),
-      low_mask_((uint64_t{1} << order.low_bits_) - 1),
-      low_bits_(order.low_bits_),
-      rounds_(order.rounds_),
-      keys_{} {
-  static_assert(kMaxRounds >= kRoundsSmall && kMaxRounds >= kRoundsLarge);
-  const RandomStream stream(seed, Purpose::kOrder, pass);
+Permutation::Permutation(uint64_t n, const RandomStream& keys) : Permutation(n) {
   for (size_t i = 0; i < static_cast<size_t>(rounds_); ++i) {
-    const auto bits = stream.block(i);
+    const auto bits = keys.block(i);
     keys_[2 * i] = uint64_t{bits[1]} << 32 | bits[0];
     keys_[2 * i + 1] = uint64_t{bits[3]} << 32 | bits[2];
   }
 }
 
-uint64_t Order::Pass::forward(uint64_t x) const {
+Permutation::Permutation(uint64_t n, uint64_t key) : Permutation(n) {
+  if (n >= kTiny && n < kSmall) rounds_ = kRoundsKeyed;
+  // SplitMix64: a counter with a step of its own, put through the mixer.
+  for (size_t i = 0; i < 2 * static_cast<size_t>(rounds_); ++i) {
+    keys_[i] = mix(key += 0xBF58476D1CE4E5B9U, 0x94D049BB133111EBU);
+  }
+}
+
+uint64_t Permutation::forward(uint64_t x) const {
   uint64_t high = x >> low_bits_;
   uint64_t low = x & low_mask_;
   for (size_t i = 0; i < 2 * static_cast<size_t>(rounds_); i += 2) {
@@ -72,7 +79,7 @@ uint64_t Order::Pass::forward(uint64_t x) const {
   return high << low_bits_ | low;
 }
 
-uint64_t Order::Pass::backward(uint64_t x) const {
+uint64_t Permutation::backward(uint64_t x) const {
   uint64_t high = x >> low_bits_;
   uint64_t low = x & low_mask_;
   for (size_t i = 2 * static_cast<size_t>(rounds_); i > 0; i -= 2) {
@@ -83,17 +90,17 @@ uint64_t Order::Pass::backward(uint64_t x) const {
   return high << low_bits_ | low;
 }
 
-uint64_t Order::Pass::operator()(uint64_t position) const {
-  MUSTER_CHECK(position < n_, "a position lies within the pass");
+uint64_t Permutation::operator()(uint64_t position) const {
+  MUSTER_CHECK(position < n_, "a position lies within the permutation");
   uint64_t x = forward(position);
   while (x >= n_) [[unlikely]]
     x = forward(x);
   return x;
 }
 
-uint64_t Order::Pass::position_of(uint64_t index) const {
-  MUSTER_CHECK(index < n_, "an index lies within the data");
-  uint64_t x = backward(index);
+uint64_t Permutation::position_of(uint64_t value) const {
+  MUSTER_CHECK(value < n_, "a value lies within the permutation");
+  uint64_t x = backward(value);
   while (x >= n_) [[unlikely]]
     x = backward(x);
   return x;

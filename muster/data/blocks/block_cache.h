@@ -1,0 +1,189 @@
+// Blocks in memory: fetched ahead by the step in which they are due, dropped when their last row
+// was taken.
+//
+// The future is known (schedule.h), so there is no policy to choose: the block that is due first is
+// fetched first, as long as it fits in the memory that is given; blocks that are due within the
+// steps that the loader reads ahead are fetched in any case. A reader that needs a block that is
+// not there waits for it; such blocks are fetched before all others.
+//
+// Blocks are kept as they are stored. The first reader decodes one, and the decoded form stays for
+// as long as the block does.
+//
+// Errors. What can be expected to pass (kIo) is tried again, with growing pauses, until it has
+// failed for `give_up`: a store that is away makes training wait and does not fail it. Bytes that
+// do not have their hash are read again, then given up as damaged. All else is final. The error of
+// a block is kept with it and given to its readers: a block that nobody reads fails nobody. A
+// request that someone waits for and that takes long is sent a second time; whichever answer comes
+// first counts.
+//
+// Threads: `threads` of its own, named "fetch". They call the store and the disk cache. Readers
+// only wait. The store must give up by itself at some time: the destructor waits for requests under
+// way.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "muster/base/clock.h"
+#include "muster/base/result.h"
+#include "muster/base/thread.h"
+#include "muster/data/blocks/block_format.h"
+#include "muster/data/blocks/block_index.h"
+#include "muster/data/blocks/disk_cache.h"
+#include "muster/data/blocks/schedule.h"
+#include "muster/data/dataset.h"
+#include "muster/data/fetcher.h"
+#include "muster/store/store.h"
+
+namespace muster::data {
+
+// None of this changes a batch.
+struct FetchOptions {
+  uint64_t memory = uint64_t{1} << 30;  // bytes of blocks, those in use included
+  int threads = 8;                      // requests at a time
+  int tries = 3;                        // of a block whose bytes do not have their hash
+  Duration first_pause = std::chrono::milliseconds(100);  // before a request is sent again; doubles
+  Duration longest_pause = std::chrono::seconds(2);
+  Duration give_up = std::chrono::minutes(10);  // how long a store may fail
+  // A request that someone waits for is sent again after this long. 0: never.
+  Duration second_request = std::chrono::seconds(2);
+};
+
+// A block as it was read, and what it was decoded to. Safe for concurrent use.
+class LoadedBlock {
+ public:
+  explicit LoadedBlock(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+  // Decoded by whoever asks first; the others wait. The error is the format's.
+  const Result<std::unique_ptr<DecodedBlock>>& decoded(const BlockFormat& format, uint32_t count,
+                                                       const Schema& schema);
+
+ private:
+  const std::string bytes_;
+  std::once_flag once_;
+  Result<std::unique_ptr<DecodedBlock>> decoded_ = std::unique_ptr<DecodedBlock>();
+};
+
+// Safe for concurrent use.
+class BlockCache final : public Fetcher {
+ public:
+  // Index, store and disk cache (null: none) must outlive it.
+  BlockCache(const BlockIndex& index, store::Store& store, DiskCache* disk,
+             const FetchOptions& options);
+  ~BlockCache() override;
+  BlockCache(const BlockCache&) = delete;
+  BlockCache& operator=(const BlockCache&) = delete;
+
+  void follow(const ReadPlan& plan) override;
+  void pause() override;
+  void taken(uint64_t step, int lane) override;
+  std::string waiting() const override;
+
+  // Some blocks that are about to be read, all different. All of them are requested at once.
+  class Reading {
+   public:
+    Reading(BlockCache& cache, std::vector<uint32_t> blocks);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    // Number `i` of them. Waits until it is there; errors: it cannot be had, or `keep_waiting` said
+    // no (kInterrupted).
+    Result<std::shared_ptr<LoadedBlock>> get(size_t i, const KeepWaiting& keep_waiting);
+    // Number `i` was decoded and holds this much memory besides its bytes. Counts once.
+    void note_decoded(size_t i, uint64_t memory);
+
+   private:
+    BlockCache& cache_;
+    const std::vector<uint32_t> blocks_;
+  };
+
+  struct Counters {
+    uint64_t fetched = 0;  // blocks, from the store
+    uint64_t fetched_bytes = 0;
+    uint64_t from_disk = 0;  // blocks, from the disk cache
+    uint64_t waited = 0;     // blocks that a reader had to wait for
+    uint64_t failed = 0;     // requests that failed and were sent again
+    uint64_t damaged = 0;    // blocks read whose bytes did not have their hash
+    uint64_t second = 0;     // second requests
+    uint64_t blocks = 0;     // in memory now, or being fetched
+    uint64_t bytes = 0;
+    uint64_t most_bytes = 0;  // ever
+  };
+  Counters counters() const;
+
+ private:
+  enum class State : uint8_t { kAbsent, kFetching, kReady, kFailed };
+  struct Entry {
+    State state = State::kAbsent;
+    std::shared_ptr<LoadedBlock> block;
+    std::optional<Error> error;
+    uint64_t bytes = 0;     // counted in bytes_
+    int holders = 0;        // uses of the schedule that are not over
+    int readers = 0;        // that wait for it, or read it
+    int requests = 0;       // under way
+    bool decoded = false;   // and counted so
+    bool demanded = false;  // in demanded_
+    bool loose = false;     // in loose_
+    Moment begun;           // the first request
+    Moment wanted;          // since when a reader waits
+  };
+  // What is fetched ahead for one lane.
+  struct LaneAhead {
+    int lane = 0;
+    uint64_t needed = 0;                      // the first step that was not taken yet
+    std::unique_ptr<BlockSchedule> schedule;  // null: not made yet
+    bool planning = false;                    // a thread computes the next use
+    bool ended = false;
+    std::optional<BlockUse> next;
+    std::vector<BlockUse> held;  // begun, not over
+  };
+
+  void fetch_loop();
+  bool plan_one(std::unique_lock<std::mutex>& lock);
+  std::optional<uint32_t> claim();
+  std::optional<uint32_t> claim_ahead();
+  std::optional<uint32_t> claim_again(Moment now);
+  void begin(uint32_t number, Entry& entry);
+  void finish(uint32_t number, std::optional<Result<std::string>> bytes);
+  void release(uint32_t number);
+  void drop_if_unused(uint32_t number);
+  void make_room();
+  void demand(uint32_t number, Entry& entry);
+  void stop_following();
+  std::optional<Result<std::string>> fetch(uint32_t number);
+  bool pause_for(uint32_t number, Duration pause);
+
+  const BlockIndex& index_;
+  store::Store& store_;
+  DiskCache* const disk_;
+  const FetchOptions options_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;   // for fetch threads
+  std::condition_variable ready_;  // for readers
+  // Guarded by mutex_ from here on.
+  std::unordered_map<uint32_t, Entry> entries_;
+  std::deque<uint32_t> demanded_;  // by readers, not begun
+  std::deque<uint32_t> loose_;     // read, though no use of the schedule holds them; oldest first
+  ReadPlan plan_;                  // its lanes are in lanes_
+  uint64_t generation_ = 0;        // of follow()
+  std::vector<LaneAhead> lanes_;
+  uint64_t bytes_ = 0;
+  std::string last_problem_;
+  bool stopping_ = false;
+  Counters counters_;
+
+  std::vector<Thread> threads_;  // last: they start when everything else is there
+};
+
+}  // namespace muster::data

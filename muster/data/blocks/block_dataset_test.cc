@@ -1,0 +1,460 @@
+// The real loader over data in blocks, in a store that is slow, fails, stalls or gives damage: the
+// batches are those of the same data in memory, or there is an error that says what is wrong.
+#include "muster/data/blocks/block_dataset.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/random.h"
+#include "muster/data/blocks/blocks_testing.h"
+#include "muster/data/blocks/strata.h"
+#include "muster/data/data_testing.h"
+#include "muster/data/loader.h"
+
+namespace muster::data {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::FakeStore;
+using ::testing::HasSubstr;
+using testing::make_index;
+using testing::NumberedDataset;
+using testing::NumbersFormat;
+using testing::TempDir;
+
+constexpr uint64_t kLanes = 4;
+
+std::vector<uint32_t> some_counts(size_t blocks) {
+  std::vector<uint32_t> counts;
+  for (size_t i = 0; i < blocks; ++i) counts.push_back(static_cast<uint32_t>(5 + i % 7));
+  return counts;
+}
+
+// Waits for something that another thread does.
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return false;
+}
+
+class BlockDatasetTest : public ::testing::Test {
+ protected:
+  BlockDatasetTest() {
+    BlockIndex index = make_index(some_counts(120), 8, 10);
+    store_ = std::make_shared<FakeStore>(NumbersFormat::write(index));
+    index_ = std::make_shared<const BlockIndex>(std::move(index));
+    memory_ = std::make_unique<NumberedDataset>(index_->samples());
+    options_.fetch.threads = 3;
+    options_.fetch.second_request = {};  // a busy machine shall not change what is counted
+    options_.fetch.first_pause = milliseconds(1);
+    options_.fetch.longest_pause = milliseconds(5);
+    plan_.seed = 5;
+    plan_.batches = {.batch = 22, .lanes = kLanes, .total = 2 * index_->samples() + 7};
+    plan_.augment = *Augmenter::make({.shift = 1, .flip = true}, memory_->schema());
+    plan_.order = std::make_shared<Strata>(index_, plan_.seed, plan_.batches.batch, kLanes,
+                                           StrataShape{.tracks = 3, .rows = 2});
+  }
+
+  Result<std::unique_ptr<BlockDataset>> try_open() {
+    return BlockDataset::open(index_, std::make_unique<NumbersFormat>(index_->samples()), store_,
+                              options_, *fs_);
+  }
+  std::unique_ptr<BlockDataset> open() {
+    auto data = try_open();
+    EXPECT_TRUE(data.ok()) << data.error().message();
+    return *std::move(data);
+  }
+  static std::vector<int> all_lanes() { return {0, 1, 2, 3}; }
+
+  // The batch is that of the data in memory.
+  void expect_equal(const Batch& batch, uint64_t step, int lane) {
+    Batch expected;
+    ASSERT_TRUE(fill_batch(*memory_, *plan_.order, plan_, step, lane, expected).ok());
+    ASSERT_EQ(batch.samples, expected.samples) << "step " << step << ", lane " << lane;
+    ASSERT_EQ(std::memcmp(batch.inputs.data(), expected.inputs.data(),
+                          batch.count * memory_->schema().input_bytes()),
+              0);
+    ASSERT_EQ(std::memcmp(batch.targets.data(), expected.targets.data(), batch.count * 8), 0);
+  }
+  void expect_whole_job(const BlockDataset& data, const std::vector<int>& lanes,
+                        uint64_t first_step = 0) {
+    Loader loader(data, plan_, lanes, first_step);
+    for (uint64_t step = first_step; step < loader.steps(); ++step) {
+      for (const int lane : lanes) {
+        const auto batch = loader.take(step, lane);
+        ASSERT_TRUE(batch.ok()) << batch.error().message();
+        expect_equal(**batch, step, lane);
+        if (HasFatalFailure()) return;
+      }
+    }
+    EXPECT_EQ(loader.waiting(), "");
+  }
+
+  std::unique_ptr<FileSystem> fs_ = posix_file_system();
+  std::shared_ptr<FakeStore> store_;
+  std::shared_ptr<const BlockIndex> index_;
+  std::unique_ptr<NumberedDataset> memory_;
+  StreamOptions options_;
+  LoaderPlan plan_;
+};
+
+TEST_F(BlockDatasetTest, GivesTheBatchesOfDataInMemory) {
+  for (const int threads : {0, 1, 3}) {
+    for (const uint64_t memory : {uint64_t{0}, uint64_t{2000}, uint64_t{1} << 30}) {
+      for (const auto& lanes : {all_lanes(), std::vector{2}, std::vector{3, 0}}) {
+        plan_.threads = threads;
+        options_.fetch.memory = memory;
+        options_.fetch.threads = threads + 1;
+        const auto data = open();
+        expect_whole_job(*data, lanes, threads == 1 ? 17 : 0);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(BlockDatasetTest, InTheOrderFullToo) {
+  plan_.order = std::make_shared<FullOrder>(plan_.seed, index_->samples());
+  const auto data = open();
+  expect_whole_job(*data, all_lanes());
+}
+
+TEST_F(BlockDatasetTest, AfterAShortStepToo) {
+  plan_.batches.first_step = 9;
+  plan_.batches.first_sample = 9 * 22 - 13;
+  const auto data = open();
+  expect_whole_job(*data, {1, 2}, 9);
+}
+
+TEST_F(BlockDatasetTest, HashAndSchemaAreOfTheIndex) {
+  const auto data = open();
+  EXPECT_EQ(data->schema().input_shape, memory_->schema().input_shape);
+  EXPECT_EQ(data->size(), memory_->size());
+  EXPECT_EQ(data->hash(), open()->hash());
+  BlockIndex other = *index_;
+  other.blocks[7].hash.low ^= 1;
+  index_ = std::make_shared<const BlockIndex>(other);
+  EXPECT_NE(data->hash(), open()->hash());
+  Batch batch;
+  ASSERT_TRUE(read_range(*data, 100, 20, batch).ok());
+  EXPECT_EQ(batch.count, 20U);
+  int64_t target = 0;
+  std::memcpy(&target, batch.targets.data() + 8, 8);
+  EXPECT_EQ(target, 101);
+}
+
+TEST_F(BlockDatasetTest, RefusesAnIndexWithoutSamplesAndDataThatIsNotThere) {
+  BlockIndex empty;
+  index_ = std::make_shared<const BlockIndex>(empty);
+  EXPECT_EQ(try_open().error().kind(), ErrorKind::kData);
+  index_ = std::make_shared<const BlockIndex>(make_index({5, 5}));
+  store_ = std::make_shared<FakeStore>(std::map<std::string, std::string>{});
+  const auto opened = try_open();
+  EXPECT_EQ(opened.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(opened.error().message(), HasSubstr("'object-0'"));
+}
+
+// Each block is fetched once for each lane that reads it, and leaves with its last row.
+TEST_F(BlockDatasetTest, FetchesEachBlockOnceAndHoldsFew) {
+  plan_.batches.total = index_->samples();
+  options_.fetch.memory = 0;  // nothing but what is needed
+  const auto data = open();
+  expect_whole_job(*data, {1});
+  std::set<uint32_t> used;
+  const auto& strata = dynamic_cast<const Strata&>(*plan_.order);
+  for (const auto& piece : strata.table(0, 1)->pieces) used.insert(piece.block);
+  const auto counters = data->cache().counters();
+  // The first block once more, for the schema; and those of the first step, which is read before
+  // the schedule is made.
+  EXPECT_LE(counters.fetched, used.size() + 12);
+  // Three tracks and what is open besides, of at most 11 samples and what decoding adds.
+  EXPECT_LE(counters.most_bytes, uint64_t{3 + 6} * (11 * 8 + 1));
+}
+
+TEST_F(BlockDatasetTest, FetchesAheadWithinItsMemory) {
+  plan_.threads = 0;
+  options_.fetch.memory = 1500;
+  const auto data = open();
+  const Loader loader(*data, plan_, all_lanes(), 0);
+  // Nothing was taken, and yet the memory fills up.
+  EXPECT_TRUE(eventually([&] { return data->cache().counters().bytes > 1400; }));
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_LE(data->cache().counters().bytes, 1500U);
+}
+
+TEST_F(BlockDatasetTest, ABlockIsDecodedOnce) {
+  auto format = std::make_unique<NumbersFormat>(index_->samples());
+  const NumbersFormat& seen = *format;
+  const auto data = *BlockDataset::open(index_, std::move(format), store_, options_, *fs_);
+  plan_.batches.total = index_->samples();
+  plan_.threads = 2;
+  expect_whole_job(*data, {1});
+  const auto& strata = dynamic_cast<const Strata&>(*plan_.order);
+  EXPECT_LE(seen.decoded, strata.table(0, 1)->pieces.size());
+}
+
+TEST_F(BlockDatasetTest, AFetchThatFailsIsTriedAgain) {
+  std::atomic<uint64_t> reads = 0;
+  store_->set_before([&](const store::Object&, uint64_t) -> Status {
+    if (reads++ % 3 != 0) return Error(ErrorKind::kIo, "the connection was reset");
+    return {};
+  });
+  const auto data = open();
+  expect_whole_job(*data, all_lanes());
+  EXPECT_GT(data->cache().counters().failed, 100U);
+}
+
+TEST_F(BlockDatasetTest, DamageOnTheWayIsReadAgain) {
+  options_.fetch.threads = 1;       // so that it is every second read of a block
+  std::atomic<uint64_t> reads = 0;  // outlives the threads that fetch
+  const auto data = open();
+  store_->set_after([&](const store::Object&, uint64_t, std::span<std::byte> bytes) {
+    if (reads++ % 2 == 0) bytes[bytes.size() / 2] ^= std::byte{1};
+  });
+  expect_whole_job(*data, all_lanes());
+  EXPECT_GT(data->cache().counters().damaged, 50U);
+}
+
+// The step of the plan that first reads this block, and the lane.
+std::pair<uint64_t, int> first_use(const LoaderPlan& plan, const BlockIndex& index, size_t block) {
+  for (uint64_t step = 0;; ++step) {
+    for (uint64_t lane = 0; lane < kLanes; ++lane) {
+      const Slice slice = lane_slice(plan.batches, step, lane);
+      std::vector<uint64_t> samples(slice.count);
+      plan.order->samples(slice, samples);
+      for (const uint64_t sample : samples) {
+        if (index.block_of(sample) == block) return {step, static_cast<int>(lane)};
+      }
+    }
+  }
+}
+
+TEST_F(BlockDatasetTest, DamageThatStaysIsTheErrorOfTheStepThatNeedsIt) {
+  // One that is not needed at once, so that it is fetched, and fails, before its step.
+  size_t bad = 50;
+  while (first_use(plan_, *index_, bad).first < 5) ++bad;
+  const auto [bad_step, bad_lane] = first_use(plan_, *index_, bad);
+  const std::string object = index_->objects[index_->blocks[bad].object].name;
+  store_->set_after([&](const store::Object& read, uint64_t offset, std::span<std::byte> bytes) {
+    if (read.name == object && offset == index_->blocks[bad].offset) bytes[3] ^= std::byte{1};
+  });
+  const auto data = open();
+  Loader loader(*data, plan_, all_lanes(), 0);
+  for (uint64_t step = 0; step <= bad_step; ++step) {
+    for (int lane = 0; lane < static_cast<int>(kLanes); ++lane) {
+      const auto batch = loader.take(step, lane);
+      if (step == bad_step && lane == bad_lane) {
+        ASSERT_FALSE(batch.ok());
+        EXPECT_EQ(batch.error().kind(), ErrorKind::kData);
+        EXPECT_THAT(batch.error().message(),
+                    HasSubstr(fmt::format("block {} ('{}', ", bad, object)));
+        EXPECT_THAT(batch.error().message(), HasSubstr("damaged"));
+        // Also if asked again.
+        EXPECT_EQ(loader.take(step, lane).error().message(), batch.error().message());
+        return;
+      }
+      ASSERT_TRUE(batch.ok()) << batch.error().message();
+    }
+  }
+}
+
+TEST_F(BlockDatasetTest, AnObjectThatIsGoneIsAnErrorAtOnce) {
+  const auto data = open();
+  store_->set_before([&](const store::Object& object, uint64_t) -> Status {
+    return Error(ErrorKind::kData, "'{}' was changed since it was listed", object.name);
+  });
+  Loader loader(*data, plan_, all_lanes(), 0);
+  const auto batch = loader.take(0, 0);
+  ASSERT_FALSE(batch.ok());
+  EXPECT_EQ(batch.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(batch.error().message(), HasSubstr("was changed since it was listed"));
+}
+
+TEST_F(BlockDatasetTest, ASampleThatCannotBeDecodedIsNamed) {
+  BlockIndex index = make_index({3, 3});
+  auto objects = NumbersFormat::write(index);
+  objects["object-0"][8 * 4 + 7] = 1;  // sample 4 is far too large
+  index.blocks[1].hash = {};
+  store_ = std::make_shared<FakeStore>(objects);
+  index_ = std::make_shared<const BlockIndex>(index);
+  const auto data = open();
+  Batch batch;
+  EXPECT_TRUE(read_range(*data, 0, 4, batch).ok());
+  const auto status = read_range(*data, 3, 3, batch);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(status.error().message(), HasSubstr("sample 4, 1 of block 1 ('object-0'"));
+}
+
+TEST_F(BlockDatasetTest, AStoreThatStaysAwayIsGivenUpAfterAWhile) {
+  options_.fetch.give_up = milliseconds(50);
+  const auto data = open();
+  store_->set_before([&](const store::Object&, uint64_t) -> Status {
+    return Error(ErrorKind::kIo, "no route to host");
+  });
+  Loader loader(*data, plan_, all_lanes(), 0);
+  const auto batch = loader.take(0, 1);
+  ASSERT_FALSE(batch.ok());
+  EXPECT_EQ(batch.error().kind(), ErrorKind::kIo);
+  EXPECT_THAT(batch.error().message(), HasSubstr("no route to host"));
+  // And used again when it is back.
+  store_->set_before({});
+  const auto again = loader.take(0, 1);
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  expect_equal(**again, 0, 1);
+}
+
+// A store that can be stopped.
+struct Gate {
+  std::atomic<bool> open = false;
+  std::atomic<int> waiting = 0;
+  Status pass() {
+    ++waiting;
+    while (!open) std::this_thread::sleep_for(milliseconds(1));
+    --waiting;
+    return {};
+  }
+};
+
+TEST_F(BlockDatasetTest, WaitsForAStoreThatStallsAndSaysSo) {
+  for (const int threads : {0, 1}) {
+    plan_.threads = threads;
+    const auto data = open();
+    const auto gate = std::make_shared<Gate>();
+    store_->set_before([gate](const store::Object&, uint64_t) { return gate->pass(); });
+    std::atomic<int> asked = 0;
+    plan_.keep_waiting = [&] {
+      ++asked;
+      return true;
+    };
+    Loader loader(*data, plan_, all_lanes(), 0);
+    std::atomic<bool> taken = false;
+    const Thread taker("taker", [&] {
+      const auto batch = loader.take(0, 0);
+      ASSERT_TRUE(batch.ok());
+      expect_equal(**batch, 0, 0);
+      taken = true;
+    });
+    EXPECT_TRUE(eventually([&] { return asked >= 2 && !loader.waiting().empty(); }));
+    EXPECT_FALSE(taken);
+    EXPECT_THAT(loader.waiting(),
+                ::testing::MatchesRegex("waiting for data: [0-9]+ requests?, oldest [0-9.]+ s"));
+    gate->open = true;
+    EXPECT_TRUE(eventually([&] { return taken.load(); }));
+    store_->set_before({});
+  }
+}
+
+TEST_F(BlockDatasetTest, AWaitCanBeEnded) {
+  for (const int threads : {0, 1}) {
+    plan_.threads = threads;
+    const auto data = open();
+    const auto gate = std::make_shared<Gate>();
+    store_->set_before([gate](const store::Object&, uint64_t) { return gate->pass(); });
+    plan_.keep_waiting = [] { return false; };
+    {
+      Loader loader(*data, plan_, all_lanes(), 0);
+      const auto batch = loader.take(0, 0);
+      ASSERT_FALSE(batch.ok());
+      EXPECT_EQ(batch.error().kind(), ErrorKind::kInterrupted);
+      loader.restart(3, {1});  // while requests are under way
+      EXPECT_FALSE(loader.take(3, 1).ok());
+    }  // the loader ends, though its prefetch thread waits for data
+    gate->open = true;
+    store_->set_before({});
+    plan_.keep_waiting = {};
+    expect_whole_job(*data, {2});
+  }
+}
+
+TEST_F(BlockDatasetTest, AStalledRequestThatIsNeededIsSentAgain) {
+  options_.fetch.second_request = milliseconds(20);
+  options_.fetch.threads = 4;
+  const auto data = open();
+  const auto gate = std::make_shared<Gate>();
+  store_->set_before([gate](const store::Object&, uint64_t) -> Status {
+    return gate->waiting.fetch_add(1) == 0 ? gate->pass() : Status();  // the first one only
+  });
+  plan_.batches.total = index_->samples();
+  expect_whole_job(*data, all_lanes());
+  EXPECT_GE(data->cache().counters().second, 1U);
+  gate->open = true;
+}
+
+TEST_F(BlockDatasetTest, ServesLaneThreadsWhileRostersChange) {
+  options_.fetch.memory = 3000;
+  std::atomic<uint64_t> reads = 0;  // outlives the threads that fetch
+  const auto data = open();
+  store_->set_before([&](const store::Object&, uint64_t) -> Status {
+    if (reads++ % 5 == 0) return Error(ErrorKind::kIo, "busy");
+    return {};
+  });
+  plan_.threads = 2;
+  Loader loader(*data, plan_, all_lanes(), 0);
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<Thread> takers;
+    for (int lane = 0; lane < static_cast<int>(kLanes); ++lane) {
+      takers.emplace_back("taker", [&, lane] {
+        Batch expected;
+        for (uint64_t step = 0; step < 90; ++step) {
+          const auto batch = loader.take(step, lane);
+          if (!fill_batch(*memory_, *plan_.order, plan_, step, lane, expected).ok() ||
+              !batch.ok() || (*batch)->samples != expected.samples ||
+              std::memcmp((*batch)->inputs.data(), expected.inputs.data(),
+                          expected.count * memory_->schema().input_bytes()) != 0) {
+            ++wrong;
+          }
+        }
+      });
+    }
+    for (uint64_t i = 0; i < 30; ++i) {
+      loader.restart(i * 3, i % 2 == 0 ? std::vector{3, 1} : all_lanes());
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(BlockDatasetTest, TheDiskCacheServesTheNextPassAndTheNextRun) {
+  const TempDir dir;
+  options_.cache = dir.path("cache");
+  options_.fetch.memory = 1000;  // so that nothing stays in memory from pass to pass
+  {
+    const auto data = open();
+    expect_whole_job(*data, all_lanes());
+    // Both passes: what was fetched once is not fetched again.
+    EXPECT_EQ(store_->reads(), index_->blocks.size());
+    EXPECT_GE(data->cache().counters().from_disk, index_->blocks.size() / 2);
+  }
+  const uint64_t before = store_->reads();
+  const auto data = open();
+  expect_whole_job(*data, all_lanes());
+  EXPECT_EQ(store_->reads(), before);
+  EXPECT_EQ(data->disk()->problem(), "");
+  // Damaged, then deleted: fetched again.
+  for (const auto& file : std::filesystem::recursive_directory_iterator(options_.cache)) {
+    if (file.is_regular_file()) std::filesystem::resize_file(file.path(), 10);
+  }
+  expect_whole_job(*open(), {0});
+  EXPECT_GT(store_->reads(), before);
+  std::filesystem::remove_all(options_.cache);
+  expect_whole_job(*data, {1});
+}
+
+}  // namespace
+}  // namespace muster::data

@@ -1,0 +1,138 @@
+#include "muster/data/blocks/disk_cache.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace muster::data {
+namespace {
+
+constexpr size_t kHashBytes = 2 * sizeof(uint64_t);
+
+std::array<char, kHashBytes> trailer(std::string_view bytes) {
+  const Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
+  std::array<char, kHashBytes> result;
+  std::memcpy(result.data(), &hash.high, sizeof(hash.high));
+  std::memcpy(result.data() + sizeof(hash.high), &hash.low, sizeof(hash.low));
+  return result;
+}
+
+uint64_t bytes_in(const std::string& directory) {
+  uint64_t sum = 0;
+  std::error_code error;
+  auto it = std::filesystem::recursive_directory_iterator(directory, error);
+  while (!error && it != std::filesystem::recursive_directory_iterator()) {
+    std::error_code gone;  // another process may remove it meanwhile
+    if (it->is_regular_file(gone)) {
+      const uint64_t size = it->file_size(gone);
+      if (!gone) sum += size;
+    }
+    it.increment(error);
+  }
+  return sum;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DiskCache>> DiskCache::open(FileSystem& fs, std::string directory,
+                                                   uint64_t capacity) {
+  MUSTER_RETURN_IF_ERROR(fs.create_directories(directory));
+  const uint64_t held = bytes_in(directory);
+  return std::unique_ptr<DiskCache>(new DiskCache(fs, std::move(directory), capacity, held));
+}
+
+Hash128 DiskCache::key_of(const BlockIndex& index, size_t block) {
+  const Block& it = index.blocks[block];
+  if (it.hash != Hash128{}) return it.hash;
+  const auto& object = index.objects[it.object];
+  Hasher hasher;
+  const std::array<uint64_t, 4> numbers = {it.offset, it.length, object.name.size(),
+                                           object.version.size()};
+  hasher.add(numbers.data(), sizeof(numbers));
+  hasher.add(object.name.data(), object.name.size());
+  hasher.add(object.version.data(), object.version.size());
+  return hasher.finish();
+}
+
+// 256 of them, so that none has millions of files.
+std::string DiskCache::folder_of(const Hash128& key) const {
+  return directory_ + "/" + key.hex().substr(0, 2);
+}
+
+std::string DiskCache::path_of(const Hash128& key) const {
+  return folder_of(key) + "/" + key.hex();
+}
+
+std::optional<std::string> DiskCache::read(const Hash128& key, uint64_t length) {
+  const std::string path = path_of(key);
+  if (!fs_.exists(path)) {
+    ++misses_;
+    return std::nullopt;
+  }
+  auto file = fs_.read(path);
+  if (file.ok() && file->size() == length + kHashBytes) {
+    const auto expected = trailer(std::string_view(*file).substr(0, length));
+    if (std::memcmp(expected.data(), file->data() + length, kHashBytes) == 0) {
+      ++hits_;
+      file->resize(length);
+      return *std::move(file);
+    }
+  }
+  ++misses_;
+  if (file.ok()) {  // else it is gone, or the disk is: nothing to remove
+    ++damaged_;
+    (void)fs_.remove_all(path);
+    bytes_ -= std::min<uint64_t>(bytes_, file->size());
+  }
+  return std::nullopt;
+}
+
+Status DiskCache::write_file(const Hash128& key, std::string_view bytes) {
+  const std::string aside = fmt::format("{}.{}-{}", path_of(key), ::getpid(), named_++);
+  auto file = fs_.create(aside);
+  if (!file.ok()) {  // its folder is not there yet, or was deleted
+    MUSTER_RETURN_IF_ERROR(fs_.create_directories(folder_of(key)));
+    file = fs_.create(aside);
+    if (!file.ok()) return std::move(file).error();
+  }
+  const auto hash = trailer(bytes);
+  auto status = (*file)->append(bytes);
+  if (status.ok()) status = (*file)->append(std::string_view(hash.data(), hash.size()));
+  if (status.ok()) status = (*file)->close();
+  if (status.ok()) status = fs_.rename(aside, path_of(key));
+  if (!status.ok()) (void)fs_.remove_all(aside);
+  return status;
+}
+
+void DiskCache::write(const Hash128& key, std::string_view bytes) {
+  const uint64_t size = bytes.size() + kHashBytes;
+  if (full_) return;
+  // Reserved before it is written, so that several threads stay within the capacity together.
+  if (bytes_.fetch_add(size) > capacity_ - std::min(capacity_, size)) {
+    bytes_ -= size;  // a smaller one may still fit
+    return;
+  }
+  if (auto status = write_file(key, bytes); !status.ok()) {
+    bytes_ -= size;
+    full_ = true;
+    const std::lock_guard lock(mutex_);
+    problem_ =
+        fmt::format("the cache of data keeps no further blocks: {}", status.error().message());
+  }
+}
+
+DiskCache::Counters DiskCache::counters() const {
+  return {.hits = hits_, .misses = misses_, .damaged = damaged_, .bytes = bytes_};
+}
+
+std::string DiskCache::problem() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+}  // namespace muster::data

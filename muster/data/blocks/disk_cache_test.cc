@@ -1,0 +1,120 @@
+#include "muster/data/blocks/disk_cache.h"
+
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "muster/base/fault_injection_testing.h"
+#include "muster/data/blocks/blocks_testing.h"
+#include "muster/data/data_testing.h"
+
+namespace muster::data {
+namespace {
+
+using testing::TempDir;
+
+const Hash128 kKey = {0xab00000000000000, 17};
+const Hash128 kOther = {0xcd00000000000000, 18};
+constexpr std::string_view kContents = "the bytes of a block";
+
+std::string path_of(const TempDir& dir, const Hash128& key) {
+  return dir.path("cache/" + key.hex().substr(0, 2) + "/" + key.hex());
+}
+
+class DiskCacheTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DiskCache> open(uint64_t capacity = DiskCache::kUnlimited) {
+    auto cache = DiskCache::open(*fs_, dir_.path("cache"), capacity);
+    EXPECT_TRUE(cache.ok());
+    return *std::move(cache);
+  }
+  std::unique_ptr<FileSystem> fs_ = posix_file_system();
+  TempDir dir_;
+};
+
+TEST_F(DiskCacheTest, KeepsBlocksAlsoForTheNextProcess) {
+  {
+    const auto cache = open();
+    EXPECT_EQ(cache->read(kKey, kContents.size()), std::nullopt);
+    cache->write(kKey, kContents);
+    cache->write(kOther, "");
+    EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
+  }
+  const auto cache = open();
+  EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
+  EXPECT_EQ(cache->read(kOther, 0), "");
+  EXPECT_EQ(cache->counters().hits, 2U);
+  EXPECT_EQ(cache->counters().bytes, kContents.size() + 32);
+}
+
+TEST_F(DiskCacheTest, NoticesDamageAndRemovesIt) {
+  const auto cache = open();
+  cache->write(kKey, kContents);
+  const std::string good = *fs_->read(path_of(dir_, kKey));
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 4);
+    (void)dir_.write("cache/ab/" + kKey.hex(), i % 2 == 0 ? bad : good.substr(0, i));
+    EXPECT_EQ(cache->read(kKey, kContents.size()), std::nullopt) << i;
+    EXPECT_FALSE(fs_->exists(path_of(dir_, kKey)));
+  }
+  EXPECT_EQ(cache->counters().damaged, good.size());
+  cache->write(kKey, kContents);
+  EXPECT_EQ(cache->read(kKey, kContents.size() + 1), std::nullopt) << "another length";
+}
+
+TEST_F(DiskCacheTest, MayBeDeletedAtAnyTime) {
+  const auto cache = open();
+  cache->write(kKey, kContents);
+  std::filesystem::remove_all(dir_.path("cache"));
+  EXPECT_EQ(cache->read(kKey, kContents.size()), std::nullopt);
+  cache->write(kKey, kContents);
+  EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
+  EXPECT_EQ(cache->problem(), "");
+}
+
+TEST_F(DiskCacheTest, FillsUpAndKeeps) {
+  const auto cache = open(2 * (kContents.size() + 16) + 20);
+  cache->write(kKey, kContents);
+  cache->write(kOther, kContents);
+  cache->write({1, 1}, kContents);
+  EXPECT_EQ(cache->read({1, 1}, kContents.size()), std::nullopt);
+  cache->write({1, 2}, "tiny");
+  EXPECT_EQ(cache->read({1, 2}, 4), "tiny");
+  EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
+  EXPECT_EQ(cache->problem(), "");
+  EXPECT_EQ(open(10)->read(kKey, kContents.size()), kContents) << "what is there is used";
+}
+
+TEST(DiskCacheFaultTest, NoErrorOfTheDiskIsAnError) {
+  int64_t operations = 0;
+  for (int64_t n = 0; n <= operations; ++n) {
+    for (const Fault fault : {Fault::kOnce, Fault::kDiskFull}) {
+      FaultInjectionFileSystem fs;
+      auto cache = DiskCache::open(fs, "/cache");
+      ASSERT_TRUE(cache.ok());
+      const int64_t before = fs.operations();
+      if (n > 0) fs.fail_at(before + n - 1, fault);
+      (*cache)->write(kKey, kContents);
+      if (n == 0) operations = fs.operations() - before;
+      const auto read = (*cache)->read(kKey, kContents.size());
+      EXPECT_TRUE(!read || *read == kContents);
+      EXPECT_EQ(read.has_value(), (*cache)->problem().empty());
+    }
+  }
+  EXPECT_GE(operations, 4);
+}
+
+TEST(DiskCacheKeyTest, IsTheHashOrThePlace) {
+  BlockIndex index = testing::make_index({2, 3});
+  const Hash128 place = DiskCache::key_of(index, 0);
+  EXPECT_NE(place, DiskCache::key_of(index, 1));
+  index.objects[0].version = "2";
+  EXPECT_NE(place, DiskCache::key_of(index, 0)) << "the object was changed";
+  index.blocks[0].hash = {1, 2};
+  EXPECT_EQ(DiskCache::key_of(index, 0), (Hash128{1, 2}));
+}
+
+}  // namespace
+}  // namespace muster::data
