@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 # Top to bottom: (name, may see libtorch).
-MODULES = [("base", False), ("config", False), ("exact", False), ("sync", False), ("lab", False), ("comm", False), ("roster", False),
+MODULES = [("base", False), ("config", False), ("store", False), ("exact", False), ("sync", False), ("lab", False), ("comm", False), ("roster", False),
            ("ps", False), ("ckpt", False), ("data", False), ("track", False), ("optim", False), ("model", True),
            ("train", True), ("own_loop", True), ("launch", False)]
 ORDER = {name: place for place, (name, _) in enumerate(MODULES)}
