@@ -37,19 +37,28 @@ struct Extent {
 class DecodedBlock {
  public:
   virtual ~DecodedBlock() = default;
-  // Writes sample `i` of the block, as Dataset::read does. Errors (kData): the sample is damaged, or
-  // does not fit the schema; they name the place within the block, the caller puts the object's
+  // Writes sample `i` of the block, as Dataset::read does. Errors (kData): the sample is damaged,
+  // or does not fit the schema; they name the place within the block, the caller puts the object's
   // name in front.
   virtual Status read(uint32_t i, std::byte* input, std::byte* target) const = 0;
 };
 
-// Pure: what it gives follows from its arguments. Safe for concurrent use.
+// Pure: what it gives follows from the options it was made with and from its arguments. Safe for
+// concurrent use, set_about() apart.
 class BlockFormat {
  public:
   virtual ~BlockFormat() = default;
   // Cuts an object into blocks of about `block_bytes` (at least one sample each), from its first
   // byte of samples to its last.
-  virtual Result<std::vector<Extent>> cut(const ObjectReader& object, uint64_t block_bytes) const = 0;
+  virtual Result<std::vector<Extent>> cut(const ObjectReader& object,
+                                          uint64_t block_bytes) const = 0;
+  // What blocks do not say and decode() must know: names of columns, the layout of records. It must
+  // be the same for all objects of a data set, and is kept in BlockIndex::about. Most formats have
+  // nothing to say.
+  virtual Result<std::string> about(const ObjectReader& object) const;
+  // Tells what about() gave. Called once, before schema_of() and decode(). Errors (kData): the text
+  // is not from about().
+  virtual Status set_about(std::string_view about);
   // The schema, from the options and the first block of the data.
   virtual Result<Schema> schema_of(std::span<const std::byte> block, uint32_t count) const = 0;
   // Keeps no pointer to `bytes` unless the caller keeps them as long as the result: it does.
@@ -57,6 +66,11 @@ class BlockFormat {
                                                        uint32_t count,
                                                        const Schema& schema) const = 0;
 };
+
+inline Result<std::string> BlockFormat::about(const ObjectReader& /*object*/) const {
+  return std::string();
+}
+inline Status BlockFormat::set_about(std::string_view /*about*/) { return {}; }
 
 using BlockFormatFactory =
     std::function<Result<std::unique_ptr<BlockFormat>>(const config::SourceOptions&)>;
