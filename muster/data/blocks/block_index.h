@@ -17,12 +17,12 @@
 namespace muster::data {
 
 struct Block {
-  uint32_t object = 0;  // place in BlockIndex::objects
-  uint64_t offset = 0;  // of its bytes in the object
+  uint32_t object = 0;   // place in BlockIndex::objects
+  uint64_t offset = 0;   // of its bytes in the object
   uint64_t length = 0;
-  uint64_t first = 0;  // sample of the data set
-  uint32_t count = 0;  // samples, at least 1
-  Hash128 hash;        // of its bytes; all zero: not known yet
+  uint64_t first = 0;    // sample of the data set
+  uint32_t count = 0;    // samples, at least 1
+  Hash128 hash;          // of its bytes; all zero: not known yet
   bool operator==(const Block&) const = default;
 };
 
@@ -32,9 +32,7 @@ struct BlockIndex {
   std::vector<Block> blocks;  // by first sample, without gaps
   std::string about;          // what the decoder needs to know besides (columns, classes), its own
 
-  uint64_t samples() const {
-    return blocks.empty() ? 0 : blocks.back().first + blocks.back().count;
-  }
+  uint64_t samples() const { return blocks.empty() ? 0 : blocks.back().first + blocks.back().count; }
   // The block that holds this sample, which is below samples().
   size_t block_of(uint64_t sample) const;
   // Of what the samples follow from: not of the names and versions of objects.
