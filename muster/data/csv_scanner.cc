@@ -4,10 +4,11 @@
 
 namespace muster::data {
 
-CsvScanner::CsvScanner(std::string_view text, char separator, std::string name)
-    : text_(text.starts_with("\xef\xbb\xbf") ? text.substr(3) : text),
+CsvScanner::CsvScanner(std::string_view text, char separator, std::string place)
+    : skipped_(text.starts_with("\xef\xbb\xbf") ? 3 : 0),
+      text_(text.substr(skipped_)),
       separator_(separator),
-      name_(std::move(name)) {}
+      place_(std::move(place)) {}
 
 bool CsvScanner::skip_line_end() {
   size_t length = 0;
@@ -33,8 +34,8 @@ Result<std::string_view> CsvScanner::quoted_field() {
   bool doubled = false;
   while (true) {
     if (at_ >= text_.size()) {
-      return Error(ErrorKind::kData, "'{}' line {}: a quote is opened and never closed; close it",
-                   name_, opened);
+      return Error(ErrorKind::kData, "{} line {}: a quote is opened and never closed; close it",
+                   place_, opened);
     }
     if (text_[at_] == '\n') ++line_;
     if (text_[at_] == '"') {
@@ -49,9 +50,9 @@ Result<std::string_view> CsvScanner::quoted_field() {
   const std::string_view rest = text_.substr(at_);
   if (!rest.empty() && rest[0] != separator_ && rest[0] != '\n' && !rest.starts_with("\r\n")) {
     return Error(ErrorKind::kData,
-                 "'{}' line {}: there is text after a closing quote; double the quotes inside a "
+                 "{} line {}: there is text after a closing quote; double the quotes inside a "
                  "quoted field",
-                 name_, line_);
+                 place_, line_);
   }
   if (doubled) {
     std::string& plain = unescaped_.emplace_back();

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using Records = std::vector<std::vector<std::string>>;
 
 Records scan(std::string_view text, char separator = ',') {
-  CsvScanner scanner(text, separator, "x.csv");
+  CsvScanner scanner(text, separator, "'x.csv'");
   Records records;
   std::vector<std::string_view> fields;
   while (true) {
@@ -69,7 +69,7 @@ TEST(CsvScannerTest, CountsLinesAlsoInsideQuotes) {
 
 TEST(CsvScannerTest, RefusesBrokenQuotes) {
   const auto failure = [](std::string_view text) {
-    CsvScanner scanner(text, ',', "x.csv");
+    CsvScanner scanner(text, ',', "'x.csv'");
     std::vector<std::string_view> fields;
     while (true) {
       auto more = scanner.next(fields);

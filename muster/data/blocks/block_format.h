@@ -45,7 +45,8 @@ class DecodedBlock {
   virtual uint64_t memory() const { return 0; }
 };
 
-// Pure: what it gives follows from its arguments. Safe for concurrent use.
+// Pure: what it gives follows from the options it was made with and from its arguments. Safe for
+// concurrent use, set_about() apart.
 class BlockFormat {
  public:
   virtual ~BlockFormat() = default;
@@ -53,6 +54,13 @@ class BlockFormat {
   // byte of samples to its last.
   virtual Result<std::vector<Extent>> cut(const ObjectReader& object,
                                           uint64_t block_bytes) const = 0;
+  // What blocks do not say and decode() must know: names of columns, the layout of records. It must
+  // be the same for all objects of a data set, and is kept in BlockIndex::about. Most formats have
+  // nothing to say.
+  virtual Result<std::string> about(const ObjectReader& object) const;
+  // Tells what about() gave. Called once, before schema_of() and decode(). Errors (kData): the text
+  // is not from about().
+  virtual Status set_about(std::string_view about);
   // The schema, from the options and the first block of the data.
   virtual Result<Schema> schema_of(std::span<const std::byte> block, uint32_t count) const = 0;
   // Keeps no pointer to `bytes` unless the caller keeps them as long as the result: it does.
@@ -60,6 +68,11 @@ class BlockFormat {
                                                        uint32_t count,
                                                        const Schema& schema) const = 0;
 };
+
+inline Result<std::string> BlockFormat::about(const ObjectReader& /*object*/) const {
+  return std::string();
+}
+inline Status BlockFormat::set_about(std::string_view /*about*/) { return {}; }
 
 using BlockFormatFactory =
     std::function<Result<std::unique_ptr<BlockFormat>>(const config::SourceOptions&)>;

@@ -1,0 +1,29 @@
+// A data set whose samples are decoded when they are read: opening it checks what is cheap to
+// check, and a damaged image shows only when it is its turn.
+#pragma once
+
+#include <cstdint>
+
+#include "muster/base/check.h"
+#include "muster/data/dataset.h"
+
+namespace muster::data {
+
+class DecodingDataset : public Dataset {
+ public:
+  // Writes a sample as read() does. Errors (kData, kIo) name the file or key.
+  virtual Status try_read(uint64_t index, std::byte* input, std::byte* target) const = 0;
+  // Ends the program where try_read() gives an error.
+  void read(uint64_t index, std::byte* input, std::byte* target) const final {
+    const Status status = try_read(index, input, target);
+    if (!status.ok())
+      check_failed("reading a sample", __FILE__, __LINE__, status.error().message());
+  }
+
+ protected:
+  // Up to this many bytes, contents are part of the hash; beyond, only names and sizes, because
+  // every worker computes the hash when it starts.
+  static constexpr uint64_t kMostHashed = uint64_t{1} << 30;
+};
+
+}  // namespace muster::data

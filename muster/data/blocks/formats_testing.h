@@ -1,0 +1,98 @@
+// Helpers for tests and fuzzers of formats of blocks: objects in memory, files of testdata, and
+// whole data sets read through cut, schema_of and decode as a program would.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/base/check.h"
+#include "muster/config/node.h"
+#include "muster/data/blocks/block_format.h"
+
+namespace muster::data::testing {
+
+// `contents` must outlive the reader.
+inline ObjectReader object_of(std::string_view contents, std::string name = "x") {
+  return {.name = std::move(name),
+          .size = contents.size(),
+          .read = [contents](uint64_t offset, std::span<std::byte> into) -> Status {
+            MUSTER_CHECK(offset <= contents.size() && into.size() <= contents.size() - offset,
+                         "a format reads within the object");
+            if (!into.empty()) std::memcpy(into.data(), contents.data() + offset, into.size());
+            return {};
+          }};
+}
+
+inline std::string testdata_path(const std::string& name) {
+  const char* root = std::getenv("MUSTER_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
+  return std::string(root != nullptr ? root : ".") + "/muster/data/blocks/testdata/" + name;
+}
+
+inline std::string testdata(const std::string& name) {
+  std::ifstream in(testdata_path(name), std::ios::binary);
+  std::string contents{std::istreambuf_iterator<char>(in), {}};
+  MUSTER_CHECK(!contents.empty(), "run from the source directory, or set MUSTER_SOURCE_DIR");
+  return contents;
+}
+
+inline config::Node args_of(std::string_view yaml) { return *config::parse_value(yaml, "test"); }
+
+// Everything a data set gives: of each sample its bytes of input and target.
+struct AllSamples {
+  Schema schema;
+  std::vector<Extent> extents;
+  std::vector<std::vector<float>> inputs;
+  std::vector<std::vector<int64_t>> ids;  // instead of `inputs`, if they are int64
+  std::vector<double> targets;
+};
+
+// Reads one object. Errors are those of any step; of a sample too.
+inline Result<AllSamples> read_all(BlockFormat& format, std::string_view contents,
+                                   uint64_t block_bytes) {
+  const auto object = object_of(contents);
+  AllSamples all;
+  MUSTER_TRY(all.extents, format.cut(object, block_bytes));
+  if (all.extents.empty()) return all;
+  MUSTER_TRY(const std::string about, format.about(object));
+  MUSTER_RETURN_IF_ERROR(format.set_about(about));
+  bool first = true;
+  for (const auto& extent : all.extents) {
+    // A copy of its own, so that sanitizers see reads beyond it.
+    const std::string block(contents.substr(extent.offset, extent.length));
+    const auto bytes = std::as_bytes(std::span(block));
+    if (first) {
+      MUSTER_TRY(all.schema, format.schema_of(bytes, extent.count));
+    }
+    first = false;
+    MUSTER_TRY(const auto decoded, format.decode(bytes, extent.count, all.schema));
+    for (uint32_t i = 0; i < extent.count; ++i) {
+      std::vector<int64_t> input(all.schema.input_bytes() / 8 + 1);
+      int64_t target = 0;
+      MUSTER_RETURN_IF_ERROR(decoded->read(i, reinterpret_cast<std::byte*>(input.data()),
+                                           reinterpret_cast<std::byte*>(&target)));
+      if (all.schema.input == DType::kFloat32) {
+        const auto* floats = reinterpret_cast<const float*>(input.data());
+        all.inputs.emplace_back(floats, floats + all.schema.input_elements());
+      } else {
+        input.resize(all.schema.input_elements());
+        all.ids.push_back(std::move(input));
+      }
+      if (all.schema.target == DType::kInt64) {
+        all.targets.push_back(static_cast<double>(target));
+      } else {
+        float value = 0;
+        std::memcpy(&value, &target, sizeof(value));
+        all.targets.push_back(value);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace muster::data::testing

@@ -1,0 +1,155 @@
+// jsonl, csv and libsvm by ranges of lines.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/data/blocks/block_formats.h"
+#include "muster/data/blocks/formats_testing.h"
+#include "muster/data/data_testing.h"
+#include "muster/data/formats.h"
+
+namespace muster::data {
+namespace {
+
+using testing::AllSamples;
+using testing::args_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+config::SourceOptions options_of(const std::string& format, std::string_view args = "{}") {
+  config::SourceOptions options;
+  options.format = format;
+  options.classes = 3;
+  options.args = args_of(args);
+  return options;
+}
+
+Result<AllSamples> read(const std::string& text, const config::SourceOptions& options,
+                        uint64_t block_bytes = 1 << 20) {
+  MUSTER_TRY(auto format, builtin_block_formats().at(options.format)(options));
+  return testing::read_all(*format, text, block_bytes);
+}
+
+std::string failure(const std::string& text, const config::SourceOptions& options) {
+  auto all = read(text, options);
+  return all.ok() ? "" : all.error().message();
+}
+
+// The same samples however the text is cut.
+void expect_same_in_all_cuts(const std::string& text, const config::SourceOptions& options) {
+  auto whole = read(text, options);
+  ASSERT_TRUE(whole.ok()) << whole.error().message();
+  for (const uint64_t block_bytes : {1, 10, 25, 60, 1000}) {
+    auto cut = read(text, options, block_bytes);
+    ASSERT_TRUE(cut.ok()) << block_bytes << ": " << cut.error().message();
+    EXPECT_EQ(cut->inputs, whole->inputs) << block_bytes;
+    EXPECT_EQ(cut->ids, whole->ids) << block_bytes;
+    EXPECT_EQ(cut->targets, whole->targets) << block_bytes;
+  }
+}
+
+TEST(JsonlTest, ReadsNumbersByKey) {
+  const std::string text =
+      "{\"x\": [1, 2.5, [true, false]], \"label\": 2, \"text\": \"a {\"}\r\n\n"
+      "{\"label\": 0, \"x\": [-1e3, 0, 1, 2]}";
+  const auto options = options_of("jsonl", "{ input: x }");
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->inputs[0], ElementsAre(1, 2.5F, 1, 0));
+  EXPECT_THAT(all->inputs[1], ElementsAre(-1000, 0, 1, 2));
+  EXPECT_THAT(all->targets, ElementsAre(2, 0));
+  expect_same_in_all_cuts(text, options);
+  auto gzipped = read(testing::gzip(text), options, 1);
+  ASSERT_TRUE(gzipped.ok()) << gzipped.error().message();
+  EXPECT_EQ(gzipped->inputs, all->inputs);
+  EXPECT_EQ(gzipped->extents.size(), 1U);
+}
+
+TEST(JsonlTest, SaysWhatIsWrong) {
+  const auto options = options_of("jsonl", "{ input: x }");
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": 1,\n", options),
+              HasSubstr("sample 1 of the block: not JSON from character"));
+  EXPECT_THAT(failure("[1, 2]\n", options), HasSubstr("not a JSON object"));
+  EXPECT_THAT(failure("{\"x\": \"one\", \"label\": 1}\n", options), HasSubstr("no key 'x'"));
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": [1, 2], \"label\": 1}\n", options),
+              HasSubstr("key 'x' has 2 numbers"));
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": 1.5}\n", options), HasSubstr("the label is 1.5"));
+  const std::string deep(100000, '[');
+  EXPECT_THAT(failure("{\"x\": " + deep + "\n", options), HasSubstr("not JSON"));
+}
+
+TEST(CsvBlocksTest, EqualsTheFormatThatReadsWholeFiles) {
+  const std::string text =
+      "\xef\xbb\xbf"
+      "a,\"the, \"\"label\"\"\",b\r\n1,0,2\r\n\"3\n\",1,4\n\n5,2,\"6\"\n7,1,8";
+  auto options = options_of("csv");
+  options.label = "the, \"label\"";
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->inputs[1], ElementsAre(3, 4));
+  EXPECT_THAT(all->targets, ElementsAre(0, 1, 2, 1));
+  expect_same_in_all_cuts(text, options);
+  auto reader = ByteReader::from_memory(testing::as_bytes(text), "x.csv");
+  auto dataset = read_csv(*std::move(reader), options);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_EQ((*dataset)->schema().input_shape, all->schema.input_shape);
+  EXPECT_EQ((*dataset)->schema().classes, all->schema.classes);
+  for (uint64_t i = 0; i < (*dataset)->size(); ++i) {
+    std::vector<float> input(2);
+    int64_t target = 0;
+    (*dataset)->read(i, reinterpret_cast<std::byte*>(input.data()),
+                     reinterpret_cast<std::byte*>(&target));
+    EXPECT_EQ(input, all->inputs[i]);
+    EXPECT_EQ(static_cast<double>(target), all->targets[i]);
+  }
+}
+
+TEST(CsvBlocksTest, ReadsRecordsThatDoNotFitAWindow) {
+  std::string text = "x,label\n";
+  for (int i = 0; i < 40; ++i) {
+    text += "\"" + std::string(50000 + 1000 * i, '\n') + std::to_string(i) + "\",1\n";
+  }
+  auto options = options_of("csv");
+  auto all = read(text, options, 300000);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  ASSERT_EQ(all->inputs.size(), 40U);
+  EXPECT_GT(all->extents.size(), 7U);
+  for (size_t i = 0; i < 40; ++i) EXPECT_EQ(all->inputs[i][0], static_cast<float>(i));
+}
+
+TEST(CsvBlocksTest, SaysWhatIsWrong) {
+  auto options = options_of("csv");
+  EXPECT_THAT(failure("a,b\n1,2\n3,x\n", options),
+              HasSubstr("the block, line 2, column 1 ('b'): 'x' is not a number"));
+  EXPECT_THAT(failure("a,b\n1,\"2\n", options), HasSubstr("never closed"));
+  EXPECT_THAT(failure("a,b\n1,2\n1,2,3\n", options), HasSubstr("has 3 columns"));
+  EXPECT_THAT(failure(testing::gzip("a,b\n1,2\n"), options), HasSubstr("gzipped"));
+  options.label = "c";
+  EXPECT_THAT(failure("a,b\n1,2\n", options), HasSubstr("no column 'c'"));
+  options.classes = 0;
+  EXPECT_THAT(failure("a,b\n1,2\n", options), HasSubstr("needs `classes`"));
+}
+
+TEST(LibsvmBlocksTest, EqualsTheFormatThatReadsWholeFiles) {
+  const std::string text = "1 5 17:1 3\n# only a comment\n0 8\n\n+1 7:1.0 # more\n0\n";
+  const auto options = options_of("libsvm", "{ features: 4 }");
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->ids[0], ElementsAre(5, 17, 3, -1));
+  EXPECT_THAT(all->ids[3], ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(all->targets, ElementsAre(1, 0, 1, 0));
+  expect_same_in_all_cuts(text, options);
+  expect_same_in_all_cuts(testing::gzip(text), options);
+}
+
+TEST(LibsvmBlocksTest, SaysWhatIsWrong) {
+  const auto options = options_of("libsvm", "{ features: 2 }");
+  EXPECT_THAT(failure("1 5\n1 a\n", options), HasSubstr("the block, line 2: 'a' is not an id"));
+  EXPECT_THAT(failure("1 5 6 7\n", options), HasSubstr("it has 3 ids"));
+  EXPECT_THAT(failure("1 5\n", options_of("libsvm")), HasSubstr("features"));
+}
+
+}  // namespace
+}  // namespace muster::data

@@ -1,0 +1,62 @@
+#include "muster/data/blocks/mapped_file.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace muster::data {
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return io_error(errno,
+                    fmt::format("cannot open '{}' (check the path and its permissions)", path));
+  }
+  struct stat info{};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
+    ::close(fd);
+    return Error(ErrorKind::kData, "'{}' is empty or not a regular file", path);
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  const int why = errno;
+  ::close(fd);
+  if (start == MAP_FAILED) return io_error(why, fmt::format("cannot map '{}'", path));
+  return MappedFile({static_cast<const std::byte*>(start), size});
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void MappedFile::expect_random_reads() const {
+  ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_RANDOM);
+}
+
+Result<std::vector<std::string>> match_files(const std::string& pattern) {
+  if (pattern.find_first_of("*?") == std::string::npos) return std::vector{pattern};
+  glob_t found{};
+  const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> names(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (code != 0 || names.empty()) {
+    return Error(ErrorKind::kData, "no file matches '{}'; check the path", pattern);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace muster::data

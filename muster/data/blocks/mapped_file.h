@@ -1,0 +1,36 @@
+// A file in memory by mmap, read only.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/base/result.h"
+
+namespace muster::data {
+
+// Owns the mapping. The file must not be made shorter while it is mapped: reading would end the
+// process.
+class MappedFile {
+ public:
+  // A regular file that is not empty. Errors: kIo, kData.
+  static Result<MappedFile> open(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  // No read-ahead: for samples that are read in random order.
+  void expect_random_reads() const;
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes_;
+};
+
+// The files that match a pattern with * and ? in it, by name bytewise; a path without them is taken
+// as it is. Errors (kData): none does.
+Result<std::vector<std::string>> match_files(const std::string& pattern);
+
+}  // namespace muster::data

@@ -1,0 +1,136 @@
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/hash.h"
+#include "muster/data/blocks/block_formats.h"
+#include "muster/data/blocks/crc32c.h"
+#include "muster/data/blocks/formats_testing.h"
+
+namespace muster::data {
+namespace {
+
+using testing::args_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::read_all;
+using testing::testdata;
+
+config::SourceOptions numbers_options() {
+  config::SourceOptions options;
+  options.format = "tfrecord";
+  options.classes = 3;
+  options.args = args_of("{ input: [dense, more] }");
+  return options;
+}
+
+Result<testing::AllSamples> read(const std::string& contents, const config::SourceOptions& options,
+                                 uint64_t block_bytes = 1 << 20) {
+  MUSTER_TRY(auto format, make_tfrecord(options));
+  return read_all(*format, contents, block_bytes);
+}
+
+std::string failure(const std::string& contents, const config::SourceOptions& options) {
+  auto all = read(contents, options);
+  return all.ok() ? "" : all.error().message();
+}
+
+TEST(Crc32cTest, MatchesKnownValuesWithAndWithoutTheInstruction) {
+  const std::string digits = "123456789";
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xe3069283U);
+  for (size_t length = 0; length < 70; ++length) {
+    const std::string text(length, static_cast<char>(length * 37));
+    const auto bytes = std::as_bytes(std::span(text));
+    EXPECT_EQ(crc32c(bytes), crc32c_by_table(bytes)) << length;
+  }
+}
+
+TEST(TfRecordTest, ReadsFloatsAndIntegersThatTensorFlowWrote) {
+  auto all = read(testdata("numbers.tfrecord"), numbers_options());
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  ASSERT_EQ(all->inputs.size(), 10U);
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(6));
+  EXPECT_THAT(all->inputs[0], ElementsAre(0.5F, -1.25F, 3e4F, 0, 0, 1099511627776.0F));
+  EXPECT_THAT(all->inputs[4], ElementsAre(4.5F, -1.25F, 3e4F, 4, -4, 1099511627776.0F));
+  EXPECT_THAT(all->targets, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+}
+
+TEST(TfRecordTest, SamplesDoNotDependOnHowItIsCutOrGzipped) {
+  const auto options = numbers_options();
+  auto whole = read(testdata("numbers.tfrecord"), options);
+  auto cut = read(testdata("numbers.tfrecord"), options, 200);
+  auto single = read(testdata("numbers.tfrecord"), options, 1);
+  auto gzipped = read(testdata("numbers.tfrecord.gz"), options, 1);
+  ASSERT_TRUE(whole.ok() && cut.ok() && single.ok() && gzipped.ok());
+  EXPECT_EQ(whole->extents.size(), 1U);
+  EXPECT_EQ(cut->extents.size(), 5U);
+  EXPECT_EQ(single->extents.size(), 10U);
+  EXPECT_EQ(gzipped->extents.size(), 1U);
+  EXPECT_EQ(whole->inputs, cut->inputs);
+  EXPECT_EQ(whole->inputs, single->inputs);
+  EXPECT_EQ(whole->inputs, gzipped->inputs);
+}
+
+TEST(TfRecordTest, ReadsImagesByTheNamesOfImageNet) {
+  config::SourceOptions options;
+  options.format = "tfrecord";
+  options.label = "image/class/label";
+  options.classes = 5;
+  options.args = args_of("{ input: image/encoded, size: [8, 12], first_label: 1 }");
+  auto all = read(testdata("images.tfrecord"), options, 1000);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(3, 8, 12));
+  EXPECT_THAT(all->targets, ElementsAre(0, 1, 2, 3, 4));
+  for (const auto& input : all->inputs) {
+    EXPECT_TRUE(std::ranges::all_of(input, [](float x) { return x >= 0 && x <= 1; }));
+  }
+  options.args = args_of("{ input: image/encoded, first_label: 1 }");
+  all = read(testdata("images.tfrecord"), options, 1000);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(3, 16, 24)) << "that of the first image";
+}
+
+TEST(TfRecordTest, FindsEveryChangedByte) {
+  const std::string good = testdata("numbers.tfrecord");
+  const auto options = numbers_options();
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x10);
+    EXPECT_NE(failure(bad, options), "") << "byte " << i;
+  }
+}
+
+TEST(TfRecordTest, FindsWhereAFileIsCutShort) {
+  const std::string good = testdata("numbers.tfrecord");
+  const auto options = numbers_options();
+  size_t whole = 0;
+  for (size_t size = 1; size < good.size(); ++size) {
+    if (failure(good.substr(0, size), options).empty()) ++whole;
+  }
+  EXPECT_EQ(whole, 9U) << "only between records";
+}
+
+TEST(TfRecordTest, SaysWhatIsWrong) {
+  auto options = numbers_options();
+  const std::string good = testdata("numbers.tfrecord");
+  options.args = args_of("{ input: dence }");
+  EXPECT_THAT(failure(good, options), HasSubstr("no feature 'dence' (did you mean 'dense'?)"));
+  options.args = args_of("{ input: dense }");
+  options.classes = 2;
+  EXPECT_THAT(failure(good, options), HasSubstr("sample 2 of the block: the label is 2"));
+  options.classes = 0;
+  EXPECT_THAT(failure(good, options), HasSubstr("needs `classes`"));
+  options.classes = 3;
+  options.args = args_of("{ inputs: dense }");
+  EXPECT_THAT(failure(good, options), HasSubstr("input"));
+  options.args = args_of("{ input: dense, shape: [2, 2] }");
+  EXPECT_THAT(failure(good, options), HasSubstr("the input has 3 numbers, but its shape [2, 2]"));
+  options.args = args_of("{ input: dense }");
+  EXPECT_THAT(failure("not a TFRecord file at all", options), HasSubstr("not TFRecord"));
+}
+
+}  // namespace
+}  // namespace muster::data
