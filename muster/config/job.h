@@ -35,23 +35,24 @@ struct ModelOptions {
 };
 
 struct SourceOptions {
-  // idx, csv, text, libsvm, ctr, or a registered one; empty: there is no such data
+  // One of those in source.h, or a registered one; empty: there is no such data
   std::string format;
   std::string images;                 // idx
   std::string labels;                 // idx
-  std::string path;                   // csv, text, libsvm
-  std::string label;                  // csv: name or number of the column; empty: the last one
+  std::string path;                   // all others but ctr; may be an address (source.h)
+  std::string read = "auto";          // auto, whole, blocks (source.h)
+  std::string label;                  // csv, records: name or number of the column or field
   bool header = true;                 // csv
   std::string separator = ",";        // csv
-  std::string target = "class";       // csv: class or value
+  std::string target = "class";       // csv, records: class or value
   std::string unit = "characters";    // text: characters or bytes
-  int64_t context = 64;               // text: length of a sample
+  int64_t context = 64;               // text, tokens: length of a sample
   std::vector<double> part = {0, 1};  // which part of the file, as fractions
   int64_t classes = 0;                // 0: from the labels
   double mean = 0;                    // inputs become (x - mean) / deviation
   double deviation = 1;
   int64_t limit = 0;  // 0: all samples
-  Node args;          // for libsvm, ctr, or a registered format
+  Node args;          // what the format says
   bool operator==(const SourceOptions&) const = default;
 };
 
@@ -71,8 +72,18 @@ struct LoaderOptions {
 struct DataOptions {
   SourceOptions train;
   SourceOptions test;
+  std::string order = "auto";           // auto, full, strata
+  int64_t window = int64_t{64} << 20;   // strata: bytes
+  std::string homes = "moving";         // strata: moving, fixed
+  int64_t block = int64_t{4} << 20;     // bytes
   AugmentOptions augment;
+  // No effect on the result.
   LoaderOptions loader;
+  int64_t memory = int64_t{1} << 30;  // bytes
+  int64_t requests = 8;
+  std::string cache;       // a directory; empty: none
+  int64_t cache_size = 0;  // bytes; 0: no limit
+  std::string index;       // a directory; empty: in the run directory
   bool operator==(const DataOptions&) const = default;
 };
 

@@ -5,6 +5,7 @@
 
 #include "muster/base/text.h"
 #include "muster/config/scalar.h"
+#include "muster/config/source.h"
 #include "muster/config/units.h"
 
 namespace muster::config {
@@ -82,7 +83,8 @@ Status read(const Option& o, const Node& value, const std::string& base, std::st
   // A text ends up in file names, lines of a log and other programs' arguments.
   if (field.find('\0') != std::string::npos) return wrong(o, value, "without zero bytes");
   const bool is_run = o.form == Form::kPathOrRun && field.find('/') == std::string::npos;
-  if (o.form != Form::kPlain && !is_run) field = absolute(field, base);
+  const bool is_elsewhere = o.form == Form::kAddress && is_url(field);
+  if (o.form != Form::kPlain && !is_run && !is_elsewhere) field = absolute(field, base);
   return check_choice(o, value, field);
 }
 
@@ -206,6 +208,7 @@ std::string Option::range_text() const {
 std::string Option::type_text() const {
   const auto text = [&](const Access<std::string>&) -> std::string {
     if (form == Form::kPath) return "path";
+    if (form == Form::kAddress) return "path or URL";
     if (form == Form::kPathOrRun) return "path or name of a run";
     if (choices.empty()) return "text";
     std::vector<std::string> all = choices;

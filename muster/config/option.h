@@ -31,6 +31,7 @@ enum class Form {
   kBytes,      // int64_t: "1MB"
   kPath,       // std::string: relative to the job file, stored absolute
   kPathOrRun,  // std::string: a path if there is a slash in it, otherwise the name of a run
+  kAddress,    // std::string: a URL, stored as it is; else a path
   kList,       // Node: a list, or nothing
   kMap         // Node: a map, or nothing
 };

@@ -4,6 +4,7 @@
 #include "muster/config/table.h"
 
 #include "muster/config/section.h"
+#include "muster/config/source.h"
 
 namespace muster::config {
 namespace {
@@ -34,12 +35,24 @@ void add_model(Section<ModelOptions> s) {
       .like("lenet-mnist-20260301-123005");
 }
 
+// Formats whose records have fields with names.
+std::vector<std::string> records_and(std::vector<std::string> others) {
+  others.insert(others.end(), {"jsonl", "tfrecord", "webdataset", "mds"});
+  return others;
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const auto& format : source_formats()) names.emplace_back(format.name);
+  return names;
+}
+
 void add_source(Section<SourceOptions> s) {
   const std::string format = s.key("format");
   s.add("format", &SourceOptions::format,
-        "How the data is stored; ctr is not stored but computed, synthetic clicks. Empty: there is "
-        "no such data.")
-      .one_of({"idx", "csv", "text", "libsvm", "ctr"})
+        "How the data is stored (docs/data.md lists the formats); ctr is not stored but computed, "
+        "synthetic clicks. Empty: there is no such data.")
+      .one_of(format_names())
       .or_registered()
       .like("idx");
   s.add("images", &SourceOptions::images, "The file of images, as it is or gzipped.")
@@ -50,13 +63,23 @@ void add_source(Section<SourceOptions> s) {
       .as(Form::kPath)
       .only_with(format, {"idx"})
       .like("train-labels-idx1-ubyte.gz");
-  s.add("path", &SourceOptions::path, "The file.")
-      .as(Form::kPath)
-      .only_with(format, {"csv", "text", "libsvm"})
-      .like("table.csv");
+  s.add("path", &SourceOptions::path,
+        "The file; for lmdb and images, the directory. Data that is read by blocks may be several "
+        "files (* and ? within a name, ** across directories), and may be elsewhere: http://, "
+        "https://, s3://, webhdfs://, swebhdfs://.")
+      .as(Form::kAddress)
+      .only_with(format, formats_with_path())
+      .like("s3://bucket/train-*.tfrecord");
+  s.add("read", &SourceOptions::read,
+        "Whether csv and libsvm are read as a whole, into memory, or by blocks, while they are "
+        "used. auto: by blocks if path is a URL or has wildcards. Other formats can be read in one "
+        "way only.")
+      .one_of({"auto", "whole", "blocks"})
+      .only_with(format, {"csv", "libsvm"});
   s.add("label", &SourceOptions::label,
-        "The column of the label, by name or by number from 0. Empty: the last one.")
-      .only_with(format, {"csv"})
+        "The column of the label, by name or by number from 0, or the field. Empty: the last "
+        "column; the field label (of webdataset, cls).")
+      .only_with(format, records_and({"csv"}))
       .like("species");
   s.add("header", &SourceOptions::header, "Whether the first line holds the columns' names.")
       .only_with(format, {"csv"});
@@ -66,57 +89,120 @@ void add_source(Section<SourceOptions> s) {
   s.add("target", &SourceOptions::target,
         "Whether the label is a class or a value to be approximated.")
       .one_of({"class", "value"})
-      .only_with(format, {"csv"});
+      .only_with(format, records_and({"csv"}));
   s.add("unit", &SourceOptions::unit, "What a token is.")
       .one_of({"characters", "bytes"})
       .only_with(format, {"text"});
   s.add("context", &SourceOptions::context, "The length of a sample.")
       .at_least(1)
       .in("tokens")
-      .only_with(format, {"text"});
+      .only_with(format, {"text", "tokens"});
   s.add("part", &SourceOptions::part,
-        "Which part of the file is used: from and to, as fractions of it.")
+        "Which part of the file is used: from and to, as fractions of it. Not for data that is "
+        "read by blocks.")
       .at_least(0)
       .at_most(1)
       .like("[0, 0.9]");
   s.add("classes", &SourceOptions::classes,
-        "How many classes there are. 0: as many as the labels say.")
+        "How many classes there are. 0: as many as the labels say, or directories of images. It "
+        "must be set for data that is read by blocks, and for tokens, where it is the size of the "
+        "vocabulary.")
       .at_least(0)
-      .only_with(format, {"idx", "csv"});
-  s.add("mean", &SourceOptions::mean, "Subtracted from each input.")
-      .only_with(format, {"idx", "csv"});
+      .only_with(format, records_and({"idx", "csv", "images", "lmdb", "tokens"}));
+  s.add("mean", &SourceOptions::mean, "Subtracted from each input; pixels are from 0 to 1.")
+      .only_with(format, records_and({"idx", "csv", "images", "lmdb"}));
   s.add("deviation", &SourceOptions::deviation, "What each input is then divided by.")
       .more_than(0)
-      .only_with(format, {"idx", "csv"});
-  s.add("limit", &SourceOptions::limit, "Use only so many samples, the first ones. 0: all.")
+      .only_with(format, records_and({"idx", "csv", "images", "lmdb"}));
+  s.add("limit", &SourceOptions::limit,
+        "Use only so many samples, the first ones. 0: all. Not for data that is read by blocks.")
       .at_least(0)
       .in("samples");
   s.add("args", &SourceOptions::args,
-        "Arguments of libsvm and ctr (muster/data/README.md lists them), or of a format "
-        "registered in C++.")
+        "Arguments of the format (muster/data/README.md lists them), or of one registered in C++.")
       .as(Form::kMap)
-      .only_with(format, {"libsvm", "ctr"})
+      .only_with(format, records_and({"libsvm", "ctr", "images", "lmdb", "tokens"}))
       .like("{ features: 26 }");
+}
+
+// Part of the result, with the contents of the index.
+void add_order(Section<DataOptions> s) {
+  s.add("order", &DataOptions::order,
+        "The order of the training samples in a pass. full: every sample may come at any place. "
+        "strata: each lane reads a few blocks at a time and mixes their samples, so that each "
+        "block is read once in a pass. auto: strata for data that is read by blocks, else full. "
+        "Part of the result.")
+      .one_of({"auto", "full", "strata"});
+  s.add("window", &DataOptions::window,
+        "With order strata: how many bytes of blocks a lane mixes samples from. More mixes better "
+        "and needs more memory. Part of the result.")
+      .as(Form::kBytes)
+      .at_least(4096)
+      .at_most(0x1p40);
+  s.add("homes", &DataOptions::homes,
+        "With order strata: whether a lane reads another part of the data in each pass (moving), "
+        "or always the same (fixed), so that the cache of its worker serves it. Part of the "
+        "result.")
+      .one_of({"moving", "fixed"});
+  s.add("block", &DataOptions::block,
+        "How large blocks are when data is cut into them; formats may have longer ones. Part of "
+        "the result.")
+      .as(Form::kBytes)
+      .at_least(4096)
+      .at_most(0x1p32);
+}
+
+// For data that is read by blocks.
+void add_streaming(Section<DataOptions> s) {
+  s.add("memory", &DataOptions::memory,
+        "How many bytes of blocks a worker holds in memory, of training and of test data each. "
+        "What the next steps need is held even if it is more. No effect on the result.")
+      .as(Form::kBytes)
+      .at_least(4096)
+      .at_most(0x1p50);
+  s.add("requests", &DataOptions::requests,
+        "How many blocks a worker fetches at a time. No effect on the result.")
+      .at_least(1)
+      .at_most(1024);
+  s.add("cache", &DataOptions::cache,
+        "A directory of this machine for blocks that were fetched, for later passes and runs. It "
+        "may be shared by workers and jobs, and be deleted at any time. Empty: none. No effect on "
+        "the result.")
+      .as(Form::kPath)
+      .like("/var/tmp/muster-cache");
+  s.add("cache_size", &DataOptions::cache_size,
+        "How large the cache may become. 0: until the disk is full. No effect on the result.")
+      .as(Form::kBytes)
+      .at_least(0)
+      .at_most(0x1p60);
+  s.add("index", &DataOptions::index,
+        "A directory for indexes: which bytes of which file hold which samples. Those that "
+        "`muster data index` made are used, others are made when a job starts. Empty: in the run "
+        "directory.")
+      .as(Form::kPath)
+      .like("indexes");
 }
 
 void add_data(const Section<DataOptions>& s) {
   add_source(s.section("train", &DataOptions::train, "The data to learn from."));
   add_source(s.section("test", &DataOptions::test,
                        "The data to evaluate on. Without it nothing is evaluated."));
+  add_order(s);
+  const auto images = records_and({"idx", "images", "lmdb"});
   auto augment = s.section("augment", &DataOptions::augment,
                            "Random changes of the training images, drawn anew in each pass.");
   augment.add("shift", &AugmentOptions::shift, "Move the image by up to so much, each way.")
       .at_least(0)
       .in("pixels")
-      .only_with("data.train.format", {"idx"});
+      .only_with("data.train.format", images);
   augment.add("flip", &AugmentOptions::flip, "Mirror every other image, left to right.")
-      .only_with("data.train.format", {"idx"});
+      .only_with("data.train.format", images);
   augment
       .add("crop", &AugmentOptions::crop,
            "Put a border of so much around the image and cut out its old size at random.")
       .at_least(0)
       .in("pixels")
-      .only_with("data.train.format", {"idx"});
+      .only_with("data.train.format", images);
   auto loader = s.section("loader", &DataOptions::loader,
                           "How batches are prepared. No effect on the result.");
   loader
@@ -128,6 +214,7 @@ void add_data(const Section<DataOptions>& s) {
       .at_least(1)
       .at_most(1024)
       .in("steps");
+  add_streaming(s);
 }
 
 void add_schedule(Section<ScheduleOptions> s) {

@@ -115,7 +115,7 @@ std::string another_value(const Option& option) {
       return initial.text() == "true" ? "false" : "true";
     }
     std::string operator()(const Access<std::string>&) const {
-      return option.form == Form::kPath ? "/some/where" : "x";
+      return option.form == Form::kPath || option.form == Form::kAddress ? "/some/where" : "x";
     }
     std::string operator()(const Access<std::vector<std::string>>&) const { return "[a, b.*]"; }
     std::string operator()(const Access<std::vector<double>>&) const { return "[0.25, 0.75]"; }

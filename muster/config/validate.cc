@@ -4,6 +4,7 @@
 
 #include "muster/base/text.h"
 #include "muster/config/rounds.h"
+#include "muster/config/source.h"
 #include "muster/config/units.h"
 
 namespace muster::config {
@@ -23,6 +24,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(model());
     MUSTER_RETURN_IF_ERROR(source("data.train", job_.data.train));
     MUSTER_RETURN_IF_ERROR(source("data.test", job_.data.test));
+    MUSTER_RETURN_IF_ERROR(order());
     MUSTER_RETURN_IF_ERROR(length());
     MUSTER_RETURN_IF_ERROR(optimizer());
     MUSTER_RETURN_IF_ERROR(schedule());
@@ -86,7 +88,8 @@ class Rules {
     if (!m.args.is_null() && !m.layers.is_null()) {
       return at("model.args", "model.args has no effect with model.layers; each layer has its own");
     }
-    const bool value = job_.data.train.format == "csv" && job_.data.train.target == "value";
+    const auto& train = job_.data.train;
+    const bool value = train.target == "value" && (train.format == "csv" || has_fields(train));
     if (value && m.loss == "cross_entropy") {
       return at("model.loss",
                 "model.loss cross_entropy needs classes, but data.train.target is "
@@ -99,9 +102,10 @@ class Rules {
     const auto name = [&](const char* option) { return key + "." + option; };
     if (s.format.empty()) {
       if (s == SourceOptions{} && key == "data.test") return {};
-      return at(name("format"),
-                "{}.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours",
-                key);
+      std::vector<std::string> formats;
+      for (const auto& format : source_formats()) formats.emplace_back(format.name);
+      return at(name("format"), "{}.format is missing; set it to {}, or a format of yours", key,
+                join_words(formats, "or"));
     }
     const auto needs = [&](const char* option, const std::string& value) -> Status {
       if (!value.empty()) return {};
@@ -111,8 +115,10 @@ class Rules {
       MUSTER_RETURN_IF_ERROR(needs("images", s.images));
       MUSTER_RETURN_IF_ERROR(needs("labels", s.labels));
     }
-    if (s.format == "csv" || s.format == "text" || s.format == "libsvm") {
+    const auto with_path = formats_with_path();
+    if (std::ranges::find(with_path, s.format) != with_path.end()) {
       MUSTER_RETURN_IF_ERROR(needs("path", s.path));
+      MUSTER_RETURN_IF_ERROR(reading(key, s));
     }
     if (s.separator.size() != 1) {
       return at(name("separator"), "{} must be one character, not '{}'", name("separator"),
@@ -121,6 +127,56 @@ class Rules {
     if (s.part.size() != 2 || !(s.part[0] < s.part[1])) {
       return at(name("part"), "{} must be two increasing fractions like [0, 0.9], not {}",
                 name("part"), option_table().find(name("part"))->get(job_).to_line());
+    }
+    return {};
+  }
+
+  // For formats that come with Muster and have a path.
+  Status reading(const std::string& key, const SourceOptions& s) const {
+    const auto name = [&](const char* option) { return key + "." + option; };
+    if (!is_read_by_blocks(s)) {
+      if (is_url(s.path)) {
+        return at(name("path"),
+                  "{} is a URL, and format {} is read from files of this machine{}", name("path"),
+                  s.format, s.read == "whole" ? " with read: whole; remove that" : "");
+      }
+      return {};
+    }
+    for (const char* option : {"part", "limit"}) {
+      if (!changed(name(option))) continue;
+      return at(name(option), "{} is not possible for data that is read by blocks{}", name(option),
+                s.format == "csv" || s.format == "libsvm" ? "; remove it, or set read: whole"
+                                                          : "; remove it");
+    }
+    return {};
+  }
+
+  Status order() const {
+    const auto& data = job_.data;
+    const auto formats = source_formats();
+    const bool known =
+        std::ranges::find(formats, data.train.format, &SourceFormat::name) != formats.end();
+    const bool train = is_read_by_blocks(data.train) || !known;
+    const bool any = train || is_read_by_blocks(data.test);
+    if (data.order == "strata" && !train) {
+      return at("data.order",
+                "data.order strata is for data that is read by blocks, and data.train is read as a "
+                "whole{}",
+                data.train.format == "csv" || data.train.format == "libsvm"
+                    ? "; set data.train.read: blocks, or remove it"
+                    : "; remove it");
+    }
+    for (const char* key : {"data.window", "data.homes"}) {
+      if (!changed(key) || (train && data.order != "full")) continue;
+      return at(key, "{} has no effect without data.order strata; remove it", key);
+    }
+    for (const char* key : {"data.block", "data.memory", "data.requests", "data.cache",
+                            "data.cache_size", "data.index"}) {
+      if (!changed(key) || any) continue;
+      return at(key, "{} is for data that is read by blocks, and none is; remove it", key);
+    }
+    if (data.cache_size > 0 && data.cache.empty()) {
+      return at("data.cache_size", "data.cache_size has no effect without data.cache; remove it");
     }
     return {};
   }

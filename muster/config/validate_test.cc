@@ -117,12 +117,14 @@ TEST(Validate, Data) {
   job.data.train = {};
   EXPECT_EQ(
       said(job),
-      "data.train.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours");
+      "data.train.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
+      "webdataset, mds, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test.format = "";
   EXPECT_EQ(
       said(job),
-      "data.test.format is missing; set it to idx, csv, text, libsvm, ctr or a format of yours");
+      "data.test.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
+      "webdataset, mds, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test = source("csv", "");
   EXPECT_EQ(said(job), "data.test.path is missing; format csv needs it");

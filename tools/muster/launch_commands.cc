@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/config/load.h"
+#include "muster/config/source.h"
 #include "muster/config/table.h"
 #include "muster/sync/recipe.h"
 
@@ -84,7 +85,8 @@ bool changes_length(const std::vector<std::string>& sets) {
 // been made on the disk yet; the worker that opens them says what is wrong inside.
 Status check_files(const config::LoadedJob& loaded) {
   const auto check = [&](const std::string& key, const std::string& path) -> Status {
-    if (path.empty() || access(path.c_str(), F_OK) == 0 || errno != ENOENT) return {};
+    if (path.empty() || config::is_url(path) || config::has_wildcard(path)) return {};
+    if (access(path.c_str(), F_OK) == 0 || errno != ENOENT) return {};
     const auto mark = loaded.places.find(key);
     return Error(ErrorKind::kIo,
                  "{}{}: there is no file '{}'; paths are relative to the job file. The examples' "
@@ -196,7 +198,8 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
   MUSTER_TRY(auto run, find_run(arguments.run, context.files));
   MUSTER_TRY(auto job,
              load_run_job(run, arguments.set,
-                          {"threads", "workers", "audit", "passes", "steps", "time", "numerics"},
+                          {"threads", "workers", "audit", "passes", "steps", "time", "numerics",
+                           "data.memory", "data.requests", "data.cache", "data.cache_size"},
                           "other options would change the bits of what is trained already",
                           context.files));
   const auto state = run.read_status().state;

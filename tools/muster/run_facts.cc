@@ -152,9 +152,10 @@ Paint paint_of(track::RunState state) {
 }
 
 bool is_bit_neutral(const std::string& key) {
-  static constexpr std::array<std::string_view, 12> kNeutral = {
-      "name",         "threads",     "runs",       "best_by",  "checkpoint.", "track.",
-      "data.loader.", "sync.bucket", "data.test.", "workers.", "audit.",      "numerics"};
+  static constexpr std::array<std::string_view, 17> kNeutral = {
+      "name",         "threads",       "runs",       "best_by",         "checkpoint.", "track.",
+      "data.loader.", "sync.bucket",   "data.test.", "workers.",        "audit.",      "numerics",
+      "data.memory",  "data.requests", "data.cache", "data.cache_size", "data.index"};
   return std::ranges::any_of(kNeutral, [&](std::string_view neutral) {
     return neutral.ends_with('.') ? key.starts_with(neutral) : key == neutral;
   });

@@ -1,0 +1,71 @@
+#include "muster/config/source.h"
+
+#include <algorithm>
+
+namespace muster::config {
+
+bool is_url(std::string_view address) {
+  const size_t end = address.find("://");
+  if (end == std::string_view::npos || end == 0) return false;
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '+' || c == '-' || c == '.';
+  };
+  return std::ranges::all_of(address.substr(0, end), letter);
+}
+
+bool has_wildcard(std::string_view address) {
+  // What follows ? in an HTTP address is its query.
+  if (address.starts_with("http://") || address.starts_with("https://")) return false;
+  return address.find_first_of("*?") != std::string_view::npos;
+}
+
+const std::vector<SourceFormat>& source_formats() {
+  static const std::vector<SourceFormat> formats = {
+      {.name = "idx", .whole = true, .blocks = false},
+      {.name = "csv", .whole = true, .blocks = true},
+      {.name = "text", .whole = true, .blocks = false},
+      {.name = "libsvm", .whole = true, .blocks = true},
+      {.name = "ctr", .whole = true, .blocks = false},
+      {.name = "jsonl", .whole = false, .blocks = true},
+      {.name = "tfrecord", .whole = false, .blocks = true},
+      {.name = "webdataset", .whole = false, .blocks = true},
+      {.name = "mds", .whole = false, .blocks = true},
+      {.name = "images", .whole = true, .blocks = false},
+      {.name = "lmdb", .whole = true, .blocks = false},
+      {.name = "tokens", .whole = true, .blocks = false},
+  };
+  return formats;
+}
+
+std::vector<std::string> formats_with_path() {
+  std::vector<std::string> names;
+  for (const auto& format : source_formats()) {
+    if (format.name != "idx" && format.name != "ctr") names.emplace_back(format.name);
+  }
+  return names;
+}
+
+std::vector<std::string> formats_of_blocks() {
+  std::vector<std::string> names;
+  for (const auto& format : source_formats()) {
+    if (format.blocks) names.emplace_back(format.name);
+  }
+  return names;
+}
+
+bool has_fields(const SourceOptions& source) {
+  return source.format == "jsonl" || source.format == "tfrecord" ||
+         source.format == "webdataset" || source.format == "mds";
+}
+
+bool is_read_by_blocks(const SourceOptions& source) {
+  const auto& all = source_formats();
+  const auto format = std::ranges::find(all, source.format, &SourceFormat::name);
+  if (format == all.end() || !format->blocks) return false;
+  if (!format->whole) return true;
+  if (source.read != "auto") return source.read == "blocks";
+  return is_url(source.path) || has_wildcard(source.path);
+}
+
+}  // namespace muster::config

@@ -1,0 +1,38 @@
+// What follows from the options of a data source alone: how its data is read (docs/data.md).
+//
+// Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/config/job.h"
+
+namespace muster::config {
+
+// Whether it begins like "s3://".
+bool is_url(std::string_view address);
+// Whether it stands for several files: * or ? in a path.
+bool has_wildcard(std::string_view address);
+
+// The formats that come with Muster. `whole`: read when the job starts, or where the files are
+// (images, lmdb, tokens). `blocks`: also, or only, while they are used.
+struct SourceFormat {
+  std::string_view name;
+  bool whole = false;
+  bool blocks = false;
+};
+const std::vector<SourceFormat>& source_formats();
+// Their names, for those that fulfil the condition.
+std::vector<std::string> formats_with_path();
+std::vector<std::string> formats_of_blocks();
+
+// Whether its records have fields with names: jsonl, tfrecord, webdataset, mds.
+bool has_fields(const SourceOptions& source);
+// Whether the source is read by blocks: `read: blocks`; or `read: auto`, and the format cannot be
+// read otherwise, or the path is a URL or has wildcards. False for a format registered in C++,
+// which says so itself.
+bool is_read_by_blocks(const SourceOptions& source);
+
+}  // namespace muster::config
