@@ -72,10 +72,10 @@ struct LoaderOptions {
 struct DataOptions {
   SourceOptions train;
   SourceOptions test;
-  std::string order = "auto";           // auto, full, strata
-  int64_t window = int64_t{64} << 20;   // strata: bytes
-  std::string homes = "moving";         // strata: moving, fixed
-  int64_t block = int64_t{4} << 20;     // bytes
+  std::string order = "auto";          // auto, full, strata
+  int64_t window = int64_t{64} << 20;  // strata: bytes
+  std::string homes = "moving";        // strata: moving, fixed
+  int64_t block = int64_t{4} << 20;    // bytes
   AugmentOptions augment;
   // No effect on the result.
   LoaderOptions loader;

@@ -8,8 +8,8 @@ bool is_url(std::string_view address) {
   const size_t end = address.find("://");
   if (end == std::string_view::npos || end == 0) return false;
   const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '+' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' ||
+           c == '-' || c == '.';
   };
   return std::ranges::all_of(address.substr(0, end), letter);
 }
@@ -55,8 +55,8 @@ std::vector<std::string> formats_of_blocks() {
 }
 
 bool has_fields(const SourceOptions& source) {
-  return source.format == "jsonl" || source.format == "tfrecord" ||
-         source.format == "webdataset" || source.format == "mds";
+  return source.format == "jsonl" || source.format == "tfrecord" || source.format == "webdataset" ||
+         source.format == "mds";
 }
 
 bool is_read_by_blocks(const SourceOptions& source) {

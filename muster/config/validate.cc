@@ -136,9 +136,9 @@ class Rules {
     const auto name = [&](const char* option) { return key + "." + option; };
     if (!is_read_by_blocks(s)) {
       if (is_url(s.path)) {
-        return at(name("path"),
-                  "{} is a URL, and format {} is read from files of this machine{}", name("path"),
-                  s.format, s.read == "whole" ? " with read: whole; remove that" : "");
+        return at(name("path"), "{} is a URL, and format {} is read from files of this machine{}",
+                  name("path"), s.format,
+                  s.read == "whole" ? " with read: whole; remove that" : "");
       }
       return {};
     }

@@ -115,16 +115,14 @@ TEST(Validate, Model) {
 TEST(Validate, Data) {
   Job job = good();
   job.data.train = {};
-  EXPECT_EQ(
-      said(job),
-      "data.train.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
-      "webdataset, mds, images, lmdb or tokens, or a format of yours");
+  EXPECT_EQ(said(job),
+            "data.train.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
+            "webdataset, mds, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test.format = "";
-  EXPECT_EQ(
-      said(job),
-      "data.test.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
-      "webdataset, mds, images, lmdb or tokens, or a format of yours");
+  EXPECT_EQ(said(job),
+            "data.test.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
+            "webdataset, mds, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test = source("csv", "");
   EXPECT_EQ(said(job), "data.test.path is missing; format csv needs it");

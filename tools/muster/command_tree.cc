@@ -147,7 +147,8 @@ void add_resume(CLI::App* root, Request& request) {
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
   add_run(app, a->run, false);
-  add_set(app, a->set, "only threads, workers, passes, steps, time, numerics, data.memory, data.requests and "
+  add_set(app, a->set,
+          "only threads, workers, passes, steps, time, numerics, data.memory, data.requests and "
           "data.cache may change");
   app->add_flag("--accept-other-data", a->accept_other_data,
                 "go on although the data have changed since the checkpoint");
