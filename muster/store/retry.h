@@ -79,6 +79,7 @@ class RetryStore final : public Store {
 
   RetryCounters counters() const;
   Waiting waiting() const;
+  std::string problem() const override { return waiting().last_error; }
 
  private:
   struct HedgedRead;

@@ -62,6 +62,10 @@ class Store {
   virtual Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                                 const std::stop_token& stop);
 
+  // Why calls that are under way have not succeeded yet, for people; empty: no failure is known. Of
+  // stores that try again.
+  virtual std::string problem() const { return {}; }
+
   // Makes `bytes` the contents of the object, wholly or, after an error, not at all (an error of
   // kind kIo may also come after the object was written). Returns the new version, or nothing if
   // the condition does not hold. A store that cannot be written to returns an error.
