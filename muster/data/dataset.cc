@@ -1,11 +1,15 @@
 #include "muster/data/dataset.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "muster/base/check.h"
 #include "muster/base/text.h"
+#include "muster/config/source.h"
+#include "muster/data/blocks/block_formats.h"
+#include "muster/data/blocks/open_blocks.h"
 #include "muster/data/formats.h"
 
 namespace muster::data {
@@ -73,6 +77,12 @@ Registry Registry::builtin() {
   registry.add("text", open_text);
   registry.add("libsvm", open_libsvm);
   registry.add("ctr", open_ctr);
+  registry.add("images", open_image_folder);
+  registry.add("lmdb", open_lmdb);
+  registry.add("tokens", open_tokens);
+  for (auto& [name, factory] : builtin_block_formats()) {
+    registry.add_blocks(name, std::move(factory));
+  }
   return registry;
 }
 
@@ -81,14 +91,38 @@ void Registry::add(std::string format, DatasetFactory factory) {
   MUSTER_CHECK(added, "a format is registered once");
 }
 
+void Registry::add_blocks(std::string format, BlockFactory factory) {
+  const bool added = block_factories_.emplace(std::move(format), std::move(factory)).second;
+  MUSTER_CHECK(added, "a format is registered once");
+}
+
 std::vector<std::string> Registry::formats() const {
   std::vector<std::string> names;
-  names.reserve(factories_.size());
+  names.reserve(factories_.size() + block_factories_.size());
   for (const auto& [name, factory] : factories_) names.push_back(name);
+  for (const auto& [name, factory] : block_factories_) {
+    if (!factories_.contains(name)) names.push_back(name);
+  }
+  std::ranges::sort(names);
   return names;
 }
 
+Result<std::unique_ptr<BlockFormat>> Registry::block_format(
+    const config::SourceOptions& options) const {
+  const auto found = block_factories_.find(options.format);
+  const bool meant = !factories_.contains(options.format) || config::is_read_by_blocks(options);
+  if (found == block_factories_.end() || !meant) return std::unique_ptr<BlockFormat>();
+  return found->second(options);
+}
+
 Result<std::unique_ptr<Dataset>> Registry::open(const config::SourceOptions& options) const {
+  return open(options, BlockSetup());
+}
+
+Result<std::unique_ptr<Dataset>> Registry::open(const config::SourceOptions& options,
+                                                const BlockSetup& setup) const {
+  MUSTER_TRY(auto blocks, block_format(options));
+  if (blocks != nullptr) return open_blocks(options, std::move(blocks), setup);
   const auto found = factories_.find(options.format);
   if (found == factories_.end()) {
     const auto names = formats();

@@ -23,6 +23,9 @@
 
 namespace muster::data {
 
+class BlockFormat;
+struct BlockIndex;
+struct BlockSetup;
 class Fetcher;
 
 // Called now and then by a reader that waits for data; false ends the wait, with an error of kind
@@ -46,6 +49,8 @@ class Dataset {
                           const KeepWaiting& keep_waiting) const;
   // What fetches data that is streamed; null for data in memory.
   virtual Fetcher* fetcher() const { return nullptr; }
+  // The index of data that is read by blocks; null for other data.
+  virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
   // Equal for data sets whose samples are equal and come from the same format, wherever their files
   // are and however these are compressed: a hash of schema, size and contents.
   Hash128 hash() const;
@@ -60,21 +65,36 @@ class Dataset {
 using DatasetFactory =
     std::function<Result<std::unique_ptr<Dataset>>(const config::SourceOptions&)>;
 
+// BlockFormatFactory of blocks/block_format.h.
+using BlockFactory =
+    std::function<Result<std::unique_ptr<BlockFormat>>(const config::SourceOptions&)>;
+
 // Formats by name. Not safe for concurrent use while formats are added; open() is.
 class Registry {
  public:
-  // idx, csv, text, libsvm and ctr.
+  // Those of config/source.h.
   static Registry builtin();
 
-  // The name must be new.
+  // The name must be new. It may be one that is read by blocks too.
   void add(std::string format, DatasetFactory factory);
+  // A format that is read by blocks. The name must be new, or that of a format of whole files:
+  // config::is_read_by_blocks then says which one is meant.
+  void add_blocks(std::string format, BlockFactory factory);
   std::vector<std::string> formats() const;
   // Errors: kJob for options that make no sense, kData for wrong contents, kIo when a file cannot
   // be read. They name the file; the caller puts in front which source it was (data.train, ...).
+  // `setup`: for data that is read by blocks (blocks/open_blocks.h); without it, an index is made
+  // and not saved.
   Result<std::unique_ptr<Dataset>> open(const config::SourceOptions& options) const;
+  Result<std::unique_ptr<Dataset>> open(const config::SourceOptions& options,
+                                        const BlockSetup& setup) const;
+  // The format of data that is read by blocks; null if it is not, or has no such format. Errors: of
+  // its options.
+  Result<std::unique_ptr<BlockFormat>> block_format(const config::SourceOptions& options) const;
 
  private:
   std::map<std::string, DatasetFactory> factories_;
+  std::map<std::string, BlockFactory> block_factories_;
 };
 
 // Whether a model for `train` can be evaluated on `test`: the same shapes, types and vocabulary,

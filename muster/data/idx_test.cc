@@ -194,7 +194,9 @@ TEST(RegistryTest, KnowsFormatsByName) {
   const auto error = Registry::builtin().open(options).error();
   EXPECT_EQ(error.kind(), ErrorKind::kJob);
   EXPECT_THAT(error.message(), HasSubstr("did you mean 'idx'?"));
-  EXPECT_THAT(error.message(), HasSubstr("the formats are csv, ctr, idx, libsvm and text"));
+  EXPECT_THAT(error.message(),
+              HasSubstr("the formats are csv, ctr, idx, images, jsonl, "
+                        "libsvm, lmdb, mds, text, tfrecord, tokens and webdataset"));
 }
 
 TEST(RegistryTest, TakesFormatsFromOutside) {

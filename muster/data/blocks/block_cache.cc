@@ -37,6 +37,7 @@ BlockCache::~BlockCache() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  stop_.request_stop();
   work_.notify_all();
   ready_.notify_all();
   threads_.clear();  // joins
@@ -297,8 +298,9 @@ std::optional<Result<std::string>> BlockCache::fetch(uint32_t number) {
   Duration pause = options_.first_pause;
   std::string bytes(block.length, '\0');
   for (int tries = 1;;) {
-    auto status = store_.read(index_.objects[block.object], block.offset,
-                              std::as_writable_bytes(std::span(bytes)));
+    auto status =
+        store_.read_stoppable(index_.objects[block.object], block.offset,
+                              std::as_writable_bytes(std::span(bytes)), stop_.get_token());
     if (status.ok()) {
       if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
       {
@@ -441,9 +443,9 @@ std::string BlockCache::waiting() const {
     oldest = std::min(oldest, entry.wanted);
   }
   if (requests == 0) return "";
+  const std::string problem = last_problem_.empty() ? store_.problem() : last_problem_;
   return fmt::format("waiting for data: {}, oldest {:.1f} s{}{}", counted(requests, "request"),
-                     seconds(moment - oldest),
-                     last_problem_.empty() ? "" : "; last error: ", last_problem_);
+                     seconds(moment - oldest), problem.empty() ? "" : "; last error: ", problem);
 }
 
 BlockCache::Counters BlockCache::counters() const {

@@ -17,8 +17,11 @@
 // first counts.
 //
 // Threads: `threads` of its own, named "fetch". They call the store and the disk cache. Readers
-// only wait. The store must give up by itself at some time: the destructor waits for requests under
-// way.
+// only wait. The destructor interrupts requests under way; with a store that cannot be interrupted
+// it waits for them.
+//
+// A store that tries again by itself (store/retry.h) leaves nothing to try again here; what it
+// waits for is part of waiting().
 #pragma once
 
 #include <chrono>
@@ -30,6 +33,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -167,6 +171,7 @@ class BlockCache final : public Fetcher {
   store::Store& store_;
   DiskCache* const disk_;
   const FetchOptions options_;
+  std::stop_source stop_;  // of requests
 
   mutable std::mutex mutex_;
   std::condition_variable work_;   // for fetch threads

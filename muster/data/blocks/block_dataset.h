@@ -47,6 +47,8 @@ class BlockDataset final : public Dataset {
                   const KeepWaiting& keep_waiting) const override;
   Fetcher* fetcher() const override { return cache_.get(); }
 
+  std::shared_ptr<const BlockIndex> blocks() const override { return index_; }
+
   const std::shared_ptr<const BlockIndex>& index() const { return index_; }
   BlockCache& cache() const { return *cache_; }
   const DiskCache* disk() const { return disk_.get(); }  // null: none

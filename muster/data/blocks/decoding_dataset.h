@@ -2,7 +2,9 @@
 // check, and a damaged image shows only when it is its turn.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "muster/base/check.h"
 #include "muster/data/dataset.h"
@@ -13,6 +15,18 @@ class DecodingDataset : public Dataset {
  public:
   // Writes a sample as read() does. Errors (kData, kIo) name the file or key.
   virtual Status try_read(uint64_t index, std::byte* input, std::byte* target) const = 0;
+  // One by one, up to the first error.
+  Status read_all(std::span<const uint64_t> samples, std::byte* inputs, std::byte* targets,
+                  const KeepWaiting& /*keep_waiting*/) const final {
+    const size_t input_bytes = schema().input_bytes();
+    const size_t target_bytes = schema().target_bytes();
+    for (const uint64_t sample : samples) {
+      MUSTER_RETURN_IF_ERROR(try_read(sample, inputs, targets));
+      inputs += input_bytes;
+      targets += target_bytes;
+    }
+    return {};
+  }
   // Ends the program where try_read() gives an error.
   void read(uint64_t index, std::byte* input, std::byte* target) const final {
     const Status status = try_read(index, input, target);

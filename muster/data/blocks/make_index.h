@@ -1,0 +1,45 @@
+// Makes the index of data that is read by blocks: cuts each object into blocks, and hashes them.
+//
+// All bytes are read once to be hashed, and by most formats once more to be cut. What it gives
+// follows from the objects' contents and the options alone, so workers that make it twice get the
+// same.
+//
+// Threads: `threads` of its own, named "index", joined before it returns. Each takes one object
+// after the other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "muster/base/result.h"
+#include "muster/data/blocks/block_format.h"
+#include "muster/data/blocks/block_index.h"
+#include "muster/store/store.h"
+
+namespace muster::data {
+
+struct IndexProgress {
+  uint64_t objects = 0;
+  uint64_t objects_done = 0;
+  uint64_t bytes = 0;  // of all objects
+  uint64_t bytes_done = 0;
+};
+
+struct IndexOptions {
+  uint64_t block = uint64_t{4} << 20;  // bytes, about
+  int threads = 8;
+  // Called about every 100 ms by the caller's thread; false ends it, with an error of kind
+  // kInterrupted. May be empty.
+  // NOLINTNEXTLINE(readability-redundant-member-init): GCC warns who leaves it out
+  std::function<bool(const IndexProgress&)> progress = {};
+};
+
+// Of these objects, in their order. Errors: kData if an object is not of the format or none has
+// samples; those of the store.
+Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
+                              std::vector<store::Object> objects, store::Store& store,
+                              const IndexOptions& options);
+
+}  // namespace muster::data
