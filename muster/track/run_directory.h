@@ -7,6 +7,7 @@
 //     events.out.tfevents.*     event_file.h
 //     log.txt                   base/log.h
 //     checkpoints/              ckpt/snapshot.h
+//     index/                    of data that is read by blocks: data/blocks/open_blocks.h
 //     result.json               the final figures
 //     workers/                  of a job of several: ID.log and ID.err (standard error) of each
 //     launch.log                of a job of several: who was started, ended, let in, and why
@@ -84,6 +85,7 @@ class RunDirectory {
   std::string metrics_file() const { return path_ + "/metrics.jsonl"; }
   std::string log_file() const { return path_ + "/log.txt"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string indexes() const { return path_ + "/index"; }
   std::string result_file() const { return path_ + "/result.json"; }
   std::string status_file() const { return path_ + "/status.json"; }
   std::string worker_logs() const { return path_ + "/workers"; }

@@ -96,7 +96,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
       // Waiting for data that is streamed is no hang.
       const auto keep_waiting = [&] {
         if (with.vitals != nullptr) with.vitals->note_progress();
-        return true;
+        return !with.keep_waiting || with.keep_waiting();
       };
       auto read = data::read_range(dataset, i * size, std::min(size, count - i * size), buffer,
                                    keep_waiting);

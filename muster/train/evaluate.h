@@ -35,6 +35,8 @@ struct EvalGroup {
   std::span<const size_t> shares;
   comm::OpOptions options;
   const Vitals* vitals = nullptr;  // each batch is progress
+  // While a thread waits for data that is streamed; empty: it waits as long as it takes.
+  data::KeepWaiting keep_waiting = {};  // NOLINT(readability-redundant-member-init)
 };
 
 // The part of `count` things that belongs to `rank`; the parts of all ranks cover them once.

@@ -151,6 +151,7 @@ double Recorder::pass() const {
 }
 
 Status Recorder::step(const StepTimes& times) {
+  waits_since_.reset();
   const auto& counters = session_.arena().counters();
   if (first_step_ < 0) {
     first_step_ = counters.step - counters.last.steps;
@@ -208,7 +209,30 @@ void Recorder::evaluating() {
   if (on()) progress_->busy("evaluating");
 }
 
+void Recorder::waiting(const std::string& what) {
+  constexpr auto kShort = std::chrono::milliseconds(300);  // not worth a word
+  constexpr auto kShown = std::chrono::milliseconds(200);
+  constexpr auto kLogged = std::chrono::seconds(10);
+  const Moment now = parts_.clock->now();
+  if (!waits_since_) {
+    waits_since_ = now;
+    next_wait_shown_ = now + kShort;
+    next_wait_logged_ = now + kLogged;
+  }
+  if (now >= next_wait_logged_) {
+    // Where nothing is redrawn, one line must do.
+    const bool first = next_wait_logged_ == *waits_since_ + kLogged;
+    if (on() && first) progress_->message(what);
+    next_wait_logged_ = now + kLogged;
+    parts_.log->warning("{}", what);
+  }
+  if (!on() || now < next_wait_shown_) return;
+  next_wait_shown_ = now + kShown;
+  progress_->busy(what);
+}
+
 Status Recorder::evaluated(const EvalReport& report) {
+  waits_since_.reset();
   if (!on()) return {};
   const auto& counters = session_.arena().counters();
   std::vector<track::Metric> shown;

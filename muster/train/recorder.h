@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,10 @@ class Recorder {
   // All of these do nothing while it is off, except that warnings always go to the log.
   Status step(const StepTimes& times);
   void evaluating();
+  // A thread waits for data; about every 50 ms, while a step or an evaluation is under way. From
+  // that thread, which is the only one to call the Recorder at that time. Also goes to the log, if
+  // it lasts.
+  void waiting(const std::string& what);
   Status evaluated(const EvalReport& report);
   Status links(const comm::Links& links);
   void message(const std::string& text);
@@ -119,6 +124,10 @@ class Recorder {
   uint64_t roster_ = 0;
   roster::Rollback rollback_;
   bool finished_ = false;
+  // Since when data is waited for without a step in between, and when that is told next.
+  std::optional<Moment> waits_since_;
+  Moment next_wait_shown_;
+  Moment next_wait_logged_;
   bool warned_of_few_bits_ = false;
   int64_t saved_step_ = -1;
   Moment last_save_;

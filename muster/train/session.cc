@@ -10,6 +10,8 @@
 #include "muster/base/float_mode.h"
 #include "muster/base/thread.h"
 #include "muster/config/rounds.h"
+#include "muster/config/source.h"
+#include "muster/data/make_order.h"
 #include "muster/model/row_lookup.h"
 #include "muster/optim/schedule.h"
 #include "muster/sync/recipe.h"
@@ -30,7 +32,15 @@ int64_t steps_of(const data::BatchPlan& batches) {
 }  // namespace
 
 Session::Session(config::Job job, const Registries& registries)
-    : job_(std::move(job)), registries_(registries) {}
+    : job_(std::move(job)), registries_(registries), setup_(data::setup_of(job_.data)) {
+  const DataPlaces& places = registries_.places;
+  setup_.store = places.store;
+  setup_.files = files_.get();
+  if (setup_.indexes.empty()) setup_.indexes = places.indexes;
+  setup_.index_again = places.index_again;
+  setup_.keep_waiting = places.keep_waiting;
+  setup_.tell = places.tell;
+}
 
 Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries& registries) {
   if (job.device != "cpu") {
@@ -50,9 +60,11 @@ Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries
 }
 
 Status Session::open_data() {
-  auto opened = registries_.data.open(job_.data.train);
-  if (!opened.ok()) return std::move(opened).error().context("data.train");
-  train_ = *std::move(opened);
+  const bool any_blocks =
+      config::is_read_by_blocks(job_.data.train) || config::is_read_by_blocks(job_.data.test);
+  // One for both, so that they share connections and what is known of servers.
+  if (any_blocks && setup_.store == nullptr) setup_.store = data::open_patient_store();
+  MUSTER_TRY(train_, open_source("data.train", job_.data.train));
   plan_.models = &registries_.models;
   plan_.options = job_.model;
   plan_.schema = train_->schema();
@@ -80,6 +92,7 @@ Status Session::open_data() {
     loading_.batches.total = static_cast<uint64_t>(std::llround(samples));
   }
   if (job_.steps > 0) loading_.batches.most_steps = static_cast<uint64_t>(job_.steps);
+  MUSTER_TRY(loading_.order, data::make_order(job_.data, *train_, job_.seed, loading_.batches));
   MUSTER_RETURN_IF_ERROR(optim::check_schedule(job_.optimizer, steps_of(loading_.batches)));
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
@@ -89,6 +102,13 @@ Status Session::open_data() {
   }
   MUSTER_TRY(loading_.augment, data::Augmenter::make(job_.data.augment, plan_.schema));
   return {};
+}
+
+Result<std::unique_ptr<data::Dataset>> Session::open_source(
+    const std::string& key, const config::SourceOptions& source) const {
+  auto opened = registries_.data.open(source, setup_);
+  if (!opened.ok()) return std::move(opened).error().context("{}", key);
+  return opened;
 }
 
 // What the program's loop does itself.
@@ -241,9 +261,25 @@ void Session::start_loader() {
                       model::row_keys(plan_.schema, records));
     };
   }
-  loading_.keep_waiting = [this] { return lane_runner_->keep_waiting(); };
+  loading_.keep_waiting = [this] { return wait_for_data(); };
   loader_ = std::make_unique<data::Loader>(*train_, loading_, lanes, loading_.batches.first_step);
   lane_runner_->set_loader(loader_.get(), &loading_.batches);
+}
+
+void Session::set_on_waiting(std::function<bool(const std::string& what)> on_waiting) {
+  const std::lock_guard lock(waiting_mutex_);
+  on_waiting_ = std::move(on_waiting);
+}
+
+// From any thread of the team.
+bool Session::wait_for_data() const {
+  if (!lane_runner_->keep_waiting()) return false;
+  const std::lock_guard lock(waiting_mutex_);
+  if (!on_waiting_) return true;
+  std::string what = loader_ != nullptr ? loader_->waiting() : "";
+  // Or test data, or a batch that another thread fills.
+  if (what.empty()) what = "waiting for data";
+  return on_waiting_(what);
 }
 
 void Session::set_vitals(const Vitals* vitals) {
@@ -308,9 +344,8 @@ Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
   auto source = job_.data.test;
   // Labels of a test set may not use every class; the model has as many as the training data.
   if (source.classes == 0) source.classes = plan_.schema.classes;
-  auto opened = registries_.data.open(source);
-  if (!opened.ok()) return std::move(opened).error().context("data.test");
-  MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, (*opened)->schema()));
+  MUSTER_TRY(auto opened, open_source("data.test", source));
+  MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, opened->schema()));
   return opened;
 }
 
@@ -371,8 +406,9 @@ Result<JobFingerprint> Session::fingerprint() {
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
   strategy_->show_weights();
-  return train::evaluate(*test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
-                         {group_, shares_, {.timeout = timeout_}, vitals_});
+  return train::evaluate(
+      *test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
+      {group_, shares_, {.timeout = timeout_}, vitals_, [this] { return wait_for_data(); }});
 }
 
 void Session::remember(const EvalReport& report) {

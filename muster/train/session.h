@@ -1,21 +1,25 @@
-// A job made ready to compute: data opened, model built, threads started. It knows nothing of
-// disks, run directories or screens; trainer.h puts those around it, benchmarks and tests use it
-// alone.
+// A job made ready to compute: data opened, model built, threads started. It knows nothing of run
+// directories or screens, and of disks only that indexes and caches of data may be there; trainer.h
+// puts those around it, benchmarks and tests use it alone.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "muster/base/file_system.h"
 #include "muster/base/job_fingerprint.h"
 #include "muster/base/thread.h"
 #include "muster/config/job.h"
+#include "muster/data/blocks/open_blocks.h"
 #include "muster/data/dataset.h"
 #include "muster/data/loader.h"
 #include "muster/model/registry.h"
 #include "muster/optim/optimizer.h"
+#include "muster/store/store.h"
 #include "muster/train/evaluate.h"
 #include "muster/train/membership/vitals.h"
 #include "muster/train/rows/step_rows.h"
@@ -29,6 +33,16 @@
 
 namespace muster::train {
 
+// Where data that is read by blocks is, for all sources of a job, unless the job itself says so.
+struct DataPlaces {
+  std::string indexes;                  // directory in which indexes are saved; empty: they are not
+  bool index_again = false;             // even if there is an index
+  std::shared_ptr<store::Store> store;  // null: one for all addresses
+  // While data is opened: called now and then, false ends it; and what takes long.
+  data::KeepWaiting keep_waiting;
+  std::function<void(const std::string& what)> tell;
+};
+
 // Models, losses and data formats that a job may name: the built-in ones and those of the program
 // that links this library.
 struct Registries {
@@ -37,6 +51,7 @@ struct Registries {
   OwnLanes* own_lanes = nullptr;    // if the program has a loop of its own
   Memory* memory = &host_memory();  // for training state, sums and batches
   std::string servers;              // where the job's parameter servers are registered; empty: none
+  DataPlaces places = {};           // NOLINT(readability-redundant-member-init)
   // Other tables than those there, or in this process; empty: those.
   std::function<Result<std::unique_ptr<Tables>>(const config::Job&)> tables;
 };
@@ -83,6 +98,10 @@ class Session {
   // Whom to tell that work makes progress; nullptr: nobody. It must outlive its use.
   void set_vitals(const Vitals* vitals);
   const Vitals& vitals() const { return *vitals_; }
+  // Called about every 50 ms by whichever thread waits for data in step() or evaluate(), by one at
+  // a time: `what` is "waiting for data: 3 requests, oldest 1.2 s". False ends the wait, and then
+  // the call gives an error of kind kInterrupted.
+  void set_on_waiting(std::function<bool(const std::string& what)> on_waiting);
   // Back to the initial state of the job, as if nothing had been trained.
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
@@ -121,6 +140,9 @@ class Session {
   };
   Session(config::Job job, const Registries& registries);
   Status open_data();
+  Result<std::unique_ptr<data::Dataset>> open_source(const std::string& key,
+                                                     const config::SourceOptions& source) const;
+  bool wait_for_data() const;
   Status check_own_loop() const;
   Result<std::unique_ptr<data::Dataset>> open_test() const;
   Result<HashedData> hash_data() const;
@@ -133,6 +155,8 @@ class Session {
   config::Job job_;
   const Registries& registries_;
   NetPlan plan_;
+  const std::unique_ptr<FileSystem> files_ = posix_file_system();  // for indexes and caches of data
+  data::BlockSetup setup_;
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> test_;  // opened when first needed
   data::LoaderPlan loading_;             // its batches: from where the loader began
@@ -157,7 +181,9 @@ class Session {
   std::vector<size_t> shares_ = {1};  // by rank: how many units, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
   const Vitals* vitals_ = &kNoVitals;
-  JobFingerprint fingerprint_;  // of the data: once hashed_ was looked at
+  mutable std::mutex waiting_mutex_;
+  std::function<bool(const std::string&)> on_waiting_;  // called with waiting_mutex_ held
+  JobFingerprint fingerprint_;                          // of the data: once hashed_ was looked at
   std::optional<Result<HashedData>> hashed_;
   Thread hashing_;  // writes hashed_. Last: it reads the rest
 };

@@ -24,11 +24,17 @@ Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment enviro
   for (const auto& metric : metrics) {
     if (metric.name == best_by_) higher_is_better_ = metric.higher_is_better;
   }
+  session_.set_on_waiting([this](const std::string& what) {
+    recorder_.waiting(what);
+    // Of several workers, the group of one that is told to stop fails (watch_for_stop).
+    return membership_ != nullptr || env_.stop_signal() == 0;
+  });
 }
 
 Trainer::~Trainer() {
   over_ = true;
   if (stop_watch_) stop_watch_->join();
+  session_.set_on_waiting({});
 }
 
 Status Trainer::prepare() {
@@ -99,6 +105,10 @@ Result<TrainSummary> Trainer::train() {
   }
   while (turn != Turn::kEnd) {
     auto next = turn == Turn::kEnter ? enter() : advance();
+    if (!next.ok() && was_interrupted(next.error())) {
+      flags_ = commit_flags();
+      next = conclude(EndReason::kSignal);
+    }
     if (!next.ok()) {
       if (membership_ == nullptr || !has_lost_group(next.error())) return std::move(next).error();
       next = Turn::kEnter;
@@ -108,6 +118,13 @@ Result<TrainSummary> Trainer::train() {
   over_ = true;
   recorder_.end();
   return summary(reason_);
+}
+
+// Told to stop while it waited for data. The step, or the evaluation, has changed nothing, so this
+// is still the boundary before it.
+bool Trainer::was_interrupted(const Error& error) const {
+  return membership_ == nullptr && error.kind() == ErrorKind::kInterrupted &&
+         env_.stop_signal() != 0;
 }
 
 // Also if it does not know yet: if others have gone on with the rows, they have given this worker

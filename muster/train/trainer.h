@@ -88,6 +88,7 @@ class Trainer {
   enum class Turn { kAdvance, kEnter, kEnd };
 
   Result<Turn> enter();
+  bool was_interrupted(const Error& error) const;
   bool has_lost_group(const Error& error);
   Status take_up(const Membership::Entry& entry);
   Result<Turn> advance();

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -79,6 +81,38 @@ track::ProgressMode display_mode(const std::string& name) {
   return track::ProgressMode::kNormal;
 }
 
+// Tells of what takes long while data is opened: in the log, and on a terminal in a line that is
+// redrawn, and erased at the end.
+class OpeningLine {
+ public:
+  OpeningLine(Log& log, bool shown) : log_(log), shown_(shown && isatty(STDERR_FILENO) != 0) {}
+  ~OpeningLine() {
+    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  }
+  OpeningLine(const OpeningLine&) = delete;
+  OpeningLine& operator=(const OpeningLine&) = delete;
+
+  void tell(const std::string& what) {
+    log_.info("{}", what);
+    if (!shown_) return;
+    fmt::print(stderr, "\r{}\x1b[K", what);
+    std::fflush(stderr);
+    drawn_ = true;
+  }
+
+ private:
+  Log& log_;
+  const bool shown_;
+  bool drawn_ = false;
+};
+
+// For commands that look at a run: with the indexes of its data.
+Registries with_indexes(const Registries& registries, const std::string& run) {
+  Registries result = registries;
+  result.places.indexes = run + "/index";
+  return result;
+}
+
 // One training run in a directory that `muster` has made. Returns the exit code.
 Result<int> train_in(const Arguments& args, Registries registries, track::RunDirectory& run,
                      FileSystem& files, const Clock& clock, Log& log) {
@@ -91,7 +125,24 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
         "several workers need their tables on parameter servers, and --servers is missing: start "
         "them with `muster train --workers` or --hosts, or with `muster join`");
   }
+  // The test data may be opened later, by a thread of its own: that is only for the log.
+  std::optional<OpeningLine> opening;
+  opening.emplace(log, args.display == "normal");
+  auto& places = registries.places;
+  places.indexes = run.indexes();
+  places.index_again = args.accept_other_data;
+  places.keep_waiting = [&signals] { return signals.received() == 0; };
+  std::mutex telling;
+  places.tell = [&](const std::string& what) {
+    const std::lock_guard lock(telling);
+    if (opening) return opening->tell(what);
+    log.info("{}", what);
+  };
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
+  {
+    const std::lock_guard lock(telling);
+    opening.reset();
+  }
 
   auto standard_output = track::FdSink::standard_output();
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
@@ -167,7 +218,8 @@ Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments
 
 Result<int> run_eval(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
-  MUSTER_TRY(const auto session, open_trained(*files, args, registries));
+  const auto with = with_indexes(registries, args.run);
+  MUSTER_TRY(const auto session, open_trained(*files, args, with));
   if (!session->has_test()) {
     return Error(ErrorKind::kJob,
                  "the job has no data.test; give one with -s data.test.format=...");
@@ -208,7 +260,8 @@ Result<std::vector<uint64_t>> parse_samples(const std::string& text) {
 
 Result<int> run_predict(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
-  MUSTER_TRY(const auto session, open_trained(*files, args, registries));
+  const auto with = with_indexes(registries, args.run);
+  MUSTER_TRY(const auto session, open_trained(*files, args, with));
   if (args.has_prompt) {
     MUSTER_TRY(const auto text, generate_text(*session, args.generate));
     std::puts(args.output == "json" ? json{{"text", text}}.dump().c_str() : text.c_str());
@@ -260,8 +313,8 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
     fmt::print(stderr, "\rreplaying: {} of {} pushes{}", done, all, done == all ? "\n" : "");
   };
   MUSTER_TRY(const auto shards, saved_rows(snapshot.state));
-  MUSTER_TRY(auto result,
-             replay(std::move(job), registries, *files, shards, snapshot.step, progress));
+  MUSTER_TRY(auto result, replay(std::move(job), with_indexes(registries, args.run), *files, shards,
+                                 snapshot.step, progress));
   // What was told at the end of the run.
   const auto told_result = run.read_result();
   if (told_result && told_result->value("steps", int64_t{-1}) == result.step) {
