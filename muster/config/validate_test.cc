@@ -515,5 +515,57 @@ TEST(Validate, Evaluation) {
             "early_stop.patience has no effect without data.test; remove it or name test data");
 }
 
+TEST(Validate, DataThatIsReadByBlocks) {
+  Job job = good();
+  job.data.train = source("tfrecord", "s3://bucket/x-*");
+  job.data.train.classes = 10;
+  job.data.order = "strata";
+  job.data.window = 1 << 20;
+  job.data.homes = "fixed";
+  job.data.cache = "/cache";
+  job.data.cache_size = 1 << 20;
+  EXPECT_TRUE(validate(job).ok());
+  Job full = job;
+  full.data.order = "full";
+  EXPECT_EQ(said(full), "data.window has no effect without data.order strata; remove it");
+  Job part = job;
+  part.data.train.part = {0, 0.5};
+  EXPECT_EQ(said(part),
+            "data.train.part is not possible for data that is read by blocks; remove it");
+  Job missing = job;
+  missing.data.train.path = "";
+  EXPECT_EQ(said(missing), "data.train.path is missing; format tfrecord needs it");
+  Job uncached = job;
+  uncached.data.cache = "";
+  EXPECT_EQ(said(uncached), "data.cache_size has no effect without data.cache; remove it");
+}
+
+TEST(Validate, DataThatIsReadAsAWhole) {
+  Job job = good();
+  job.data.order = "strata";
+  EXPECT_EQ(said(job),
+            "data.order strata is for data that is read by blocks, and data.train is read as a "
+            "whole; remove it");
+  job.data.train = source("csv", "/x.csv");
+  EXPECT_EQ(said(job),
+            "data.order strata is for data that is read by blocks, and data.train is read as a "
+            "whole; set data.train.read: blocks, or remove it");
+  job.data.train.read = "blocks";
+  EXPECT_TRUE(validate(job).ok());
+  Job cached = good();
+  cached.data.cache = "/cache";
+  EXPECT_EQ(said(cached), "data.cache is for data that is read by blocks, and none is; remove it");
+  cached.data.test = source("jsonl", "/x");
+  EXPECT_TRUE(validate(cached).ok());
+  Job elsewhere = good();
+  elsewhere.data.train = source("text", "s3://bucket/x");
+  EXPECT_EQ(said(elsewhere),
+            "data.train.path is a URL, and format text is read from files of this machine");
+  Job mine = good();  // a format of one's own may be read by blocks
+  mine.data.train = source("mine", "s3://bucket/x");
+  mine.data.order = "strata";
+  EXPECT_TRUE(validate(mine).ok());
+}
+
 }  // namespace
 }  // namespace muster::config

@@ -1,0 +1,284 @@
+// Data that is read by blocks, as a job names it: from files to batches.
+#include "muster/data/blocks/open_blocks.h"
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/thread.h"
+#include "muster/data/batch.h"
+#include "muster/data/blocks/blocks_testing.h"
+#include "muster/data/blocks/make_index.h"
+#include "muster/data/blocks/strata.h"
+#include "muster/data/data_testing.h"
+#include "muster/data/loader.h"
+#include "muster/data/make_order.h"
+#include "muster/store/open.h"
+
+namespace muster::data {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+constexpr int kRows = 1000;
+
+// Row i is i, i / 2, -i and the class i % 3.
+std::string csv_rows(int first, int count) {
+  std::string text = "a,b,c,class\n";
+  for (int i = first; i < first + count; ++i) {
+    text += fmt::format("{},{},{},{}\n", i, i / 2.0, -i, i % 3);
+  }
+  return text;
+}
+
+class OpenBlocksTest : public ::testing::Test {
+ protected:
+  OpenBlocksTest() {
+    whole_.format = "csv";
+    whole_.classes = 3;
+    whole_.path = dir_.write("all.csv", csv_rows(0, kRows));
+    // The same in three files of different lengths.
+    dir_.write("part-0.csv", csv_rows(0, 300));
+    dir_.write("part-1.csv", csv_rows(300, 1));
+    dir_.write("part-2.csv", csv_rows(301, kRows - 301));
+    blocks_ = whole_;
+    blocks_.path = dir_.path("part-*.csv");
+    setup_.files = files_.get();
+    setup_.indexes = dir_.path("index");
+    setup_.block = 512;
+  }
+
+  std::unique_ptr<Dataset> open() { return open(blocks_, setup_); }
+  static std::unique_ptr<Dataset> open(const config::SourceOptions& options,
+                                       const BlockSetup& setup) {
+    auto opened = Registry::builtin().open(options, setup);
+    EXPECT_TRUE(opened.ok()) << opened.error().message();
+    return opened.ok() ? *std::move(opened) : nullptr;
+  }
+  std::string failure() {
+    const auto opened = Registry::builtin().open(blocks_, setup_);
+    EXPECT_FALSE(opened.ok());
+    return opened.ok() ? "" : opened.error().message();
+  }
+  std::vector<std::string> saved() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(setup_.indexes)) {
+      if (entry.path().extension() == ".index") names.push_back(entry.path().string());
+    }
+    return names;
+  }
+
+  const TempDir dir_;
+  const std::unique_ptr<FileSystem> files_ = posix_file_system();
+  config::SourceOptions whole_;
+  config::SourceOptions blocks_;
+  BlockSetup setup_;
+};
+
+// All batches of two passes and a bit.
+std::vector<std::pair<std::vector<uint64_t>, std::string>> batches_of(
+    const Dataset& data, const config::DataOptions& options, int threads) {
+  LoaderPlan plan;
+  plan.seed = 5;
+  plan.batches.batch = 32;
+  plan.batches.lanes = 4;
+  plan.batches.total = data.size() * 2 + 17;
+  plan.threads = threads;
+  plan.order = *make_order(options, data, plan.seed, plan.batches);
+  Loader loader(data, plan, {0, 1, 2, 3}, 0);
+  std::vector<std::pair<std::vector<uint64_t>, std::string>> result;
+  for (uint64_t step = 0; step < loader.steps(); ++step) {
+    for (int lane = 0; lane < 4; ++lane) {
+      const auto batch = loader.take(step, lane);
+      EXPECT_TRUE(batch.ok()) << batch.error().message();
+      const size_t inputs = (*batch)->count * data.schema().input_bytes();
+      const size_t targets = (*batch)->count * data.schema().target_bytes();
+      std::string bytes(reinterpret_cast<const char*>((*batch)->inputs.data()), inputs);
+      bytes.append(reinterpret_cast<const char*>((*batch)->targets.data()), targets);
+      result.emplace_back((*batch)->samples, std::move(bytes));
+    }
+  }
+  return result;
+}
+
+TEST_F(OpenBlocksTest, TheSameBatchesAsDataInMemoryInTheOrderFull) {
+  config::DataOptions options;
+  options.order = "full";
+  const auto whole = open(whole_, setup_);
+  EXPECT_EQ(whole->blocks(), nullptr);
+  const auto expected = batches_of(*whole, options, 0);
+  for (const int threads : {0, 1, 3}) {
+    EXPECT_EQ(batches_of(*open(), options, threads), expected) << threads << " threads";
+  }
+  // A whole file by blocks, too.
+  auto one = whole_;
+  one.read = "blocks";
+  EXPECT_EQ(batches_of(*open(one, setup_), options, 1), expected);
+}
+
+TEST_F(OpenBlocksTest, StrataIsTheOrderOfBlocksAndUsesEachSampleOnce) {
+  config::DataOptions options;
+  options.window = 4096;
+  const auto data = open();
+  ASSERT_NE(data->blocks(), nullptr);
+  EXPECT_GT(data->blocks()->blocks.size(), 20U);
+  const auto batches = batches_of(*data, options, 2);
+  EXPECT_EQ(batches_of(*open(), options, 0), batches);
+  std::vector<int> used(kRows);
+  for (const auto& [samples, bytes] : batches) {
+    for (const uint64_t sample : samples) ++used[sample];
+  }
+  int more = 0;
+  for (const int times : used) {
+    EXPECT_GE(times, 2);
+    more += times - 2;
+  }
+  EXPECT_EQ(more, 17);
+  // Each of these changes the order.
+  for (const auto& change : {+[](config::DataOptions& o) { o.homes = "fixed"; },
+                             +[](config::DataOptions& o) { o.order = "full"; }}) {
+    auto other = options;
+    change(other);
+    EXPECT_NE(batches_of(*data, other, 0), batches);
+  }
+}
+
+TEST_F(OpenBlocksTest, DataInMemoryHasNoStrata) {
+  config::DataOptions options;
+  options.order = "strata";
+  const auto order = make_order(options, *open(whole_, setup_), 1, {.batch = 4, .lanes = 2});
+  ASSERT_FALSE(order.ok());
+  EXPECT_EQ(order.error().kind(), ErrorKind::kJob);
+}
+
+TEST_F(OpenBlocksTest, TheIndexIsMadeOnceAndSaved) {
+  std::atomic<int> told = 0;
+  setup_.keep_waiting = [&] {
+    ++told;
+    return true;
+  };
+  const auto first = open();
+  ASSERT_EQ(saved().size(), 1U);
+  const auto written = *files_->read(saved()[0]);
+  EXPECT_EQ(written, save_index(*first->blocks()));
+  // A second worker, or a resumed run, takes it: with another one in its place, that.
+  BlockIndex other = *load_index(written);
+  other.blocks.resize(3);
+  ASSERT_TRUE(write_file_atomically(*files_, saved()[0], save_index(other)).ok());
+  EXPECT_EQ(open()->size(), other.samples());
+  setup_.index_again = true;
+  const auto again = open();
+  EXPECT_EQ(again->size(), uint64_t{kRows});
+  EXPECT_EQ(again->hash(), first->hash());
+  EXPECT_EQ(*files_->read(saved()[0]), written);
+}
+
+TEST_F(OpenBlocksTest, WorkersThatStartTogetherGetTheSameIndex) {
+  std::vector<std::string> hashes(6);
+  {
+    std::vector<Thread> workers;
+    for (auto& hash : hashes) {
+      workers.emplace_back("worker", [&] { hash = open()->hash().hex(); });
+    }
+  }
+  for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]);
+  EXPECT_EQ(saved().size(), 1U);
+}
+
+TEST_F(OpenBlocksTest, WhatTheIndexFollowsFromIsInItsName) {
+  const auto name = index_name(blocks_, 512);
+  EXPECT_EQ(index_name(blocks_, 512), name);
+  EXPECT_NE(index_name(blocks_, 513), name);
+  auto other = blocks_;
+  other.header = false;
+  EXPECT_NE(index_name(other, 512), name);
+}
+
+TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {
+  const auto hash = open()->hash();
+  std::filesystem::last_write_time(
+      dir_.path("part-1.csv"),
+      std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  const auto data = open();
+  EXPECT_EQ(data->hash(), hash);
+  Batch batch;
+  EXPECT_TRUE(read_range(*data, 0, kRows, batch).ok());
+}
+
+TEST_F(OpenBlocksTest, ChangedFilesAreIndexedAgainOrFoundWhenTheyAreRead) {
+  const auto hash = open()->hash();
+  dir_.write("part-3.csv", csv_rows(kRows, 5));
+  const auto longer = open();
+  EXPECT_EQ(longer->size(), uint64_t{kRows} + 5);
+  EXPECT_NE(longer->hash(), hash);
+  // The same length and other contents: the hash of a block says so.
+  std::string rows = csv_rows(kRows, 5);
+  rows[rows.size() - 2] = rows[rows.size() - 2] == '1' ? '2' : '1';
+  dir_.write("part-3.csv", rows);
+  Batch batch;
+  const auto data = open();
+  EXPECT_TRUE(read_range(*data, 0, 10, batch).ok());
+  const auto status = read_range(*data, kRows, 5, batch);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message(), HasSubstr("part-3.csv"));
+}
+
+TEST_F(OpenBlocksTest, MistakesAreNamed) {
+  blocks_.path = dir_.path("none-*.csv");
+  EXPECT_THAT(failure(), HasSubstr("none-*.csv'"));
+  blocks_.path = dir_.path("part-*.csv");
+  dir_.write("part-4.csv", "a,b,x,class\n1,2,3,0\n");
+  EXPECT_THAT(failure(), ::testing::AllOf(HasSubstr("part-4.csv' has other columns than"),
+                                          HasSubstr("part-0.csv'")));
+  dir_.write("part-4.csv", "");  // an empty one is no mistake
+  EXPECT_EQ(open()->size(), uint64_t{kRows});
+  blocks_.limit = 3;
+  EXPECT_THAT(failure(), HasSubstr("`part` and `limit` are not possible"));
+}
+
+TEST_F(OpenBlocksTest, OpeningCanBeEnded) {
+  setup_.store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{"s3://b/x.csv", csv_rows(0, kRows)}});
+  auto& store = static_cast<testing::FakeStore&>(*setup_.store);
+  std::atomic<bool> over = false;
+  store.set_before([&](const store::Object&, uint64_t) -> Status {
+    while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Error(ErrorKind::kInterrupted, "stopped");
+  });
+  setup_.keep_waiting = [&] {
+    over = true;
+    return false;
+  };
+  blocks_.path = "s3://b/x.csv";
+  EXPECT_THAT(failure(), HasSubstr("ended while the data was indexed"));
+  EXPECT_TRUE(saved().empty());
+}
+
+TEST_F(OpenBlocksTest, TellsWhatTakesLong) {
+  setup_.store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{"s3://b/x.csv", csv_rows(0, kRows)}});
+  auto& store = static_cast<testing::FakeStore&>(*setup_.store);
+  std::atomic<bool> told = false;
+  store.set_before([&](const store::Object&, uint64_t) -> Status {
+    while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {};
+  });
+  std::string text;
+  setup_.tell = [&](const std::string& what) {
+    text = what;
+    told = true;
+  };
+  blocks_.path = "s3://b/x.csv";
+  EXPECT_EQ(open()->size(), uint64_t{kRows});
+  EXPECT_THAT(text, HasSubstr("indexing 's3://b/x.csv': 0 of 1 files, 0 B of "));
+}
+
+}  // namespace
+}  // namespace muster::data
