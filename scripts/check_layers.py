@@ -21,7 +21,7 @@ MODULES = [("base", False), ("config", False), ("store", False), ("exact", False
 ORDER = {name: place for place, (name, _) in enumerate(MODULES)}
 TORCH_MODULES = {name for name, torch in MODULES if torch}
 # Folders beside the modules, which may use all of them: may they see libtorch?
-TORCH_FOLDERS = {"tools/muster": False, "tools/muster-launch": False, "tools/muster-server": False, "tools/muster-worker": True, "bench": True, "tests": True, "examples": True}
+TORCH_FOLDERS = {"tools/muster": False, "tools/muster-launch": False, "tools/muster-server": False, "tools/muster-data": False, "tools/muster-worker": True, "bench": True, "tests": True, "examples": True}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")

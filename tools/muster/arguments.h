@@ -182,6 +182,26 @@ struct PlanArguments {
   std::string worker;
 };
 
+struct DataIndexArguments {
+  std::string job;
+  std::vector<std::string> set;
+  std::string out;     // directory of indexes; empty: as the job says
+  bool again = false;  // also what is indexed already
+  Format format = Format::kTable;
+};
+
+struct DataInfoArguments {
+  std::string job;
+  std::vector<std::string> set;
+  Format format = Format::kTable;
+};
+
+struct DataCheckArguments {
+  std::string job;
+  std::vector<std::string> set;
+  Format format = Format::kTable;
+};
+
 struct CompletionArguments {
   std::string shell;
 };
@@ -201,6 +221,7 @@ using Request =
                  ReplayArguments, ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
                  VerifyArguments, ExportArguments, DoctorArguments, PlanArguments,
-                 CompletionArguments, VersionArguments>;
+                 DataIndexArguments, DataInfoArguments, DataCheckArguments, CompletionArguments,
+                 VersionArguments>;
 
 }  // namespace muster::cli

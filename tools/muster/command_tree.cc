@@ -306,6 +306,33 @@ void add_runs_commands(CLI::App* root, Request& request) {
   add_format(app, compare->format);
 }
 
+void add_data_commands(CLI::App* root, Request& request) {
+  CLI::App* group = root->add_subcommand("data", "look at the data of a job without training");
+  group->footer(examples_of("data"));
+  CLI::App* app = nullptr;
+  const char* change = "change an option of the job; may be repeated";
+  auto index = add_command<DataIndexArguments>(
+      group, app, "index", "make the index of data that is read by blocks", request);
+  add_job(app, index->job);
+  add_set(app, index->set, change);
+  app->add_option("--out", index->out, "where indexes are saved; default: the job's data.index")
+      ->type_name("DIR");
+  app->add_flag("--again", index->again, "also what is indexed there already");
+  add_format(app, index->format);
+
+  auto info = add_command<DataInfoArguments>(group, app, "info",
+                                             "how much data there is, and how it is read", request);
+  add_job(app, info->job);
+  add_set(app, info->set, change);
+  add_format(app, info->format);
+
+  auto check = add_command<DataCheckArguments>(group, app, "check",
+                                               "read all of it, to find what is damaged", request);
+  add_job(app, check->job);
+  add_set(app, check->set, change);
+  add_format(app, check->format);
+}
+
 void add_others(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto exported = add_command<ExportArguments>(
@@ -395,6 +422,7 @@ std::unique_ptr<CLI::App> make_tree(Request& request) {
   add_predict(root.get(), request);
   add_config(root.get(), request);
   add_runs_commands(root.get(), request);
+  add_data_commands(root.get(), request);
   add_others(root.get(), request);
   return root;
 }

@@ -7,8 +7,8 @@
 
 namespace muster::cli {
 
-Error hand_over(Context& context) {
-  auto program = find_program("muster-launch");
+Error hand_over(Context& context, const std::string& name) {
+  auto program = find_program(name);
   if (!program.ok()) return std::move(program).error();
   if (auto written = context.console.flush(); !written.ok()) return std::move(written).error();
   std::vector<std::string> words = {*program};
@@ -23,5 +23,14 @@ Error hand_over(Context& context) {
 Outcome run(const StatusArguments&, Context& context) { return hand_over(context); }
 Outcome run(const CoordinatorArguments&, Context& context) { return hand_over(context); }
 Outcome run(const JoinArguments&, Context& context) { return hand_over(context); }
+Outcome run(const DataIndexArguments&, Context& context) {
+  return hand_over(context, "muster-data");
+}
+Outcome run(const DataInfoArguments&, Context& context) {
+  return hand_over(context, "muster-data");
+}
+Outcome run(const DataCheckArguments&, Context& context) {
+  return hand_over(context, "muster-data");
+}
 
 }  // namespace muster::cli

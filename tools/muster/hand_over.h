@@ -5,11 +5,14 @@
 // the first place. So signals, the terminal and the exit code need no thought.
 #pragma once
 
+#include <string>
+
 #include "tools/muster/commands.h"
 
 namespace muster::cli {
 
-// Returns only if that did not work.
-Error hand_over(Context& context);
+// Returns only if that did not work. Commands about data go to muster-data, for the same reason: it
+// has libcurl and the libraries of formats.
+Error hand_over(Context& context, const std::string& program = "muster-launch");
 
 }  // namespace muster::cli

@@ -78,6 +78,19 @@ same bits; 9: not.)"},
     Examples{"export", R"(  muster export latest --out lenet.safetensors
   muster export latest --checkpoint 500 --out lenet-500.safetensors --with-job
   muster export latest --checkpoint newest --since 500 --out change.safetensors)"},
+    Examples{"data", R"(  muster data info job.yaml
+  muster data index job.yaml --out indexes
+  muster data check job.yaml)"},
+    Examples{"data index",
+             R"(  muster data index job.yaml --out indexes       then: data.index: indexes
+  muster data index job.yaml -s data.block=1MiB --out indexes -o json
+
+Reads all data once. A training job without an index makes one itself, in its run directory.)"},
+    Examples{"data info", R"(  muster data info job.yaml
+  muster data info job.yaml -s data.window=256MiB)"},
+    Examples{"data check", R"(  muster data check job.yaml
+
+Exit code 0: all samples can be read; 4: some cannot, and each damaged part is named.)"},
     Examples{"doctor", R"(  muster doctor
   muster doctor --runs /mnt/big/runs -o json)"},
     Examples{"plan", R"(  muster plan job.yaml --workers 4 --rate 100mbit --delay 10ms

@@ -1,0 +1,288 @@
+#include "tools/muster-data/data_commands.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "muster/base/text.h"
+#include "muster/config/load.h"
+#include "muster/config/source.h"
+#include "muster/data/batch.h"
+#include "muster/data/blocks/block_format.h"
+#include "muster/data/blocks/open_blocks.h"
+#include "muster/data/blocks/strata.h"
+#include "muster/data/dataset.h"
+
+#include "tools/muster/job_sources.h"
+#include "tools/muster/text_table.h"
+
+namespace muster::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kSamplesAtOnce = 256;
+
+// One line on a terminal's standard error, redrawn; nothing elsewhere.
+class StatusLine {
+ public:
+  StatusLine() : shown_(isatty(STDERR_FILENO) != 0) {}
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  void show(const std::string& text) {
+    if (!shown_) return;
+    fmt::print(stderr, "\r{}\x1b[K", text);
+    std::fflush(stderr);
+    drawn_ = true;
+  }
+  void clear() {
+    if (std::exchange(drawn_, false)) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  const bool shown_;
+  bool drawn_ = false;
+};
+
+struct NamedSource {
+  std::string key;  // "data.train"
+  config::SourceOptions options;
+};
+
+// Those that the job has.
+std::vector<NamedSource> sources_of(const config::Job& job) {
+  std::vector<NamedSource> sources = {{"data.train", job.data.train}};
+  if (!job.data.test.format.empty()) sources.push_back({"data.test", job.data.test});
+  return sources;
+}
+
+Result<config::Job> load(const std::string& path, const std::vector<std::string>& sets,
+                         Context& context) {
+  MUSTER_TRY(const auto sources, job_sources(path, sets, context.files));
+  MUSTER_TRY(auto loaded, config::load_job(sources));
+  for (const auto& warning : loaded.warnings) context.console.warning(warning);
+  return std::move(loaded.job);
+}
+
+data::BlockSetup setup_for(const config::Job& job, Context& context, StatusLine& line) {
+  auto setup = data::setup_of(job.data);
+  setup.store = data::open_patient_store();
+  setup.files = &context.files;
+  setup.tell = [&line](const std::string& what) { line.show(what); };
+  return setup;
+}
+
+Json facts_of(const data::BlockIndex& index) {
+  uint64_t longest = 0;
+  for (const auto& block : index.blocks) longest = std::max(longest, block.length);
+  return {{"files", index.objects.size()}, {"bytes", index.bytes()},
+          {"blocks", index.blocks.size()}, {"mean_block", index.bytes() / index.blocks.size()},
+          {"longest_block", longest},      {"index_hash", index.hash().hex()}};
+}
+
+std::string bytes_text(const Json& value) { return human_bytes(value.get<double>()); }
+
+Result<std::unique_ptr<data::Dataset>> open(const NamedSource& source,
+                                            const data::BlockSetup& setup) {
+  auto opened = data::Registry::builtin().open(source.options, setup);
+  if (!opened.ok()) return std::move(opened).error().context("{}", source.key);
+  return opened;
+}
+
+Json facts_of(const NamedSource& source, const data::Dataset& dataset, const config::Job& job) {
+  Json facts = {{"source", source.key},
+                {"format", source.options.format},
+                {"samples", dataset.size()},
+                {"input_shape", dataset.schema().input_shape},
+                {"classes", dataset.schema().classes},
+                {"by_blocks", dataset.blocks() != nullptr}};
+  if (dataset.blocks() == nullptr) return facts;
+  const auto& index = *dataset.blocks();
+  facts.update(facts_of(index));
+  if (source.key != "data.train") return facts;
+  facts["order"] = job.data.order == "full" ? "full" : "strata";
+  if (job.data.order == "full") return facts;
+  const data::StrataOptions options = {.window = static_cast<uint64_t>(job.data.window)};
+  const auto lanes = static_cast<uint64_t>(job.lanes);
+  const auto shape = data::strata_shape(index, lanes, options);
+  facts["blocks_of_a_lane"] = shape.tracks;
+  // What all lanes together have open: block_cache.h.
+  facts["least_memory"] =
+      lanes * (shape.tracks + (shape.tracks + 7) / 8) * index.bytes() / index.blocks.size();
+  return facts;
+}
+
+void print_facts(const Json& facts, Console& console) {
+  const auto number = [&](const char* key) { return with_commas(facts[key].get<uint64_t>()); };
+  console.line(fmt::format("{}: {}, {} samples of [{}]{}", facts["source"].get<std::string>(),
+                           facts["format"].get<std::string>(), number("samples"),
+                           fmt::join(facts["input_shape"].get<std::vector<int64_t>>(), ", "),
+                           facts["classes"].get<int64_t>() > 0
+                               ? fmt::format(", {} classes", facts["classes"].get<int64_t>())
+                               : ""));
+  if (!facts["by_blocks"].get<bool>()) {
+    console.line("  read as a whole");
+    return;
+  }
+  console.line(fmt::format("  {} in {}; {}, {} on average, {} at most", bytes_text(facts["bytes"]),
+                           counted(facts["files"].get<uint64_t>(), "file"),
+                           counted(facts["blocks"].get<uint64_t>(), "block"),
+                           bytes_text(facts["mean_block"]), bytes_text(facts["longest_block"])));
+  if (facts.contains("blocks_of_a_lane")) {
+    console.line(
+        fmt::format("  order strata: each lane mixes {} blocks; all lanes together hold "
+                    "about {}",
+                    number("blocks_of_a_lane"), bytes_text(facts["least_memory"])));
+  } else if (facts.contains("order")) {
+    console.line("  order full: every sample needs a block of its own to be read");
+  }
+}
+
+// Reads these samples, and says what is wrong.
+class Checker {
+ public:
+  Checker(const NamedSource& source, const data::Dataset& dataset, Console& console,
+          StatusLine& line, bool quiet)
+      : source_(source), dataset_(dataset), console_(console), line_(line), quiet_(quiet) {}
+
+  // How many parts of the data could not be read.
+  Result<uint64_t> run() {
+    if (const auto index = dataset_.blocks(); index != nullptr) {
+      for (const auto& block : index->blocks)
+        MUSTER_RETURN_IF_ERROR(read(block.first, block.count));
+    } else {
+      for (uint64_t first = 0; first < dataset_.size(); first += kSamplesAtOnce) {
+        MUSTER_RETURN_IF_ERROR(read(first, kSamplesAtOnce));
+      }
+    }
+    return damaged_;
+  }
+
+ private:
+  // A store that is away, or a signal, is no damage.
+  Status read(uint64_t first, uint64_t count) {
+    for (uint64_t at = first; at < first + count; at += kSamplesAtOnce) {
+      const uint64_t some = std::min(kSamplesAtOnce, first + count - at);
+      auto status = data::read_range(dataset_, at, some, batch_);
+      if (status.ok()) continue;
+      if (status.error().kind() != ErrorKind::kData) return status;
+      ++damaged_;
+      line_.clear();
+      if (!quiet_) console_.aside(fmt::format("{}: {}", source_.key, status.error().message()));
+      break;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < std::chrono::milliseconds(200)) return {};
+    shown_ = now;
+    line_.show(fmt::format("checking {}: {} of {} samples", source_.key, with_commas(first),
+                           with_commas(dataset_.size())));
+    return {};
+  }
+
+  const NamedSource& source_;
+  const data::Dataset& dataset_;
+  Console& console_;
+  StatusLine& line_;
+  const bool quiet_;
+  data::Batch batch_;
+  uint64_t damaged_ = 0;
+  std::chrono::steady_clock::time_point shown_;
+};
+
+}  // namespace
+
+Outcome index_data(const DataIndexArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  StatusLine line;
+  auto setup = setup_for(job, context, line);
+  if (!arguments.out.empty()) setup.indexes = arguments.out;
+  if (setup.indexes.empty()) {
+    return Error(ErrorKind::kUsage,
+                 "name a directory for the indexes: --out DIR, or data.index in the job");
+  }
+  setup.index_again = arguments.again;
+  // So that it is said now, and not after an hour of indexing, that it cannot be written to.
+  MUSTER_RETURN_IF_ERROR(context.files.create_directories(setup.indexes));
+  Json results = Json::array();
+  for (const auto& source : sources_of(job)) {
+    auto format = data::Registry::builtin().block_format(source.options);
+    if (!format.ok()) return std::move(format).error().context("{}", source.key);
+    if (*format == nullptr) continue;
+    auto index = data::find_index(source.options, **format, *setup.store, setup);
+    if (!index.ok()) return std::move(index).error().context("{}", source.key);
+    line.clear();
+    const auto path = setup.indexes + "/" + data::index_name(source.options, setup.block);
+    if (!context.files.exists(path)) {
+      return Error(ErrorKind::kIo, "the index could not be written to '{}'", path);
+    }
+    Json facts = {{"source", source.key}, {"samples", index->samples()}};
+    facts.update(facts_of(*index));
+    facts["path"] = path;
+    if (arguments.format == Format::kTable) {
+      context.console.line(fmt::format("{}: {} samples, {} in {}, {}", source.key,
+                                       with_commas(index->samples()), bytes_text(facts["bytes"]),
+                                       counted(index->objects.size(), "file"),
+                                       counted(index->blocks.size(), "block")));
+    }
+    results.push_back(std::move(facts));
+  }
+  if (arguments.format == Format::kJson) {
+    context.console.line(results.dump());
+  } else if (results.empty()) {
+    context.console.line("no data of this job is read by blocks: there is nothing to index");
+  } else if (job.data.index.empty()) {
+    context.console.note(fmt::format("jobs use it with data.index: {}", setup.indexes));
+  }
+  return 0;
+}
+
+Outcome show_data(const DataInfoArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  StatusLine line;
+  const auto setup = setup_for(job, context, line);
+  Json results = Json::array();
+  for (const auto& source : sources_of(job)) {
+    MUSTER_TRY(const auto dataset, open(source, setup));
+    line.clear();
+    results.push_back(facts_of(source, *dataset, job));
+    if (arguments.format == Format::kTable) print_facts(results.back(), context.console);
+  }
+  if (arguments.format == Format::kJson) context.console.line(results.dump());
+  return 0;
+}
+
+Outcome check_data(const DataCheckArguments& arguments, Context& context) {
+  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  const bool json = arguments.format == Format::kJson;
+  StatusLine line;
+  auto setup = setup_for(job, context, line);
+  setup.stream.cache.clear();  // what counts is what the store has
+  Json results = Json::array();
+  uint64_t damaged = 0;
+  for (const auto& source : sources_of(job)) {
+    MUSTER_TRY(const auto dataset, open(source, setup));
+    MUSTER_TRY(const uint64_t found, Checker(source, *dataset, context.console, line, json).run());
+    line.clear();
+    damaged += found;
+    if (json) {
+      results.push_back({{"source", source.key}, {"samples", dataset->size()}, {"damaged", found}});
+    } else {
+      context.console.line(
+          fmt::format("{}: {} samples, {}", source.key, with_commas(dataset->size()),
+                      found == 0 ? "all can be read" : counted(found, "part") + " cannot be read"));
+    }
+  }
+  if (json) context.console.line(results.dump());
+  return damaged == 0 ? 0 : static_cast<int>(ErrorKind::kData);
+}
+
+}  // namespace muster::cli

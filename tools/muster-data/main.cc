@@ -1,0 +1,37 @@
+// muster-data: what of `muster` reads data. See data_commands.h.
+#include <signal.h>
+
+#include <variant>
+
+#include "tools/muster-data/data_commands.h"
+#include "tools/muster/program.h"
+
+namespace {
+
+using muster::Error;
+using muster::ErrorKind;
+using namespace muster::cli;  // NOLINT(google-build-using-namespace): this is a part of it
+
+Outcome carry_out(const DataIndexArguments& arguments, Context& context) {
+  return index_data(arguments, context);
+}
+Outcome carry_out(const DataInfoArguments& arguments, Context& context) {
+  return show_data(arguments, context);
+}
+Outcome carry_out(const DataCheckArguments& arguments, Context& context) {
+  return check_data(arguments, context);
+}
+template <typename Other>
+Outcome carry_out(const Other&, Context&) {
+  return Error(ErrorKind::kUsage, "muster-data is a part of muster: call that");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);  // a server may close a connection (muster/store/README.md)
+  return run_program(argc, argv, [](const Request& request, Context& context) {
+    return std::visit([&](const auto& arguments) { return carry_out(arguments, context); },
+                      request);
+  });
+}
