@@ -80,6 +80,7 @@ class Session {
   // Rows become those of the arena's step, which all members of the group have come to. Collective.
   Status publish_rows() { return strategy_->publish_rows(); }
   int threads() const { return team_->threads(); }
+  const data::SampleOrder& order() const { return *loading_.order; }
   uint64_t train_samples() const { return train_->size(); }
   // Steps that passes and steps allow; 0 if only time limits the job. Depends on the state: a short
   // step in the past (data/plan.h) does not count as a whole one.
