@@ -393,7 +393,7 @@ TEST_F(StreamedTrainerTest, DamageStopsTheJobAndNamesTheFile) {
     while (newest_ < 20) std::this_thread::sleep_for(1ms);
     store_->damage = true;
   });
-  const auto life = live("run", "");
+  const auto life = live("run", "", {}, {"steps=2000"});
   EXPECT_FALSE(life.summary);
   EXPECT_THAT(life.error, HasSubstr("points-"));
   EXPECT_THAT(life.error, HasSubstr("is damaged"));
