@@ -26,8 +26,7 @@ Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment enviro
   }
   session_.set_on_waiting([this](const std::string& what) {
     recorder_.waiting(what);
-    // Of several workers, the group of one that is told to stop fails (watch_for_stop).
-    return membership_ != nullptr || env_.stop_signal() == 0;
+    return membership_ != nullptr ? !gave_up_ : env_.stop_signal() == 0;
   });
 }
 
