@@ -16,6 +16,9 @@ import tempfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(SOURCE, "examples/lenet-sample.yaml")
+# Data that is read by blocks, while it is used.
+STREAMED = os.path.join(SOURCE, "examples/mnist-tfrecord.yaml")
+STREAMED_FAULTS = "kill:4,kill@before-commit:1,kill@recovery:1,suspend:1,leave:1,join:2"
 # Under `muster train`.
 FAULTS = ("kill:12,kill@before-commit:2,kill@after-commit:2,kill@checkpoint:2,kill@transfer:2,kill@forming:2,"
           "kill@recovery:2,kill@evaluation:1,pair:2,most:1,suspend:2,leave:4,join:5,hang:1,slow-disk:2,pause:2")
@@ -86,6 +89,12 @@ def main():
     happened = disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=14")
     happened += disturb(muster, "--faults", RESTARTS, "--seed", args.seed, "-s", "passes=10")
     happened += disturb(muster, "--faults", AUDITS, "--seed", args.seed, "-s", "passes=8")
+    with tempfile.TemporaryDirectory(prefix="muster-data-") as data:
+        convert = os.path.join(SOURCE, "examples/data/convert.py")
+        subprocess.run([sys.executable, "-B", convert, os.path.join(SOURCE, "examples/data/mnist"), data], check=True)
+        happened += disturb(muster, "--faults", STREAMED_FAULTS, "--seed", args.seed,
+                            "-s", f"data.train.path={data}/tfrecord/train-*.tfrecord",
+                            "-s", f"data.test.path={data}/tfrecord/test.tfrecord", job=STREAMED)
     for sets, faults in STRATEGIES:
         options = [word for option in sets for word in ("-s", option)]
         happened += disturb(muster, "--faults", faults, "--seed", args.seed, "-s", "passes=6", *options)
