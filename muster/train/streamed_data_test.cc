@@ -233,7 +233,7 @@ std::vector<std::string> train_together(const std::string& text, int workers) {
       for (int lane = 0; lane < 5; ++lane) {
         lanes[static_cast<size_t>(lane * 3 % 5 % workers)].push_back(lane);
       }
-      session->assign(lanes, *group, std::chrono::seconds(60));
+      session->assign(lanes, **group, std::chrono::seconds(60));
       double loss = 0;
       for (int i = 0; i < 60; ++i) {
         const auto report = session->step();
