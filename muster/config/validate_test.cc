@@ -73,13 +73,14 @@ TEST(Validate, OptionWithoutEffect) {
   job = good();
   job.data.train.args = Node::map({});
   EXPECT_EQ(said(job),
-            "data.train.args has no effect with data.train.format idx; it is for libsvm and ctr; "
-            "remove it");
+            "data.train.args has no effect with data.train.format idx; it is for libsvm, ctr, "
+            "images, lmdb, tokens, jsonl, tfrecord, webdataset and mds; remove it");
   job = good();
   job.data.train = source("csv", "/t");
   job.data.augment.flip = true;
   EXPECT_EQ(said(job),
-            "data.augment.flip has no effect with data.train.format csv; it is for idx; remove it");
+            "data.augment.flip has no effect with data.train.format csv; it is for idx, images, "
+            "lmdb, jsonl, tfrecord, webdataset and mds; remove it");
   job = good();
   job.data.loader = {.threads = 0, .ahead = 3};
   EXPECT_EQ(said(job), "data.loader.ahead has no effect with data.loader.threads 0; remove it");
@@ -130,8 +131,8 @@ TEST(Validate, Data) {
   EXPECT_EQ(said(job), "data.test.path is missing; format libsvm needs it");
   job.data.test = source("ctr", "/t");
   EXPECT_EQ(said(job),
-            "data.test.path has no effect with data.test.format ctr; it is for csv, text and "
-            "libsvm; remove it");
+            "data.test.path has no effect with data.test.format ctr; it is for csv, text, libsvm, "
+            "jsonl, tfrecord, webdataset, mds, images, lmdb and tokens; remove it");
   job.data.test = source("csv", "/t");
   job.data.test.separator = "::";
   EXPECT_EQ(said(job), "data.test.separator must be one character, not '::'");
