@@ -47,6 +47,7 @@ TEST(Source, UrlsStayAsTheyAreAndPathsBecomeAbsolute) {
     sources.file_text =
         "muster: 1\nmodel: { zoo: mlp }\nsteps: 1\ndata: { train: { format: jsonl, path: '" + path +
         "' } }\n";
+    sources.file_name = "job.yaml";
     sources.base_dir = "/jobs";
     auto loaded = load_job(sources);
     EXPECT_TRUE(loaded.ok()) << loaded.error().message();
