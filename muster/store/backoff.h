@@ -47,8 +47,8 @@ class Backoff {
   uint64_t seed_;
   uint64_t draws_ = 0;
   int level_ = 0;
-  Moment last_failure_{};  // the last one that counted
-  Moment gate_{};          // before it no request starts
+  Moment last_failure_;  // the last one that counted
+  Moment gate_;          // before it no request starts
   Duration spread_{};
 };
 
@@ -76,7 +76,7 @@ struct HedgeOptions {
   // As long as no p95 is known. AWS advises 2 s for small requests, 4 s for larger ones.
   Duration unknown_small = std::chrono::seconds(2);
   Duration unknown_large = std::chrono::seconds(4);
-  uint64_t small = 512 * 1024;  // bytes
+  uint64_t small = uint64_t{512} * 1024;  // bytes
 };
 
 // How old a read must be until it is sent a second time.

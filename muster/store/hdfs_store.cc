@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostListBytes = 256u << 20;
+constexpr size_t kMostListBytes = size_t{256} << 20;
 
 Error wrong(std::string_view name, std::string_view what) {
   return Error(ErrorKind::kData, "'{}': the answer of the name node is not understood: {}", name,

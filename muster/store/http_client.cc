@@ -14,7 +14,7 @@ namespace muster::store {
 namespace {
 
 // libcurl calls on_body once per buffer.
-constexpr long kReceiveBuffer = 512 * 1024;
+constexpr long kReceiveBuffer = 512L * 1024;
 
 // libcurl wants this once per process, before the first handle.
 void init_curl() {
@@ -85,8 +85,7 @@ HeaderList header_list(const HttpRequest& request) {
   const auto add = [&](const std::string& line) {
     curl_slist* longer = curl_slist_append(list.get(), line.c_str());
     MUSTER_CHECK(longer != nullptr, "out of memory");
-    (void)list.release();
-    list.reset(longer);
+    if (!list) list.reset(longer);  // otherwise the same head
   };
   // Otherwise a server may send compressed bytes, whose offsets are other ones.
   add("Accept-Encoding: identity");

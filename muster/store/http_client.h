@@ -38,11 +38,11 @@ struct HttpRequest {
   // Where the body of a 206 goes; what does not fit is an error. The rest of the answers' bodies go
   // to HttpResponse::body.
   std::span<std::byte> into;
-  bool fill = false;             // use `into`, which may be empty
-  bool accept_whole = false;     // the body of a 200 goes there too
-  size_t most_body = 64 * 1024;  // of HttpResponse::body; the rest is dropped
-  int redirects = 5;             // to follow; only from HTTP to HTTP(S)
-  bool netrc = false;            // take user and password from ~/.netrc, if it has the host
+  bool fill = false;                     // use `into`, which may be empty
+  bool accept_whole = false;             // the body of a 200 goes there too
+  size_t most_body = size_t{64} * 1024;  // of HttpResponse::body; the rest is dropped
+  int redirects = 5;                     // to follow; only from HTTP to HTTP(S)
+  bool netrc = false;                    // take user and password from ~/.netrc, if it has the host
 };
 
 struct HttpResponse {

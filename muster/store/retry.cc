@@ -42,7 +42,7 @@ struct RetryStore::HedgedRead {
   Object object;
   uint64_t offset = 0;
   size_t length = 0;
-  Moment due{};  // for the second request
+  Moment due;  // for the second request
 
   // Under RetryStore::mutex_, except that `bytes` belongs to the second request until it is done.
   bool sent = false;  // the second request

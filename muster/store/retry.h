@@ -2,7 +2,7 @@
 // late.
 //
 // - Errors of kind kIo are tried again (backoff.h), reads and writes without a limit: when a server
-//   is down, training waits for it and does not fail. status() says so. stop() ends all waiting.
+//   is down, training waits for it and does not fail. waiting() says so. stop() ends all waiting.
 //   Lists end after Options::list_timeout, because a job begins with them, and there a server that
 //   cannot be reached is more often a wrong address.
 // - Other errors are returned as they are.

@@ -9,7 +9,7 @@
 namespace muster::store {
 namespace {
 
-constexpr size_t kMostPageBytes = 64u << 20;  // of 1,000 keys, each at most 1 kB, escaped
+constexpr size_t kMostPageBytes = size_t{64} << 20;  // of 1,000 keys, each at most 1 kB, escaped
 constexpr size_t kMostPut = size_t{5} << 30;
 
 Result<Address> s3_address(std::string_view text) {
