@@ -60,9 +60,7 @@ class Reader {
     requires std::is_unsigned_v<T>
   T number() {
     T value{};
-    if (const auto bytes = raw(sizeof(T)); !bytes.empty()) {
-      std::memcpy(&value, bytes.data(), sizeof(T));
-    }
+    raw(sizeof(T)).copy(reinterpret_cast<char*>(&value), sizeof(T));
     return value;
   }
   std::string text() { return std::string(raw(number<uint64_t>())); }
@@ -105,12 +103,12 @@ uint64_t BlockIndex::bytes() const {
 }
 
 size_t BlockIndex::block_of(uint64_t sample) const {
-  MUSTER_CHECK(sample < samples(), "a sample of the data");
+  const uint64_t all = samples();
+  MUSTER_CHECK(sample < all, "a sample of the data");
   // Where it would be if all blocks were alike, then steps that double, then halving: blocks that
   // are nearly alike cost two or three looks instead of twenty.
   const size_t count = blocks.size();
-  const auto guess =
-      static_cast<size_t>(static_cast<unsigned __int128>(sample) * count / samples());
+  const auto guess = static_cast<size_t>(static_cast<unsigned __int128>(sample) * count / all);
   size_t low = guess;  // blocks[low].first <= sample, once found
   size_t high = guess + 1;
   for (size_t step = 1; blocks[low].first > sample; step *= 2) {
