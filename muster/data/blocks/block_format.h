@@ -41,6 +41,8 @@ class DecodedBlock {
   // or does not fit the schema; they name the place within the block, the caller puts the object's
   // name in front.
   virtual Status read(uint32_t i, std::byte* input, std::byte* target) const = 0;
+  // Memory that it holds besides the bytes it was decoded from.
+  virtual uint64_t memory() const { return 0; }
 };
 
 // Pure: what it gives follows from the options it was made with and from its arguments. Safe for

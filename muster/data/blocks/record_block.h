@@ -32,6 +32,10 @@ class RecordBlock final : public DecodedBlock {
     return {};
   }
 
+  uint64_t memory() const override {
+    return owned_.capacity() + records_.capacity() * sizeof(records_[0]);
+  }
+
  private:
   const std::vector<std::byte> owned_;
   const std::vector<std::span<const std::byte>> records_;
