@@ -175,9 +175,9 @@ class TarBlock final : public DecodedBlock {
   }
 
   uint64_t memory() const override {
-    uint64_t total = samples_.parts.capacity() * sizeof(Part) +
-                     samples_.starts.capacity() * sizeof(size_t);
-    for (const auto& name : samples_.names) total += sizeof(name) + name.capacity();
+    uint64_t total =
+        samples_.parts.capacity() * sizeof(Part) + samples_.starts.capacity() * sizeof(size_t);
+    for (const auto& name : samples_.names) total += sizeof(std::string) + name.capacity();
     return total;
   }
 
