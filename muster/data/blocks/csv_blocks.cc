@@ -90,6 +90,10 @@ class CsvBlock final : public DecodedBlock {
     return {};
   }
 
+  uint64_t memory() const override {
+    return inputs_.capacity() * sizeof(float) + targets_.capacity() * sizeof(double);
+  }
+
  private:
   const std::vector<float> inputs_;
   const std::vector<double> targets_;

@@ -29,6 +29,10 @@ class LibsvmBlock final : public DecodedBlock {
     return {};
   }
 
+  uint64_t memory() const override {
+    return (ids_.capacity() + starts_.capacity()) * sizeof(int64_t) + clicked_.capacity();
+  }
+
  private:
   const size_t columns_;
   const std::vector<int64_t> ids_;

@@ -18,18 +18,22 @@ template <typename MakeRecord>
 class RecordBlock final : public DecodedBlock {
  public:
   RecordBlock(std::vector<std::span<const std::byte>> records, std::vector<std::byte> owned,
-              const Recipe& recipe, Schema schema, MakeRecord make_record)
+              const Recipe& recipe, Schema schema, const MakeRecord& make_record)
       : owned_(std::move(owned)),
         records_(std::move(records)),
         recipe_(recipe),
         schema_(std::move(schema)),
-        make_record_(std::move(make_record)) {}
+        make_record_(make_record) {}
 
   Status read(uint32_t i, std::byte* input, std::byte* target) const override {
     const auto record = make_record_(records_[i]);
     auto status = recipe_.read(record, schema_, input, target);
     if (!status.ok()) return std::move(status).error().context("sample {} of the block", i);
     return {};
+  }
+
+  uint64_t memory() const override {
+    return owned_.capacity() + records_.capacity() * sizeof(std::span<const std::byte>);
   }
 
  private:

@@ -174,6 +174,13 @@ class TarBlock final : public DecodedBlock {
     return {};
   }
 
+  uint64_t memory() const override {
+    uint64_t total =
+        samples_.parts.capacity() * sizeof(Part) + samples_.starts.capacity() * sizeof(size_t);
+    for (const auto& name : samples_.names) total += sizeof(std::string) + name.capacity();
+    return total;
+  }
+
  private:
   const Samples samples_;
   const Recipe recipe_;
