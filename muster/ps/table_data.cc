@@ -12,7 +12,7 @@
 namespace muster::ps {
 namespace {
 
-constexpr uint32_t kFormat = 1;  // of saved rows
+constexpr uint32_t kFormat = 1;       // of saved rows
 constexpr size_t kBehindRows = 4096;  // bytes of what a shard has besides, if no step is under way
 
 struct SavedRow {
