@@ -189,8 +189,10 @@ void follow_launcher() {
 // copying. Rows are not in this memory (ps/slabs.h).
 void keep_freed_memory() {
   constexpr int kMegabyte = 1 << 20;
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
   mallopt(M_MMAP_THRESHOLD, 32 * kMegabyte);  // more is not possible
   mallopt(M_TRIM_THRESHOLD, 256 * kMegabyte);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 }  // namespace
