@@ -11,10 +11,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 namespace muster {
+
+namespace internal {
+
+// Stable, for a bucket with far more than its share.
+template <typename Iterator, typename Key>
+void sort_by_place(Iterator begin, Iterator end, Key& key) {
+  std::vector<std::pair<uint64_t, uint32_t>> order;  // key, place
+  for (auto i = begin; i != end; ++i) {
+    order.emplace_back(key(*i), static_cast<uint32_t>(i - begin));
+  }
+  std::ranges::sort(order);
+  std::vector<typename std::iterator_traits<Iterator>::value_type> sorted;
+  sorted.reserve(order.size());
+  for (const auto& [k, place] : order) sorted.push_back(std::move(begin[place]));
+  std::ranges::move(sorted, begin);
+}
+
+}  // namespace internal
 
 // Stable: of equal keys, the first one stays the first.
 template <typename T, typename Key = std::identity>
@@ -43,7 +62,7 @@ void sort_spread(std::vector<T>& values, Key key = {}) {
     if (ends[i] - begin <= kFew) {
       insertion_sort(first, last);
     } else {
-      std::stable_sort(first, last, less);
+      internal::sort_by_place(first, last, key);
     }
   }
   values = std::move(sorted);
