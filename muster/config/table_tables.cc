@@ -91,9 +91,10 @@ void add_tables(Section<TablesOptions> s) {
       .as(Form::kBytes)
       .at_least(0)
       .at_most(0x1p50);
-  s.add("disk", &TablesOptions::disk,
-        "A directory for rows that do not fit into tables.memory. Empty: there is none. No effect "
-        "on the result.");
+  s.add(
+      "disk", &TablesOptions::disk,
+      "A directory for rows of a server that do not fit into tables.memory. Empty: there is none. "
+      "A worker without servers has all rows in memory. No effect on the result.");
 }
 
 }  // namespace muster::config

@@ -265,10 +265,6 @@ class Rules {
                 "tables.disk is for rows that do not fit into tables.memory: set that, to 4 MiB at "
                 "least");
     }
-    if (!t.disk.empty() && t.servers == 0) {
-      return at("tables.disk",
-                "tables.disk is for parameter servers, and the job has none: set tables.servers");
-    }
     const bool all_on_servers = is_on_servers(job_.sync.strategy);
     const bool come_and_go =
         t.admit_after > 1 || t.admit_probability < 1 || t.evict_after > 0 || t.most_rows > 0;

@@ -225,8 +225,6 @@ TEST(Validate, RowsOnDiskNeedALimitOfMemory) {
   job.tables.memory = 1 << 20;
   EXPECT_NE(said(job).find("set that, to 4 MiB at least"), std::string::npos);
   job.tables.memory = 4 << 20;
-  EXPECT_NE(said(job).find("set tables.servers"), std::string::npos);
-  job.tables.servers = 1;
   EXPECT_TRUE(validate(job).ok());
 }
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "muster/base/check.h"
+#include "muster/base/sort_spread.h"
 
 namespace muster::model {
 namespace {
@@ -42,7 +43,7 @@ Wanted find_rows(const torch::Tensor& ids, bool bags) {
   for (int64_t i = 0; i < flat.numel(); ++i) {
     if (id[i] >= 0) uses.emplace_back(row_key(bags ? 0 : i % flat.size(1), id[i]), i);
   }
-  std::ranges::sort(uses);
+  sort_spread(uses, [](const auto& use) { return use.first; });
   Wanted wanted{.keys = {}, .places = torch::full({flat.numel()}, kNone, torch::kInt64)};
   auto* place = wanted.places.data_ptr<int64_t>();
   for (const auto& [key, i] : uses) {
@@ -134,7 +135,7 @@ std::vector<uint64_t> row_keys(const data::Schema& schema, std::span<const int64
       if (id >= 0) keys.push_back(row_key(feature, id));
     }
   }
-  std::ranges::sort(keys);
+  sort_spread(keys);
   const auto repeated = std::ranges::unique(keys);
   keys.erase(repeated.begin(), repeated.end());
   return keys;

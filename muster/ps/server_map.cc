@@ -1,9 +1,9 @@
 #include "muster/ps/server_map.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -46,11 +46,15 @@ std::vector<const ServerKey*> first_of(ShardNumber shard, const ServerMap& map,
     has_place = has_place || joins;
   }
   if (!has_place) add(joiner->key.id, joiner->host, &joiner->key);
-  std::ranges::sort(places, std::greater(),
-                    [](const Place& place) { return std::pair(place.weight, place.id); });
+  const auto better = [](const Place& a, const Place& b) {
+    return std::tie(a.weight, a.id) > std::tie(b.weight, b.id);
+  };
+  std::ranges::sort(places, better);
   std::map<std::string_view, size_t> levels;
   for (auto& place : places) place.level = levels[place.host]++;
-  std::ranges::stable_sort(places, {}, &Place::level);
+  std::ranges::sort(places, [&](const Place& a, const Place& b) {
+    return a.level != b.level ? a.level < b.level : better(a, b);
+  });
   std::vector<const ServerKey*> first;
   for (const auto& place : places) {
     if (place.key != nullptr && first.size() < count) first.push_back(place.key);

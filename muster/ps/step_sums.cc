@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "muster/base/sort_spread.h"
 #include "muster/ps/bytes.h"
 
 namespace muster::ps {
@@ -36,7 +37,7 @@ void StepSums::add(uint32_t lane, double lr, std::span<const uint64_t> keys,
 std::vector<uint32_t> StepSums::ascending() const {
   std::vector<uint32_t> order(keys_.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::sort(order, {}, [&](uint32_t place) { return keys_[place]; });
+  sort_spread(order, [&](uint32_t place) { return keys_[place]; });
   return order;
 }
 

@@ -12,7 +12,8 @@
 namespace muster::ps {
 namespace {
 
-constexpr uint32_t kFormat = 1;  // of saved rows
+constexpr uint32_t kFormat = 1;       // of saved rows
+constexpr size_t kBehindRows = 4096;  // bytes of what a shard has besides, if no step is under way
 
 struct SavedRow {
   uint64_t key;
@@ -451,6 +452,10 @@ void TableData::save_tables(std::string& to) {
     append(to, uint64_t{table.candidates()});
     append(to, uint64_t{table.tombstones().size()});
     append(to, uint64_t{table.tombstones_after()});
+    // So that a shard of many megabytes does not move while it grows.
+    const size_t others = table.candidates() + table.tombstones().size();
+    to.reserve(to.size() + table.rows() * (sizeof(SavedRow) + values * sizeof(float)) +
+               others * sizeof(SavedRow) + kBehindRows);
     table.for_each_row([&](const Row& row) {
       append(to, SavedRow{row.key, row.used, row.sights});
       to.append(reinterpret_cast<const char*>(row.values()), values * sizeof(float));

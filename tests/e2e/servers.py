@@ -11,7 +11,7 @@ Ctrl-C in the middle of a round that would take minutes ends the job with what i
 The job is examples/dlrm-synthetic.yaml. For easgd, which has no rows of tables, it is examples/lenet-sample.yaml; for steps with all of
 the model on servers, that and a small GPT. CI runs it as it is. A hundred faults aimed at servers take some minutes:
 
-    tests/e2e/servers.py --only sync --faulty-steps 9000 --seed 2 \\
+    tests/e2e/servers.py --only sync --faulty-steps 11000 --seed 2 \\
         --faults kill-server@ack:30,kill-server@confirm:30,kill-server@copy:15,kill-server@join:10,kill-server@save:20
 """
 import argparse

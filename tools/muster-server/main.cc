@@ -2,6 +2,7 @@
 // address of its registry; for `muster coordinator` they are started by hand or by a cluster's
 // launcher, with the coordinator's address.
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -183,6 +184,17 @@ void follow_launcher() {
   if (std::to_string(getppid()) != launcher) raise(SIGTERM);
 }
 
+// Copies of shards pass through several buffers of some megabytes each. By default each of them is
+// mapped and unmapped, and its pages are zeroed by the kernel every time, which takes longer than
+// copying. Rows are not in this memory (ps/slabs.h).
+void keep_freed_memory() {
+  constexpr int kMegabyte = 1 << 20;
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
+  mallopt(M_MMAP_THRESHOLD, 32 * kMegabyte);  // more is not possible
+  mallopt(M_TRIM_THRESHOLD, 256 * kMegabyte);
+  // NOLINTEND(concurrency-mt-unsafe)
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -196,6 +208,7 @@ int main(int argc, char** argv) {
     sigaction(number, &action, nullptr);
   }
   follow_launcher();
+  keep_freed_memory();
   muster::arm_fault_points();
   options->stopped = [] { return asked_to_stop != 0; };
   const muster::BootClock clock;

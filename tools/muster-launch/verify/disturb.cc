@@ -33,10 +33,10 @@ constexpr double kAskEvery = 0.05;        // seconds, which workers have rejoine
 // Behind a fault, until it is known what it cost: the commit under way may still have succeeded.
 constexpr uint32_t kCommitsBehind = 2;
 // What a coordinator does when it continues, or starts, belongs to the fault too.
-constexpr double kAftermath = 1;     // seconds
+constexpr double kAftermath = 1;  // seconds
 // A server may pass its point only while it joins, or not at all: then another one is aimed at.
 constexpr double kAimedAtServer = 5;  // seconds
-constexpr int kSlowDiskPause = 250;  // milliseconds before each write
+constexpr int kSlowDiskPause = 250;   // milliseconds before each write
 
 class Disturbance {
  public:
