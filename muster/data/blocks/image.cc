@@ -264,10 +264,12 @@ bool starts_with(std::span<const std::byte> file, std::string_view start) {
 }  // namespace
 
 Image Image::make(size_t height, size_t width, size_t channels) {
-  return {.height = height,
-          .width = width,
-          .channels = channels,
-          .pixels = std::make_unique_for_overwrite<uint8_t[]>(height * width * channels)};
+  Image image;
+  image.height = height;
+  image.width = width;
+  image.channels = channels;
+  image.pixels = std::make_unique_for_overwrite<uint8_t[]>(image.size());
+  return image;
 }
 
 Result<Image> decode_image(std::span<const std::byte> file, size_t channels, uint64_t most_pixels) {

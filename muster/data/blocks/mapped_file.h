@@ -29,8 +29,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The files that match a pattern with * and ? in it, by name bytewise; a path without them is taken
-// as it is. Errors (kData): none does.
+// The files that match a pattern with * and ? in its last part, by name bytewise; a path without
+// them is taken as it is. Errors: none does (kData), or the directory cannot be listed (kIo).
 Result<std::vector<std::string>> match_files(const std::string& pattern);
 
 }  // namespace muster::data

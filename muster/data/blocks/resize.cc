@@ -36,8 +36,8 @@ Weights make_weights(size_t from, size_t to, size_t first, size_t count) {
   std::vector<double> raw;
   for (size_t i = first; i < first + count; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
-    const auto low = static_cast<int64_t>(center - support + 0.5);
-    const auto high = static_cast<int64_t>(center + support + 0.5);
+    const auto low = static_cast<int64_t>(std::floor(center - support + 0.5));
+    const auto high = static_cast<int64_t>(std::floor(center + support + 0.5));
     const auto begin = static_cast<size_t>(std::max<int64_t>(low, 0));
     const size_t end = std::min(static_cast<size_t>(high), from);
     raw.clear();
@@ -51,7 +51,7 @@ Weights make_weights(size_t from, size_t to, size_t first, size_t count) {
     result.sources.push_back({begin, end - begin, result.values.size()});
     for (const double w : raw) {
       const double share = sum != 0 ? w / sum : w;
-      result.values.push_back(static_cast<int32_t>(0.5 + share * (1 << kBits)));
+      result.values.push_back(static_cast<int32_t>(std::floor(share * (1 << kBits) + 0.5)));
     }
   }
   return result;
