@@ -14,9 +14,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "muster/base/isa.h"
 #include "muster/base/result.h"
 
 namespace muster::ps {
@@ -25,29 +25,33 @@ class StepSums {
  public:
   static constexpr uint32_t kMostLanes = 1023;
 
-  explicit StepSums(size_t width) : width_(width) {}
+  explicit StepSums(size_t width, Isa isa = best_isa()) : width_(width), isa_(isa) {}
 
   // `gradients`: finite, width floats for each key.
   void add(uint32_t lane, double lr, std::span<const uint64_t> keys, const float* gradients);
 
   double lr() const { return lr_; }  // that of the step
-  size_t rows() const { return keys_.size(); }
+  bool empty() const { return keys_.empty() && pushed_keys_.empty(); }
   // The keys in ascending order, and their gradients.
-  void finish(std::vector<uint64_t>& keys, std::vector<float>& gradients) const;
+  void finish(std::vector<uint64_t>& keys, std::vector<float>& gradients);
 
   // The same bytes for the same sums.
-  void save(std::string& to) const;
+  void save(std::string& to);
   Status load(std::string_view& from);
 
  private:
-  std::vector<uint32_t> ascending() const;  // places of keys
+  void add_up();
 
   size_t width_;
+  Isa isa_;
   double lr_ = 0;
   std::set<uint32_t> lanes_;
-  std::unordered_map<uint64_t, uint32_t> places_;  // by key
-  std::vector<uint64_t> keys_;
+  std::vector<uint64_t> keys_;  // ascending
   std::vector<int64_t> sums_;
+  // Of lanes that are not in the sums yet: sorting many rows at once is several times faster than
+  // finding each of them in a map.
+  std::vector<uint64_t> pushed_keys_;
+  std::vector<float> pushed_;
 };
 
 }  // namespace muster::ps

@@ -307,9 +307,9 @@ void TableData::add(const Parsed& push) {
 Status TableData::commit(int64_t step) {
   if (step != clock_) return {};
   if (const auto found = sums_.find(step); found != sums_.end()) {
-    const auto& sums = found->second;
+    auto& sums = found->second;
     for (size_t i = 0; i < sums.size(); ++i) {
-      if (sums[i].rows() == 0) continue;
+      if (sums[i].empty()) continue;
       sums[i].finish(keys_, gradients_);
       MUSTER_RETURN_IF_ERROR(
           update(static_cast<uint32_t>(i), keys_, gradients_.data(), sums[i].lr()));
@@ -468,13 +468,13 @@ void TableData::save_tables(std::string& to) {
   }
 }
 
-void TableData::save_sums(std::string& to) const {
+void TableData::save_sums(std::string& to) {
   append(to, clock_);
   append(to, era_);
   append(to, uint64_t{sums_.size()});
-  for (const auto& [step, sums] : sums_) {
+  for (auto& [step, sums] : sums_) {
     append(to, step);
-    for (const auto& one : sums) one.save(to);
+    for (auto& one : sums) one.save(to);
   }
 }
 

@@ -150,7 +150,7 @@ class TableData final : public ShardData {
   Status apply_update();
   Status begin_era(uint64_t era, std::string_view contents);
   void save_tables(std::string& to);
-  void save_sums(std::string& to) const;
+  void save_sums(std::string& to);
   Status load_sums(std::string_view& from);
   Status load_tasks(std::string_view& from);
   Status load_old(std::string_view& from);
