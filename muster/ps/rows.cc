@@ -16,6 +16,7 @@ constexpr size_t kLargestPiece = size_t{64} << 10;
 // cache line.
 constexpr size_t kFullOf = 4;
 constexpr size_t kFull = 3;
+constexpr size_t kSmallestIndex = Slabs::kSmallest / sizeof(uint32_t);
 // Keys whose memory is fetched at the same time: more than a core has fetches under way.
 constexpr size_t kAhead = 16;
 
@@ -121,8 +122,14 @@ void Rows::put(Entry entry, uint64_t hash) {
   entries_[i] = entry;
 }
 
-bool Rows::grow() {
-  const size_t capacity = std::max(2 * capacity_, Slabs::kSmallest / sizeof(Entry));
+bool Rows::grow() { return grow_to(std::max(2 * capacity_, kSmallestIndex)); }
+
+void Rows::reserve(size_t rows) {
+  const size_t capacity = std::bit_ceil(kFullOf * rows / kFull + 1);
+  if (capacity > std::max(capacity_, kSmallestIndex)) grow_to(capacity);
+}
+
+bool Rows::grow_to(size_t capacity) {
   std::byte* const piece = slabs_->allocate(entry_bytes(capacity));
   if (piece == nullptr) return false;
   Entry* const old = std::exchange(entries_, reinterpret_cast<Entry*>(piece));

@@ -56,6 +56,8 @@ class Rows {
   // A new row with zeros; `key` must not be there. Null: there is no memory, or the shard is
   // full().
   Row* insert(uint64_t key);
+  // That many rows are about to come: the index becomes as large as they need, if there is memory.
+  void reserve(size_t rows);
   void erase(Row* row);
   void clear();
 
@@ -121,6 +123,7 @@ class Rows {
   }
   size_t find_entry(uint64_t key, uint64_t hash) const;  // capacity_: none
   bool grow();
+  bool grow_to(size_t capacity);
   void put(Entry entry, uint64_t hash);
 
   const size_t row_bytes_;

@@ -201,6 +201,23 @@ TEST(Rows, CostFewBytesBesidesTheirValues) {
   EXPECT_LT(each, 56 * 1.03 + 8.5);
 }
 
+TEST(Rows, ThatWereReservedTakeTheMemoryOfAnyOthers) {
+  for (const size_t count : {size_t{1}, size_t{3072}, size_t{3073}, size_t{50'000}}) {
+    Slabs slabs;
+    Rows reserved(4, slabs);
+    Rows grown(4, slabs);
+    reserved.reserve(count);
+    const size_t index = reserved.bytes();
+    for (uint64_t key = 0; key < count; ++key) {
+      ASSERT_NE(reserved.insert(key), nullptr);
+      ASSERT_NE(grown.insert(key), nullptr);
+    }
+    EXPECT_EQ(reserved.bytes(), grown.bytes()) << count;
+    EXPECT_LE(index, grown.bytes());
+    for (uint64_t key = 0; key < count; ++key) ASSERT_NE(reserved.find(key), nullptr) << key;
+  }
+}
+
 TEST(Rows, KeysSpreadOverPlacesAndShards) {
   std::vector<int> shards(64);
   for (uint64_t key = 0; key < 64'000; ++key) ++shards[hash_of_key(key << 20) >> 58];

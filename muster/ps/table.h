@@ -130,6 +130,7 @@ class TableShard {
   }
   // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory.
   Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values);
+  void reserve(size_t rows) { rows_.reserve(rows); }  // about to be put
   // In the order of tombstones(). False: it cannot be one of them.
   bool put(Tombstone tombstone);
   void set_tombstones_after(uint32_t step) { tombstones_after_ = step; }

@@ -546,6 +546,7 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
     return row.sights <= UINT16_MAX && shard_of(row.key, shards_) == shard_;
   };
   SavedRow saved{};
+  table.reserve(std::min<uint64_t>(rows, from.size() / (sizeof(saved) + bytes)));
   for (uint64_t i = 0; i < rows; ++i) {
     if (!take(from, saved) || from.size() < bytes || !can_be(saved)) return damaged();
     std::memcpy(values_.data(), from.data(), bytes);

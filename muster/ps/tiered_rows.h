@@ -74,6 +74,10 @@ class TieredRows {
                const std::function<void(size_t place, const float* values)>& found);
   // A new row with zeros; `key` must not be there. Null: there is no memory.
   Row* insert(uint64_t key);
+  // That many are about to come.
+  void reserve(size_t rows) {
+    if (cold_ == nullptr) rows_.reserve(rows);  // else most may go to disk
+  }
   // Some rows go to disk, of this shard or another one: no Row* counts any more. False: none can.
   bool make_room();
   void erase(Row* row);  // in memory, or what for_each() has given
