@@ -70,15 +70,8 @@ void BlockCache::pause() {
 // With mutex_ held.
 void BlockCache::stop_following() {
   ++generation_;
-  for (const LaneAhead& lane : lanes_) {
-    for (const BlockUse& use : lane.held) {
-      Entry& entry = entries_.at(use.block);
-      --entry.holders;
-      if (entry.holders == 0 && !entry.loose) {
-        entry.loose = true;
-        loose_.push_back(use.block);
-      }
-    }
+  for (LaneAhead& lane : lanes_) {
+    while (!lane.held.empty()) release(lane);
   }
   lanes_.clear();
   make_room();
@@ -90,19 +83,27 @@ void BlockCache::taken(uint64_t step, int number) {
     const auto lane = std::ranges::find(lanes_, number, &LaneAhead::lane);
     if (lane == lanes_.end() || lane->needed > step) return;
     lane->needed = step + 1;
-    const auto over =
-        std::ranges::partition(lane->held, [&](const BlockUse& use) { return use.last >= step; });
-    for (const BlockUse& use : over) release(use.block);
-    lane->held.erase(over.begin(), over.end());
+    while (!lane->held.empty() && lane->held.top().last < step) release(*lane);
+    make_room();
   }
   work_.notify_one();
 }
 
-// With mutex_ held. A use is over.
-void BlockCache::release(uint32_t number) {
+// With mutex_ held. The use that ends first is over. Its block stays while there is room: a later
+// pass reads it again.
+void BlockCache::release(LaneAhead& lane) {
+  const uint32_t number = lane.held.top().block;
+  lane.held.pop();
+  held_bytes_ -= index_.blocks[number].length;
   Entry& entry = entries_.at(number);
   --entry.holders;
-  drop_if_unused(number);
+  if (entry.holders > 0 || entry.loose) return;
+  if (entry.state == State::kReady || entry.state == State::kFetching) {
+    entry.loose = true;
+    loose_.push_back(number);
+  } else {
+    drop_if_unused(number);
+  }
 }
 
 void BlockCache::drop_if_unused(uint32_t number) {
@@ -202,6 +203,13 @@ std::optional<uint32_t> BlockCache::claim_again(Moment moment) {
   return std::nullopt;
 }
 
+// Whether looking further ahead than this can wait. A pass is enough, and so is twice what fits in
+// memory: without an end, data that fits would be planned to the end of the job at once.
+bool BlockCache::is_far(uint64_t steps_left) const {
+  if (steps_left <= plan_.ahead) return false;
+  return steps_left > index_.samples() / plan_.batches.batch || held_bytes_ / 2 > options_.memory;
+}
+
 // The block that is due first, over all lanes.
 std::optional<uint32_t> BlockCache::claim_ahead() {
   while (true) {
@@ -217,7 +225,7 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
       }
       if (first == nullptr || steps_left(lane) < steps_left(*first)) first = &lane;
     }
-    if (first == nullptr) return std::nullopt;
+    if (first == nullptr || is_far(steps_left(*first))) return std::nullopt;
     const BlockUse use = *first->next;
     const uint64_t length = index_.blocks[use.block].length;
     const auto found = entries_.find(use.block);
@@ -237,7 +245,8 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
     if (use.last < first->needed) return std::nullopt;  // over already: plan the next one
     Entry& entry = entries_[use.block];
     ++entry.holders;
-    first->held.push_back(use);
+    first->held.push(use);
+    held_bytes_ += length;
     if (entry.loose) {
       entry.loose = false;
       std::erase(loose_, use.block);
@@ -453,6 +462,7 @@ BlockCache::Counters BlockCache::counters() const {
   Counters result = counters_;
   result.blocks = entries_.size();
   result.bytes = bytes_;
+  for (const LaneAhead& lane : lanes_) result.uses += lane.held.size();
   return result;
 }
 

@@ -1,10 +1,11 @@
-// Blocks in memory: fetched ahead by the step in which they are due, dropped when their last row
-// was taken.
+// Blocks in memory: fetched ahead by the step in which they are due, dropped after their last row
+// was taken when others need the room.
 //
 // The future is known (schedule.h), so there is no policy to choose: the block that is due first is
 // fetched first, as long as it fits in the memory that is given; blocks that are due within the
 // steps that the loader reads ahead are fetched in any case. A reader that needs a block that is
-// not there waits for it; such blocks are fetched before all others.
+// not there waits for it; such blocks are fetched before all others. Data that fits as a whole is
+// fetched once. No more than a pass is looked ahead.
 //
 // Blocks are kept as they are stored. The first reader decodes one, and the decoded form stays for
 // as long as the block does.
@@ -32,6 +33,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <queue>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -122,6 +124,7 @@ class BlockCache final : public Fetcher {
     uint64_t blocks = 0;     // in memory now, or being fetched
     uint64_t bytes = 0;
     uint64_t most_bytes = 0;  // ever
+    uint64_t uses = 0;        // that were looked ahead to and are not over
   };
   Counters counters() const;
 
@@ -141,6 +144,9 @@ class BlockCache final : public Fetcher {
     Moment begun;           // the first request
     Moment wanted;          // since when a reader waits
   };
+  struct LaterLast {
+    bool operator()(const BlockUse& a, const BlockUse& b) const { return a.last > b.last; }
+  };
   // What is fetched ahead for one lane.
   struct LaneAhead {
     int lane = 0;
@@ -149,17 +155,19 @@ class BlockCache final : public Fetcher {
     bool planning = false;                    // a thread computes the next use
     bool ended = false;
     std::optional<BlockUse> next;
-    std::vector<BlockUse> held;  // begun, not over
+    // Begun, not over; on top the one that ends first.
+    std::priority_queue<BlockUse, std::vector<BlockUse>, LaterLast> held;
   };
 
   void fetch_loop();
   bool plan_one(std::unique_lock<std::mutex>& lock);
   std::optional<uint32_t> claim();
   std::optional<uint32_t> claim_ahead();
+  bool is_far(uint64_t steps_left) const;
   std::optional<uint32_t> claim_again(Moment now);
   void begin(uint32_t number, Entry& entry);
   void finish(uint32_t number, std::optional<Result<std::string>> bytes);
-  void release(uint32_t number);
+  void release(LaneAhead& lane);
   void drop_if_unused(uint32_t number);
   void make_room();
   void demand(uint32_t number, Entry& entry);
@@ -184,6 +192,7 @@ class BlockCache final : public Fetcher {
   uint64_t generation_ = 0;        // of follow()
   std::vector<LaneAhead> lanes_;
   uint64_t bytes_ = 0;
+  uint64_t held_bytes_ = 0;  // of all uses that lanes hold, a block as often as it is held
   std::string last_problem_;
   bool stopping_ = false;
   Counters counters_;

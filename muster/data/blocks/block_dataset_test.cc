@@ -196,6 +196,36 @@ TEST_F(BlockDatasetTest, FetchesAheadWithinItsMemory) {
   EXPECT_LE(data->cache().counters().bytes, 1500U);
 }
 
+// A job limited by time alone has no last step to look ahead to.
+TEST_F(BlockDatasetTest, LooksAheadNoFurtherThanAPassAndKeepsWhatFits) {
+  plan_.batches.total = uint64_t{1} << 60;
+  const std::shared_ptr<const SampleOrder> strata = plan_.order;
+  const auto full = std::make_shared<FullOrder>(plan_.seed, index_->samples());
+  for (const auto& [order, most_uses] :
+       {std::pair{strata, 2 * index_->blocks.size()},
+        std::pair{std::shared_ptr<const SampleOrder>(full), index_->samples() + 22}}) {
+    plan_.order = order;
+    const auto data = open();
+    const uint64_t before = store_->reads();
+    const auto read = [&] { return store_->reads() - before; };
+    Loader loader(*data, plan_, all_lanes(), 0);
+    const auto all = [&] { return data->cache().counters().blocks == index_->blocks.size(); };
+    EXPECT_TRUE(eventually(all));
+    std::this_thread::sleep_for(milliseconds(50));  // time to look much further ahead
+    EXPECT_LE(data->cache().counters().uses, most_uses);
+    for (uint64_t step = 0; step < 3 * index_->samples() / 22; ++step) {
+      for (const int lane : all_lanes()) {
+        const auto batch = loader.take(step, lane);
+        ASSERT_TRUE(batch.ok()) << batch.error().message();
+        expect_equal(**batch, step, lane);
+        if (HasFatalFailure()) return;
+      }
+    }
+    EXPECT_LE(read(), index_->blocks.size()) << "once each, though there were three passes";
+    EXPECT_LE(data->cache().counters().uses, most_uses);
+  }
+}
+
 TEST_F(BlockDatasetTest, ABlockIsDecodedOnce) {
   auto format = std::make_unique<NumbersFormat>(index_->samples());
   const NumbersFormat& seen = *format;
