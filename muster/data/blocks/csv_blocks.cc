@@ -165,8 +165,8 @@ class CsvFormat final : public BlockFormat {
  private:
   // Its header, and quotes, make a gzipped file of several blocks too much trouble for what it is.
   static Status refuse_gzip(const ObjectReader& object) {
-    ObjectWindow window(object, 2);
-    MUSTER_TRY(const auto start, window.from(0, 2));
+    ObjectWindow window(object, kGzipStart);
+    MUSTER_TRY(const auto start, window.from(0, kGzipStart));
     if (!is_gzipped(start)) return {};
     return Error(ErrorKind::kData,
                  "'{}' is gzipped, and CSV that is read by blocks must not be; unpack it",

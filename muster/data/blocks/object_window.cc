@@ -44,7 +44,8 @@ void Cutter::add(uint64_t begin, uint64_t end) {
 }
 
 bool is_gzipped(std::span<const std::byte> bytes) {
-  return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
+  return bytes.size() >= kGzipStart && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b} &&
+         bytes[2] == std::byte{8};
 }
 
 Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t most) {

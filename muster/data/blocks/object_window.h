@@ -53,7 +53,9 @@ class Cutter {
   std::vector<Extent> extents_;
 };
 
+// Whether they begin as a gzip file does, which shows in kGzipStart bytes.
 bool is_gzipped(std::span<const std::byte> bytes);
+inline constexpr size_t kGzipStart = 3;
 // The contents of gzipped bytes. Errors (kData): damaged, or larger than `most` when unpacked.
 Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t most);
 // What a gzipped object or block may hold at most.
