@@ -1,6 +1,7 @@
 #include "muster/data/blocks/block_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -110,7 +111,9 @@ void BlockCache::drop_if_unused(uint32_t number) {
   const auto found = entries_.find(number);
   if (found == entries_.end()) return;
   const Entry& entry = found->second;
-  if (entry.holders > 0 || entry.readers > 0 || entry.requests > 0 || entry.loose) return;
+  if (entry.holders > 0 || entry.readers > 0 || entry.state == State::kFetching || entry.loose) {
+    return;
+  }
   bytes_ -= entry.bytes;
   entries_.erase(found);
 }
@@ -139,7 +142,7 @@ void BlockCache::fetch_loop() {
       continue;
     }
     if (plan_one(lock)) continue;
-    // Now and then, because a request may become old enough for a second one.
+    // Now and then, because readers may have made room.
     work_.wait_for(lock, kPoll * 2);
   }
 }
@@ -186,21 +189,7 @@ std::optional<uint32_t> BlockCache::claim() {
     begin(number, found->second);
     return number;
   }
-  if (const auto number = claim_again(now())) return number;
   return claim_ahead();
-}
-
-// A request that someone waits for and that is old.
-std::optional<uint32_t> BlockCache::claim_again(Moment moment) {
-  if (options_.second_request == Duration{}) return std::nullopt;
-  for (auto& [number, entry] : entries_) {
-    if (entry.state != State::kFetching || entry.readers == 0 || entry.requests != 1) continue;
-    if (moment - entry.begun < options_.second_request) continue;
-    ++entry.requests;
-    ++counters_.second;
-    return number;
-  }
-  return std::nullopt;
 }
 
 // Whether looking further ahead than this can wait. A pass is enough, and so is twice what fits in
@@ -260,8 +249,6 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
 void BlockCache::begin(uint32_t number, Entry& entry) {
   entry.state = State::kFetching;
   entry.error.reset();
-  entry.begun = now();
-  ++entry.requests;
   entry.bytes = std::max<uint64_t>(1, index_.blocks[number].length);
   bytes_ += entry.bytes;
   make_room();
@@ -269,31 +256,23 @@ void BlockCache::begin(uint32_t number, Entry& entry) {
 }
 
 // With mutex_ held.
-void BlockCache::finish(uint32_t number, std::optional<Result<std::string>> bytes) {
-  Entry& entry = entries_.at(number);  // a request under way keeps it
-  --entry.requests;
-  if (entry.state == State::kFetching) {
-    if (bytes && bytes->ok()) {
-      entry.state = State::kReady;
-      entry.block = std::make_shared<LoadedBlock>(**std::move(bytes));
-    } else if (entry.requests == 0) {  // else the other one may still succeed
-      bytes_ -= entry.bytes;
-      entry.bytes = 0;
-      if (bytes) {
-        entry.state = State::kFailed;
-        entry.error = std::move(*bytes).error();
-      } else {  // given up because nobody wanted it; somebody may again by now
-        entry.state = State::kAbsent;
-        if (entry.readers > 0 || entry.holders > 0) demand(number, entry);
-      }
-    }
+void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
+  Entry& entry = entries_.at(number);  // it stays while it is fetched
+  if (bytes.ok()) {
+    entry.state = State::kReady;
+    entry.block = std::make_shared<LoadedBlock>(*std::move(bytes));
+  } else {
+    entry.state = State::kFailed;
+    entry.error = std::move(bytes).error();
+    bytes_ -= entry.bytes;
+    entry.bytes = 0;
   }
   drop_if_unused(number);
   ready_.notify_all();
 }
 
-// Without the lock. Nothing: nobody wanted it any more.
-std::optional<Result<std::string>> BlockCache::fetch(uint32_t number) {
+// Without the lock.
+Result<std::string> BlockCache::fetch(uint32_t number) {
   const Block& block = index_.blocks[number];
   const Hash128 key = disk_ != nullptr ? DiskCache::key_of(index_, number) : Hash128{};
   if (disk_ != nullptr) {
@@ -303,62 +282,29 @@ std::optional<Result<std::string>> BlockCache::fetch(uint32_t number) {
       return *std::move(bytes);
     }
   }
-  const Moment begun = now();
-  Duration pause = options_.first_pause;
   std::string bytes(block.length, '\0');
-  for (int tries = 1;;) {
+  for (int tries = 1;; ++tries) {
     auto status =
         store_.read_stoppable(index_.objects[block.object], block.offset,
                               std::as_writable_bytes(std::span(bytes)), stop_.get_token());
-    if (status.ok()) {
-      if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
-      {
-        const std::lock_guard lock(mutex_);
-        ++counters_.damaged;
-      }
-      if (tries++ == options_.tries) {
-        return Error(ErrorKind::kData,
-                     "{} is damaged: its bytes do not have the hash that the index has for them, "
-                     "after {} reads; restore the object, or index the data again",
-                     index_.describe(number), options_.tries);
-      }
-      continue;
-    }
-    if (status.error().kind() != ErrorKind::kIo) {
-      return std::move(status).error().context("{}", index_.describe(number));
-    }
-    if (now() - begun >= options_.give_up) {
-      return std::move(status).error().context("{} could not be read for {}",
-                                               index_.describe(number),
-                                               human_seconds(seconds(now() - begun)));
-    }
+    if (!status.ok()) return std::move(status).error().context("{}", index_.describe(number));
+    if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
     {
       const std::lock_guard lock(mutex_);
-      ++counters_.failed;
-      last_problem_ = status.error().message();
+      ++counters_.damaged;
     }
-    if (!pause_for(number, pause)) return std::nullopt;
-    pause = std::min(pause * 2, options_.longest_pause);
+    if (tries == options_.tries) {
+      return Error(ErrorKind::kData,
+                   "{} is damaged: its bytes do not have the hash that the index has for them, "
+                   "after {} reads; restore the object, or index the data again",
+                   index_.describe(number), options_.tries);
+    }
   }
   if (disk_ != nullptr) disk_->write(key, bytes);
   const std::lock_guard lock(mutex_);
-  last_problem_.clear();
   ++counters_.fetched;
   counters_.fetched_bytes += block.length;
   return bytes;
-}
-
-// False: nobody wants the block any more, or it came meanwhile.
-bool BlockCache::pause_for(uint32_t number, Duration pause) {
-  const Moment end = now() + pause;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    if (stopping_) return false;
-    const Entry& entry = entries_.at(number);
-    if (entry.state != State::kFetching || (entry.holders == 0 && entry.readers == 0)) return false;
-    if (now() >= end) return true;
-    ready_.wait_for(lock, std::min<Duration>(kPoll, end - now()));
-  }
 }
 
 // ---- Readers
@@ -452,7 +398,7 @@ std::string BlockCache::waiting() const {
     oldest = std::min(oldest, entry.wanted);
   }
   if (requests == 0) return "";
-  const std::string problem = last_problem_.empty() ? store_.problem() : last_problem_;
+  const std::string problem = store_.problem();
   return fmt::format("waiting for data: {}, oldest {:.1f} s{}{}", counted(requests, "request"),
                      seconds(moment - oldest), problem.empty() ? "" : "; last error: ", problem);
 }

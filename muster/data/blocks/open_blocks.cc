@@ -108,8 +108,6 @@ BlockSetup setup_of(const config::DataOptions& options) {
   setup.block = static_cast<uint64_t>(options.block);
   setup.stream.fetch.memory = static_cast<uint64_t>(options.memory);
   setup.stream.fetch.threads = static_cast<int>(options.requests);
-  // The store sends second requests itself (store/retry.h).
-  setup.stream.fetch.second_request = Duration{};
   setup.stream.cache = options.cache;
   if (options.cache_size > 0) setup.stream.cache_bytes = static_cast<uint64_t>(options.cache_size);
   return setup;
