@@ -201,6 +201,36 @@ TEST_F(OpenBlocksTest, WhatTheIndexFollowsFromIsInItsName) {
   EXPECT_NE(index_name(other, 512), name);
 }
 
+TEST_F(OpenBlocksTest, OptionsThatOnlyDecodeKeepTheIndex) {
+  const auto name = [](const config::SourceOptions& options) { return index_name(options, 512); };
+  auto other = blocks_;
+  other.mean = 0.5;
+  other.classes = 7;
+  EXPECT_EQ(name(other), name(blocks_));
+  other.separator = ";";
+  EXPECT_NE(name(other), name(blocks_)) << "it says where lines end, and what columns there are";
+  auto images = blocks_;
+  images.format = "tfrecord";
+  other = images;
+  other.label = "fine";
+  other.args = *config::parse_value("{ input: image, size: 256 }", "test");
+  EXPECT_EQ(name(other), name(images));
+  images.format = other.format = "a program's own";
+  EXPECT_NE(name(other), name(images)) << "it may cut by its arguments";
+}
+
+TEST_F(OpenBlocksTest, AUrlThatIsSignedAgainKeepsItsIndex) {
+  const auto name = [&](const std::string& path) {
+    blocks_.path = path;
+    return index_name(blocks_, 512);
+  };
+  EXPECT_EQ(name("https://h/x?X-Amz-Date=1&X-Amz-Signature=a"),
+            name("https://h/x?X-Amz-Date=2&X-Amz-Signature=b"));
+  EXPECT_EQ(name("https://h/x?sv=1&se=1&sig=a"), name("https://h/x?sv=1&se=2&sig=b"));
+  EXPECT_NE(name("https://h/x?id=1&sig=a"), name("https://h/x?id=2&sig=a")) << "other data";
+  EXPECT_NE(name("https://h/x?id=1"), name("https://h/x"));
+}
+
 TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {
   const auto hash = open()->hash();
   std::filesystem::last_write_time(
