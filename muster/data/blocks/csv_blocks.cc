@@ -162,6 +162,14 @@ class CsvFormat final : public BlockFormat {
         std::make_unique<CsvBlock>(table.take_inputs(), table.take_targets(), schema));
   }
 
+  void add_to(Hasher& hasher) const override {
+    const double numbers[] = {options_.mean, options_.deviation,
+                              static_cast<double>(columns_.count),
+                              static_cast<double>(columns_.label)};
+    hasher.add(numbers, sizeof(numbers));
+    hasher.add(options_.separator.data(), options_.separator.size());
+  }
+
  private:
   // Its header, and quotes, make a gzipped file of several blocks too much trouble for what it is.
   static Status refuse_gzip(const ObjectReader& object) {

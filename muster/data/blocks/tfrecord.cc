@@ -104,6 +104,8 @@ class TfRecordFormat final : public BlockFormat {
         std::move(unpacked.records), std::move(unpacked.owned), recipe_, schema, make_record));
   }
 
+  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+
  private:
   struct Unpacked {
     std::vector<std::byte> owned;  // what the records lie in, unless that is the block itself
