@@ -1,6 +1,7 @@
 #include "muster/data/blocks/block_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -70,15 +71,8 @@ void BlockCache::pause() {
 // With mutex_ held.
 void BlockCache::stop_following() {
   ++generation_;
-  for (const LaneAhead& lane : lanes_) {
-    for (const BlockUse& use : lane.held) {
-      Entry& entry = entries_.at(use.block);
-      --entry.holders;
-      if (entry.holders == 0 && !entry.loose) {
-        entry.loose = true;
-        loose_.push_back(use.block);
-      }
-    }
+  for (LaneAhead& lane : lanes_) {
+    while (!lane.held.empty()) release(lane);
   }
   lanes_.clear();
   make_room();
@@ -90,26 +84,36 @@ void BlockCache::taken(uint64_t step, int number) {
     const auto lane = std::ranges::find(lanes_, number, &LaneAhead::lane);
     if (lane == lanes_.end() || lane->needed > step) return;
     lane->needed = step + 1;
-    const auto over =
-        std::ranges::partition(lane->held, [&](const BlockUse& use) { return use.last >= step; });
-    for (const BlockUse& use : over) release(use.block);
-    lane->held.erase(over.begin(), over.end());
+    while (!lane->held.empty() && lane->held.top().last < step) release(*lane);
+    make_room();
   }
   work_.notify_one();
 }
 
-// With mutex_ held. A use is over.
-void BlockCache::release(uint32_t number) {
+// With mutex_ held. The use that ends first is over. Its block stays while there is room: a later
+// pass reads it again.
+void BlockCache::release(LaneAhead& lane) {
+  const uint32_t number = lane.held.top().block;
+  lane.held.pop();
+  held_bytes_ -= index_.blocks[number].length;
   Entry& entry = entries_.at(number);
   --entry.holders;
-  drop_if_unused(number);
+  if (entry.holders > 0 || entry.loose) return;
+  if (entry.state == State::kReady || entry.state == State::kFetching) {
+    entry.loose = true;
+    loose_.push_back(number);
+  } else {
+    drop_if_unused(number);
+  }
 }
 
 void BlockCache::drop_if_unused(uint32_t number) {
   const auto found = entries_.find(number);
   if (found == entries_.end()) return;
   const Entry& entry = found->second;
-  if (entry.holders > 0 || entry.readers > 0 || entry.requests > 0 || entry.loose) return;
+  if (entry.holders > 0 || entry.readers > 0 || entry.state == State::kFetching || entry.loose) {
+    return;
+  }
   bytes_ -= entry.bytes;
   entries_.erase(found);
 }
@@ -138,7 +142,7 @@ void BlockCache::fetch_loop() {
       continue;
     }
     if (plan_one(lock)) continue;
-    // Now and then, because a request may become old enough for a second one.
+    // Now and then, because readers may have made room.
     work_.wait_for(lock, kPoll * 2);
   }
 }
@@ -185,21 +189,14 @@ std::optional<uint32_t> BlockCache::claim() {
     begin(number, found->second);
     return number;
   }
-  if (const auto number = claim_again(now())) return number;
   return claim_ahead();
 }
 
-// A request that someone waits for and that is old.
-std::optional<uint32_t> BlockCache::claim_again(Moment moment) {
-  if (options_.second_request == Duration{}) return std::nullopt;
-  for (auto& [number, entry] : entries_) {
-    if (entry.state != State::kFetching || entry.readers == 0 || entry.requests != 1) continue;
-    if (moment - entry.begun < options_.second_request) continue;
-    ++entry.requests;
-    ++counters_.second;
-    return number;
-  }
-  return std::nullopt;
+// Whether looking further ahead than this can wait. A pass is enough, and so is twice what fits in
+// memory: without an end, data that fits would be planned to the end of the job at once.
+bool BlockCache::is_far(uint64_t steps_left) const {
+  if (steps_left <= plan_.ahead) return false;
+  return steps_left > index_.samples() / plan_.batches.batch || held_bytes_ / 2 > options_.memory;
 }
 
 // The block that is due first, over all lanes.
@@ -217,7 +214,7 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
       }
       if (first == nullptr || steps_left(lane) < steps_left(*first)) first = &lane;
     }
-    if (first == nullptr) return std::nullopt;
+    if (first == nullptr || is_far(steps_left(*first))) return std::nullopt;
     const BlockUse use = *first->next;
     const uint64_t length = index_.blocks[use.block].length;
     const auto found = entries_.find(use.block);
@@ -237,7 +234,8 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
     if (use.last < first->needed) return std::nullopt;  // over already: plan the next one
     Entry& entry = entries_[use.block];
     ++entry.holders;
-    first->held.push_back(use);
+    first->held.push(use);
+    held_bytes_ += length;
     if (entry.loose) {
       entry.loose = false;
       std::erase(loose_, use.block);
@@ -251,8 +249,6 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
 void BlockCache::begin(uint32_t number, Entry& entry) {
   entry.state = State::kFetching;
   entry.error.reset();
-  entry.begun = now();
-  ++entry.requests;
   entry.bytes = std::max<uint64_t>(1, index_.blocks[number].length);
   bytes_ += entry.bytes;
   make_room();
@@ -260,31 +256,23 @@ void BlockCache::begin(uint32_t number, Entry& entry) {
 }
 
 // With mutex_ held.
-void BlockCache::finish(uint32_t number, std::optional<Result<std::string>> bytes) {
-  Entry& entry = entries_.at(number);  // a request under way keeps it
-  --entry.requests;
-  if (entry.state == State::kFetching) {
-    if (bytes && bytes->ok()) {
-      entry.state = State::kReady;
-      entry.block = std::make_shared<LoadedBlock>(**std::move(bytes));
-    } else if (entry.requests == 0) {  // else the other one may still succeed
-      bytes_ -= entry.bytes;
-      entry.bytes = 0;
-      if (bytes) {
-        entry.state = State::kFailed;
-        entry.error = std::move(*bytes).error();
-      } else {  // given up because nobody wanted it; somebody may again by now
-        entry.state = State::kAbsent;
-        if (entry.readers > 0 || entry.holders > 0) demand(number, entry);
-      }
-    }
+void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
+  Entry& entry = entries_.at(number);  // it stays while it is fetched
+  if (bytes.ok()) {
+    entry.state = State::kReady;
+    entry.block = std::make_shared<LoadedBlock>(*std::move(bytes));
+  } else {
+    entry.state = State::kFailed;
+    entry.error = std::move(bytes).error();
+    bytes_ -= entry.bytes;
+    entry.bytes = 0;
   }
   drop_if_unused(number);
   ready_.notify_all();
 }
 
-// Without the lock. Nothing: nobody wanted it any more.
-std::optional<Result<std::string>> BlockCache::fetch(uint32_t number) {
+// Without the lock.
+Result<std::string> BlockCache::fetch(uint32_t number) {
   const Block& block = index_.blocks[number];
   const Hash128 key = disk_ != nullptr ? DiskCache::key_of(index_, number) : Hash128{};
   if (disk_ != nullptr) {
@@ -294,62 +282,29 @@ std::optional<Result<std::string>> BlockCache::fetch(uint32_t number) {
       return *std::move(bytes);
     }
   }
-  const Moment begun = now();
-  Duration pause = options_.first_pause;
   std::string bytes(block.length, '\0');
-  for (int tries = 1;;) {
+  for (int tries = 1;; ++tries) {
     auto status =
         store_.read_stoppable(index_.objects[block.object], block.offset,
                               std::as_writable_bytes(std::span(bytes)), stop_.get_token());
-    if (status.ok()) {
-      if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
-      {
-        const std::lock_guard lock(mutex_);
-        ++counters_.damaged;
-      }
-      if (tries++ == options_.tries) {
-        return Error(ErrorKind::kData,
-                     "{} is damaged: its bytes do not have the hash that the index has for them, "
-                     "after {} reads; restore the object, or index the data again",
-                     index_.describe(number), options_.tries);
-      }
-      continue;
-    }
-    if (status.error().kind() != ErrorKind::kIo) {
-      return std::move(status).error().context("{}", index_.describe(number));
-    }
-    if (now() - begun >= options_.give_up) {
-      return std::move(status).error().context("{} could not be read for {}",
-                                               index_.describe(number),
-                                               human_seconds(seconds(now() - begun)));
-    }
+    if (!status.ok()) return std::move(status).error().context("{}", index_.describe(number));
+    if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
     {
       const std::lock_guard lock(mutex_);
-      ++counters_.failed;
-      last_problem_ = status.error().message();
+      ++counters_.damaged;
     }
-    if (!pause_for(number, pause)) return std::nullopt;
-    pause = std::min(pause * 2, options_.longest_pause);
+    if (tries == options_.tries) {
+      return Error(ErrorKind::kData,
+                   "{} is damaged: its bytes do not have the hash that the index has for them, "
+                   "after {} reads; restore the object, or index the data again",
+                   index_.describe(number), options_.tries);
+    }
   }
   if (disk_ != nullptr) disk_->write(key, bytes);
   const std::lock_guard lock(mutex_);
-  last_problem_.clear();
   ++counters_.fetched;
   counters_.fetched_bytes += block.length;
   return bytes;
-}
-
-// False: nobody wants the block any more, or it came meanwhile.
-bool BlockCache::pause_for(uint32_t number, Duration pause) {
-  const Moment end = now() + pause;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    if (stopping_) return false;
-    const Entry& entry = entries_.at(number);
-    if (entry.state != State::kFetching || (entry.holders == 0 && entry.readers == 0)) return false;
-    if (now() >= end) return true;
-    ready_.wait_for(lock, std::min<Duration>(kPoll, end - now()));
-  }
 }
 
 // ---- Readers
@@ -443,7 +398,7 @@ std::string BlockCache::waiting() const {
     oldest = std::min(oldest, entry.wanted);
   }
   if (requests == 0) return "";
-  const std::string problem = last_problem_.empty() ? store_.problem() : last_problem_;
+  const std::string problem = store_.problem();
   return fmt::format("waiting for data: {}, oldest {:.1f} s{}{}", counted(requests, "request"),
                      seconds(moment - oldest), problem.empty() ? "" : "; last error: ", problem);
 }
@@ -453,6 +408,7 @@ BlockCache::Counters BlockCache::counters() const {
   Counters result = counters_;
   result.blocks = entries_.size();
   result.bytes = bytes_;
+  for (const LaneAhead& lane : lanes_) result.uses += lane.held.size();
   return result;
 }
 

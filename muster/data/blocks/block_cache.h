@@ -1,30 +1,26 @@
-// Blocks in memory: fetched ahead by the step in which they are due, dropped when their last row
-// was taken.
+// Blocks in memory: fetched ahead by the step in which they are due, dropped after their last row
+// was taken when others need the room.
 //
 // The future is known (schedule.h), so there is no policy to choose: the block that is due first is
 // fetched first, as long as it fits in the memory that is given; blocks that are due within the
 // steps that the loader reads ahead are fetched in any case. A reader that needs a block that is
-// not there waits for it; such blocks are fetched before all others.
+// not there waits for it; such blocks are fetched before all others. Data that fits as a whole is
+// fetched once. No more than a pass is looked ahead.
 //
 // Blocks are kept as they are stored. The first reader decodes one, and the decoded form stays for
 // as long as the block does.
 //
-// Errors. What can be expected to pass (kIo) is tried again, with growing pauses, until it has
-// failed for `give_up`: a store that is away makes training wait and does not fail it. Bytes that
-// do not have their hash are read again, then given up as damaged. All else is final. The error of
-// a block is kept with it and given to its readers: a block that nobody reads fails nobody. A
-// request that someone waits for and that takes long is sent a second time; whichever answer comes
-// first counts.
+// Errors. Waiting for a store that is away, and sending a late request a second time, is left to
+// the store (store/retry.h); what it waits for is part of waiting(). Bytes that do not have their
+// hash are read again, then given up as damaged. The error of a block is kept with it and given to
+// its readers: a block that nobody reads fails nobody. After an error that may pass (kIo) the next
+// reader has it fetched again.
 //
 // Threads: `threads` of its own, named "fetch". They call the store and the disk cache. Readers
 // only wait. The destructor interrupts requests under way; with a store that cannot be interrupted
 // it waits for them.
-//
-// A store that tries again by itself (store/retry.h) leaves nothing to try again here; what it
-// waits for is part of waiting().
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <queue>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -56,11 +53,6 @@ struct FetchOptions {
   uint64_t memory = uint64_t{1} << 30;  // bytes of blocks, those in use included
   int threads = 8;                      // requests at a time
   int tries = 3;                        // of a block whose bytes do not have their hash
-  Duration first_pause = std::chrono::milliseconds(100);  // before a request is sent again; doubles
-  Duration longest_pause = std::chrono::seconds(2);
-  Duration give_up = std::chrono::minutes(10);  // how long a store may fail
-  // A request that someone waits for is sent again after this long. 0: never.
-  Duration second_request = std::chrono::seconds(2);
 };
 
 // A block as it was read, and what it was decoded to. Safe for concurrent use.
@@ -116,12 +108,11 @@ class BlockCache final : public Fetcher {
     uint64_t fetched_bytes = 0;
     uint64_t from_disk = 0;  // blocks, from the disk cache
     uint64_t waited = 0;     // blocks that a reader had to wait for
-    uint64_t failed = 0;     // requests that failed and were sent again
     uint64_t damaged = 0;    // blocks read whose bytes did not have their hash
-    uint64_t second = 0;     // second requests
     uint64_t blocks = 0;     // in memory now, or being fetched
     uint64_t bytes = 0;
     uint64_t most_bytes = 0;  // ever
+    uint64_t uses = 0;        // that were looked ahead to and are not over
   };
   Counters counters() const;
 
@@ -134,12 +125,13 @@ class BlockCache final : public Fetcher {
     uint64_t bytes = 0;     // counted in bytes_
     int holders = 0;        // uses of the schedule that are not over
     int readers = 0;        // that wait for it, or read it
-    int requests = 0;       // under way
     bool decoded = false;   // and counted so
     bool demanded = false;  // in demanded_
     bool loose = false;     // in loose_
-    Moment begun;           // the first request
     Moment wanted;          // since when a reader waits
+  };
+  struct LaterLast {
+    bool operator()(const BlockUse& a, const BlockUse& b) const { return a.last > b.last; }
   };
   // What is fetched ahead for one lane.
   struct LaneAhead {
@@ -149,23 +141,23 @@ class BlockCache final : public Fetcher {
     bool planning = false;                    // a thread computes the next use
     bool ended = false;
     std::optional<BlockUse> next;
-    std::vector<BlockUse> held;  // begun, not over
+    // Begun, not over; on top the one that ends first.
+    std::priority_queue<BlockUse, std::vector<BlockUse>, LaterLast> held;
   };
 
   void fetch_loop();
   bool plan_one(std::unique_lock<std::mutex>& lock);
   std::optional<uint32_t> claim();
   std::optional<uint32_t> claim_ahead();
-  std::optional<uint32_t> claim_again(Moment now);
+  bool is_far(uint64_t steps_left) const;
   void begin(uint32_t number, Entry& entry);
-  void finish(uint32_t number, std::optional<Result<std::string>> bytes);
-  void release(uint32_t number);
+  void finish(uint32_t number, Result<std::string> bytes);
+  void release(LaneAhead& lane);
   void drop_if_unused(uint32_t number);
   void make_room();
   void demand(uint32_t number, Entry& entry);
   void stop_following();
-  std::optional<Result<std::string>> fetch(uint32_t number);
-  bool pause_for(uint32_t number, Duration pause);
+  Result<std::string> fetch(uint32_t number);
 
   const BlockIndex& index_;
   store::Store& store_;
@@ -184,7 +176,7 @@ class BlockCache final : public Fetcher {
   uint64_t generation_ = 0;        // of follow()
   std::vector<LaneAhead> lanes_;
   uint64_t bytes_ = 0;
-  std::string last_problem_;
+  uint64_t held_bytes_ = 0;  // of all uses that lanes hold, a block as often as it is held
   bool stopping_ = false;
   Counters counters_;
 

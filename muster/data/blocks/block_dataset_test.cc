@@ -16,11 +16,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/clock.h"
 #include "muster/base/random.h"
 #include "muster/data/blocks/blocks_testing.h"
 #include "muster/data/blocks/strata.h"
 #include "muster/data/data_testing.h"
 #include "muster/data/loader.h"
+#include "muster/store/retry.h"
 
 namespace muster::data {
 namespace {
@@ -55,13 +57,11 @@ class BlockDatasetTest : public ::testing::Test {
  protected:
   BlockDatasetTest() {
     BlockIndex index = make_index(some_counts(120), 8, 10);
-    store_ = std::make_shared<FakeStore>(NumbersFormat::write(index));
+    objects_ = NumbersFormat::write(index);
+    store_ = std::make_shared<FakeStore>(objects_);
     index_ = std::make_shared<const BlockIndex>(std::move(index));
     memory_ = std::make_unique<NumberedDataset>(index_->samples());
     options_.fetch.threads = 3;
-    options_.fetch.second_request = {};  // a busy machine shall not change what is counted
-    options_.fetch.first_pause = milliseconds(1);
-    options_.fetch.longest_pause = milliseconds(5);
     plan_.seed = 5;
     plan_.batches = {.batch = 22, .lanes = kLanes, .total = 2 * index_->samples() + 7};
     plan_.augment = *Augmenter::make({.shift = 1, .flip = true}, memory_->schema());
@@ -75,6 +75,21 @@ class BlockDatasetTest : public ::testing::Test {
   }
   std::unique_ptr<BlockDataset> open() {
     auto data = try_open();
+    EXPECT_TRUE(data.ok()) << data.error().message();
+    return *std::move(data);
+  }
+  // Through the store that a job's data is read through. `before`: FakeStore::set_before.
+  std::unique_ptr<BlockDataset> open_patiently(FakeStore::Before before) {
+    auto fake = std::make_unique<FakeStore>(objects_);
+    fake->set_before(std::move(before));
+    store::RetryOptions retries;
+    retries.backoff.first = milliseconds(1);
+    retries.backoff.most = milliseconds(5);
+    retries.hedges = 0;  // a busy machine shall not change what is counted
+    retries.seed = 1;
+    patient_ = std::make_shared<store::RetryStore>(std::move(fake), clock_, retries);
+    auto data = BlockDataset::open(index_, std::make_unique<NumbersFormat>(index_->samples()),
+                                   patient_, options_, *fs_);
     EXPECT_TRUE(data.ok()) << data.error().message();
     return *std::move(data);
   }
@@ -105,7 +120,10 @@ class BlockDatasetTest : public ::testing::Test {
   }
 
   std::unique_ptr<FileSystem> fs_ = posix_file_system();
+  SystemClock clock_;
+  std::map<std::string, std::string> objects_;
   std::shared_ptr<FakeStore> store_;
+  std::shared_ptr<store::RetryStore> patient_;  // null: open_patiently() was not called
   std::shared_ptr<const BlockIndex> index_;
   std::unique_ptr<NumberedDataset> memory_;
   StreamOptions options_;
@@ -196,6 +214,36 @@ TEST_F(BlockDatasetTest, FetchesAheadWithinItsMemory) {
   EXPECT_LE(data->cache().counters().bytes, 1500U);
 }
 
+// A job limited by time alone has no last step to look ahead to.
+TEST_F(BlockDatasetTest, LooksAheadNoFurtherThanAPassAndKeepsWhatFits) {
+  plan_.batches.total = uint64_t{1} << 60;
+  const std::shared_ptr<const SampleOrder> strata = plan_.order;
+  const auto full = std::make_shared<FullOrder>(plan_.seed, index_->samples());
+  for (const auto& [order, most_uses] :
+       {std::pair{strata, 2 * index_->blocks.size()},
+        std::pair{std::shared_ptr<const SampleOrder>(full), index_->samples() + 22}}) {
+    plan_.order = order;
+    const auto data = open();
+    const uint64_t before = store_->reads();
+    const auto read = [&] { return store_->reads() - before; };
+    Loader loader(*data, plan_, all_lanes(), 0);
+    const auto all = [&] { return data->cache().counters().blocks == index_->blocks.size(); };
+    EXPECT_TRUE(eventually(all));
+    std::this_thread::sleep_for(milliseconds(50));  // time to look much further ahead
+    EXPECT_LE(data->cache().counters().uses, most_uses);
+    for (uint64_t step = 0; step < 3 * index_->samples() / 22; ++step) {
+      for (const int lane : all_lanes()) {
+        const auto batch = loader.take(step, lane);
+        ASSERT_TRUE(batch.ok()) << batch.error().message();
+        expect_equal(**batch, step, lane);
+        if (HasFatalFailure()) return;
+      }
+    }
+    EXPECT_LE(read(), index_->blocks.size()) << "once each, though there were three passes";
+    EXPECT_LE(data->cache().counters().uses, most_uses);
+  }
+}
+
 TEST_F(BlockDatasetTest, ABlockIsDecodedOnce) {
   auto format = std::make_unique<NumbersFormat>(index_->samples());
   const NumbersFormat& seen = *format;
@@ -209,13 +257,12 @@ TEST_F(BlockDatasetTest, ABlockIsDecodedOnce) {
 
 TEST_F(BlockDatasetTest, AFetchThatFailsIsTriedAgain) {
   std::atomic<uint64_t> reads = 0;
-  store_->set_before([&](const store::Object&, uint64_t) -> Status {
+  const auto data = open_patiently([&](const store::Object&, uint64_t) -> Status {
     if (reads++ % 3 != 0) return Error(ErrorKind::kIo, "the connection was reset");
     return {};
   });
-  const auto data = open();
   expect_whole_job(*data, all_lanes());
-  EXPECT_GT(data->cache().counters().failed, 100U);
+  EXPECT_GT(patient_->counters().retries, 100U);
 }
 
 TEST_F(BlockDatasetTest, DamageOnTheWayIsReadAgain) {
@@ -300,8 +347,7 @@ TEST_F(BlockDatasetTest, ASampleThatCannotBeDecodedIsNamed) {
   EXPECT_THAT(status.error().message(), HasSubstr("sample 4, 1 of block 1 ('object-0'"));
 }
 
-TEST_F(BlockDatasetTest, AStoreThatStaysAwayIsGivenUpAfterAWhile) {
-  options_.fetch.give_up = milliseconds(50);
+TEST_F(BlockDatasetTest, AnErrorThatMayPassIsNotKept) {
   const auto data = open();
   store_->set_before([&](const store::Object&, uint64_t) -> Status {
     return Error(ErrorKind::kIo, "no route to host");
@@ -381,25 +427,10 @@ TEST_F(BlockDatasetTest, AWaitCanBeEnded) {
   }
 }
 
-TEST_F(BlockDatasetTest, AStalledRequestThatIsNeededIsSentAgain) {
-  options_.fetch.second_request = milliseconds(20);
-  options_.fetch.threads = 4;
-  const auto data = open();
-  const auto gate = std::make_shared<Gate>();
-  store_->set_before([gate](const store::Object&, uint64_t) -> Status {
-    return gate->waiting.fetch_add(1) == 0 ? gate->pass() : Status();  // the first one only
-  });
-  plan_.batches.total = index_->samples();
-  expect_whole_job(*data, all_lanes());
-  EXPECT_GE(data->cache().counters().second, 1U);
-  gate->open = true;
-}
-
 TEST_F(BlockDatasetTest, ServesLaneThreadsWhileRostersChange) {
   options_.fetch.memory = 3000;
   std::atomic<uint64_t> reads = 0;  // outlives the threads that fetch
-  const auto data = open();
-  store_->set_before([&](const store::Object&, uint64_t) -> Status {
+  const auto data = open_patiently([&](const store::Object&, uint64_t) -> Status {
     if (reads++ % 5 == 0) return Error(ErrorKind::kIo, "busy");
     return {};
   });

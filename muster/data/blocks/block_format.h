@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/config/job.h"
 #include "muster/data/blocks/block_index.h"
@@ -67,6 +68,9 @@ class BlockFormat {
   virtual Result<std::unique_ptr<DecodedBlock>> decode(std::span<const std::byte> bytes,
                                                        uint32_t count,
                                                        const Schema& schema) const = 0;
+  // Adds the options that decode() reads by: what samples follow from besides blocks, about() and
+  // schema. It is part of the data's hash.
+  virtual void add_to(Hasher& hasher) const = 0;
 };
 
 inline Result<std::string> BlockFormat::about(const ObjectReader& /*object*/) const {

@@ -162,11 +162,19 @@ class CsvFormat final : public BlockFormat {
         std::make_unique<CsvBlock>(table.take_inputs(), table.take_targets(), schema));
   }
 
+  void add_to(Hasher& hasher) const override {
+    const double numbers[] = {options_.mean, options_.deviation,
+                              static_cast<double>(columns_.count),
+                              static_cast<double>(columns_.label)};
+    hasher.add(numbers, sizeof(numbers));
+    hasher.add(options_.separator.data(), options_.separator.size());
+  }
+
  private:
   // Its header, and quotes, make a gzipped file of several blocks too much trouble for what it is.
   static Status refuse_gzip(const ObjectReader& object) {
-    ObjectWindow window(object, 2);
-    MUSTER_TRY(const auto start, window.from(0, 2));
+    ObjectWindow window(object, kGzipStart);
+    MUSTER_TRY(const auto start, window.from(0, kGzipStart));
     if (!is_gzipped(start)) return {};
     return Error(ErrorKind::kData,
                  "'{}' is gzipped, and CSV that is read by blocks must not be; unpack it",

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "muster/base/check.h"
+#include "muster/base/hash.h"
 #include "muster/data/dataset.h"
 
 namespace muster::data {
@@ -33,11 +34,23 @@ class DecodingDataset : public Dataset {
     if (!status.ok())
       check_failed("reading a sample", __FILE__, __LINE__, status.error().message());
   }
+};
 
- protected:
-  // Up to this many bytes, contents are part of the hash; beyond, only names and sizes, because
-  // every worker computes the hash when it starts.
-  static constexpr uint64_t kMostHashed = uint64_t{1} << 30;
+// Which pieces of contents are part of a data set's hash. All of them up to 1 GiB in all; of more,
+// some that together have about 256 MiB, because every worker computes the hash when it starts.
+// They are the same ones everywhere. So data that is larger and differs throughout has another
+// hash, but a few changed bytes need not show.
+class HashedPieces {
+ public:
+  explicit HashedPieces(uint64_t total_bytes)
+      : every_(total_bytes <= kAll ? 1 : (total_bytes - 1) / kSome + 1) {}
+  // Piece number `i`.
+  bool contains(uint64_t i) const { return every_ == 1 || hash64(&i, sizeof(i)) % every_ == 0; }
+
+ private:
+  static constexpr uint64_t kAll = uint64_t{1} << 30;
+  static constexpr uint64_t kSome = uint64_t{256} << 20;
+  const uint64_t every_;
 };
 
 }  // namespace muster::data

@@ -60,8 +60,9 @@ class ImageFolder final : public DecodingDataset {
       hasher.add(&file.label, sizeof(file.label));
       total += file.size;
     }
-    if (total > kMostHashed) return;
+    const HashedPieces hashed(total);
     for (uint64_t i = chosen_.first; i < chosen_.first + chosen_.count; ++i) {
+      if (!hashed.contains(i)) continue;
       const auto contents = MappedFile::open(root_ + "/" + files_[i].name);
       if (contents.ok()) hasher.add(contents->bytes());
     }

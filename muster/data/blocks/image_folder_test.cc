@@ -1,5 +1,6 @@
 // Image folders and LMDB: data sets that decode when a sample is read.
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,41 @@ TEST(ImageFolderTest, HashFollowsNamesAndContents) {
   EXPECT_NE(hash(one, "{ size: 8 }"), hash(two, "{ size: 8, resize: 9 }"));
   add(two, "b/1.jpg", testdata("images/progressive.jpg"));
   EXPECT_NE(hash(one, "{}"), hash(two, "{}"));
+}
+
+TEST(HashedPiecesTest, AreAllOrAboutAsManyBytesAsAreMeant) {
+  const HashedPieces all(uint64_t{1} << 30);
+  for (uint64_t i = 0; i < 1000; ++i) EXPECT_TRUE(all.contains(i));
+  for (const uint64_t total : {(uint64_t{1} << 30) + 1, uint64_t{1} << 34}) {
+    const HashedPieces some(total);
+    constexpr uint64_t kPieces = 100000;
+    uint64_t pieces = 0;
+    for (uint64_t i = 0; i < kPieces; ++i) pieces += some.contains(i) ? 1 : 0;
+    const double bytes = static_cast<double>(pieces) / kPieces * static_cast<double>(total);
+    EXPECT_GT(bytes, 200e6);
+    EXPECT_LT(bytes, 280e6);
+  }
+}
+
+// Files with holes take no room.
+TEST(ImageFolderTest, OtherContentsOfLargeDataShowInTheHash) {
+  const TempDir dir;
+  add(dir, "a/1.jpg", testdata("images/photo.jpg"));
+  constexpr int kFiles = 110;
+  constexpr uint64_t kSize = 10 << 20;
+  for (int i = 0; i < kFiles; ++i) {
+    add(dir, fmt::format("b/{}.jpg", i), "x");
+    std::filesystem::resize_file(dir.path(fmt::format("b/{}.jpg", i)), kSize);
+  }
+  const auto hash = [&] { return (*open_image_folder(options_of(dir.path(""))))->hash(); };
+  const auto before = hash();
+  EXPECT_EQ(hash(), before);
+  for (int i = 0; i < kFiles; ++i) {
+    const auto path = dir.path(fmt::format("b/{}.jpg", i));
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(kSize / 2) << "y";
+    ASSERT_EQ(std::filesystem::file_size(path), kSize);
+  }
+  EXPECT_NE(hash(), before);
 }
 
 TEST(ImageFolderTest, SaysWhatIsWrong) {

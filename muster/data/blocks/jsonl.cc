@@ -65,6 +65,8 @@ class JsonlFormat final : public BlockFormat {
         std::move(lines), std::move(text.owned), recipe_, schema, make_record));
   }
 
+  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+
  private:
   const Recipe recipe_;
 };

@@ -62,6 +62,9 @@ class LibsvmFormat final : public BlockFormat {
     return std::unique_ptr<DecodedBlock>(std::make_unique<LibsvmBlock>(std::move(lines)));
   }
 
+  // All that it reads by is in the schema.
+  void add_to(Hasher& /*hasher*/) const override {}
+
  private:
   const int64_t features_;
 };

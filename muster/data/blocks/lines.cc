@@ -46,7 +46,7 @@ Result<std::vector<Extent>> cut_plain(const ObjectReader& object, ObjectWindow& 
 Result<std::vector<Extent>> cut_object(const ObjectReader& object, uint64_t block_bytes,
                                        const std::function<bool(std::string_view)>& is_sample) {
   ObjectWindow window(object);
-  MUSTER_TRY(const auto start, window.from(0, 2));
+  MUSTER_TRY(const auto start, window.from(0, kGzipStart));
   if (!is_gzipped(start)) return cut_plain(object, window, block_bytes, is_sample);
   MUSTER_TRY(const auto all, read_object(object));
   MUSTER_TRY(const BlockText text, block_text(all));

@@ -1,4 +1,5 @@
 // jsonl, csv and libsvm by ranges of lines.
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/formats_testing.h"
+#include "muster/data/blocks/object_window.h"
 #include "muster/data/data_testing.h"
 #include "muster/data/formats.h"
 
@@ -78,6 +80,35 @@ TEST(JsonlTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1.5}\n", options), HasSubstr("the label is 1.5"));
   const std::string deep(100000, '[');
   EXPECT_THAT(failure("{\"x\": " + deep + "\n", options), HasSubstr("not JSON"));
+}
+
+TEST(GunzipTest, TakesNoMoreMemoryThanItMay) {
+  const std::string plain(300000, 'x');
+  const std::string packed = testing::gzip(plain);
+  const auto exact = gunzip(testing::as_bytes(packed), plain.size());
+  ASSERT_TRUE(exact.ok()) << exact.error().message();
+  EXPECT_EQ(exact->size(), plain.size());
+  EXPECT_LE(exact->capacity(), plain.size() + 1);
+  const auto larger = gunzip(testing::as_bytes(packed), plain.size() - 1);
+  ASSERT_FALSE(larger.ok());
+  EXPECT_THAT(larger.error().message(), HasSubstr("unpack it, or write smaller files"));
+}
+
+TEST(GunzipTest, AnObjectThatIsTooLargeIsNotRead) {
+  const ObjectReader object = {.name = "big.gz",
+                               .size = uint64_t{1} << 50,
+                               .read = [](uint64_t, std::span<std::byte> into) -> Status {
+                                 const std::string start = "\x1f\x8b\x08";
+                                 std::memcpy(into.data(), start.data(), start.size());
+                                 return {};
+                               }};
+  for (const std::string name : {"jsonl", "tfrecord"}) {
+    const auto options = options_of(name, "{ input: x }");
+    const auto format = *builtin_block_formats().at(name)(options);
+    const auto extents = format->cut(object, 1 << 20);
+    ASSERT_FALSE(extents.ok());
+    EXPECT_THAT(extents.error().message(), HasSubstr("'big.gz': it is larger than 1.1 GB"));
+  }
 }
 
 TEST(CsvBlocksTest, EqualsTheFormatThatReadsWholeFiles) {

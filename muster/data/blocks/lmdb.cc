@@ -130,9 +130,9 @@ class LmdbDataset final : public DecodingDataset {
       hasher.add(key);
       total += value.size();
     }
-    if (total > kMostHashed) return;
+    const HashedPieces hashed(total);
     for (uint64_t i = chosen_.first; i < chosen_.first + chosen_.count; ++i) {
-      hasher.add(entries_[i].second);
+      if (hashed.contains(i)) hasher.add(entries_[i].second);
     }
   }
 

@@ -243,6 +243,8 @@ class MdsFormat final : public BlockFormat {
         std::move(samples), std::vector<std::byte>(), recipe_, schema, make_record));
   }
 
+  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+
  private:
   static Error damaged(std::string_view why) {
     return Error(ErrorKind::kData, "not an MDS shard: {}", why);

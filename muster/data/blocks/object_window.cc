@@ -8,6 +8,16 @@
 #include "muster/data/byte_reader.h"
 
 namespace muster::data {
+namespace {
+
+Error too_large_to_unpack(std::string_view what, uint64_t most) {
+  return Error(ErrorKind::kData,
+               "{} larger than {}, and a gzipped file is read as a whole; unpack it, or write "
+               "smaller files",
+               what, human_bytes(static_cast<double>(most)));
+}
+
+}  // namespace
 
 Result<std::span<const std::byte>> ObjectWindow::from(uint64_t offset, size_t least) {
   MUSTER_CHECK(offset <= object_.size, "a window lies within its object");
@@ -44,7 +54,8 @@ void Cutter::add(uint64_t begin, uint64_t end) {
 }
 
 bool is_gzipped(std::span<const std::byte> bytes) {
-  return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
+  return bytes.size() >= kGzipStart && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b} &&
+         bytes[2] == std::byte{8};
 }
 
 Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t most) {
@@ -52,11 +63,10 @@ Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t
   std::vector<std::byte> all;
   while (true) {
     const size_t before = all.size();
-    if (before > most) {
-      return Error(ErrorKind::kData, "more than {} when unpacked; write smaller files",
-                   human_bytes(static_cast<double>(most)));
-    }
-    all.resize(std::max<size_t>(2 * before, size_t{64} << 10));
+    if (before > most) return too_large_to_unpack("unpacked, it is", most);
+    const auto room = std::min<uint64_t>(std::max<uint64_t>(2 * before, 64 << 10), most + 1);
+    all.reserve(room);  // exactly: resize() alone would take more
+    all.resize(room);
     MUSTER_TRY(const size_t got, reader.read(std::span(all).subspan(before)));
     if (before + got < all.size()) {
       all.resize(before + got);
@@ -66,6 +76,7 @@ Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t
 }
 
 Result<std::vector<std::byte>> read_object(const ObjectReader& object) {
+  if (object.size > kMostUnpacked) return too_large_to_unpack("it is", kMostUnpacked);
   std::vector<std::byte> bytes(object.size);
   MUSTER_RETURN_IF_ERROR(object.read(0, bytes));
   return bytes;

@@ -53,13 +53,16 @@ class Cutter {
   std::vector<Extent> extents_;
 };
 
+// Whether they begin as a gzip file does, which shows in kGzipStart bytes.
 bool is_gzipped(std::span<const std::byte> bytes);
+inline constexpr size_t kGzipStart = 3;
 // The contents of gzipped bytes. Errors (kData): damaged, or larger than `most` when unpacked.
 Result<std::vector<std::byte>> gunzip(std::span<const std::byte> bytes, uint64_t most);
-// What a gzipped object or block may hold at most.
-inline constexpr uint64_t kMostUnpacked = uint64_t{4} << 30;
+// What a gzipped object or block may hold at most. It is unpacked as a whole, by each thread that
+// indexes or decodes one.
+inline constexpr uint64_t kMostUnpacked = uint64_t{1} << 30;
 
-// The whole object.
+// The whole object. Errors (kData): larger than kMostUnpacked, so that it cannot be unpacked.
 Result<std::vector<std::byte>> read_object(const ObjectReader& object);
 
 }  // namespace muster::data

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/fd.h"
 #include "muster/base/text.h"
+#include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/make_index.h"
 #include "muster/store/open.h"
 #include "muster/store/retry.h"
@@ -93,6 +96,23 @@ Result<std::optional<BlockIndex>> load_saved(
   return std::optional(*std::move(index));
 }
 
+// Without the parts of a presigned URL that change when it is signed again: S3's and Google's,
+// those of their older kind, and Azure's. Others may say which data it is.
+std::string without_signature(const std::string& address) {
+  static constexpr std::string_view kParts[] = {
+      "AWSAccessKeyId", "Expires", "Policy", "Signature", "se", "sig", "ske", "skt", "st"};
+  const size_t query = address.find('?');
+  if (!address.starts_with("http") || query == std::string::npos) return address;
+  std::string kept = address.substr(0, query);
+  for (const std::string& part : split(address.substr(query + 1), '&')) {
+    const std::string name = part.substr(0, part.find('='));
+    const bool signs = name.starts_with("X-Amz-") || name.starts_with("X-Goog-") ||
+                       std::ranges::find(kParts, name) != std::end(kParts);
+    if (!signs) kept.append("?").append(part);
+  }
+  return kept;
+}
+
 std::string describe(const std::string& address, const IndexProgress& progress) {
   return fmt::format("indexing '{}': {} of {} files, {} of {}", store::printable(address),
                      with_commas(progress.objects_done), with_commas(progress.objects),
@@ -108,8 +128,6 @@ BlockSetup setup_of(const config::DataOptions& options) {
   setup.block = static_cast<uint64_t>(options.block);
   setup.stream.fetch.memory = static_cast<uint64_t>(options.memory);
   setup.stream.fetch.threads = static_cast<int>(options.requests);
-  // The store sends second requests itself (store/retry.h).
-  setup.stream.fetch.second_request = Duration{};
   setup.stream.cache = options.cache;
   if (options.cache_size > 0) setup.stream.cache_bytes = static_cast<uint64_t>(options.cache_size);
   return setup;
@@ -128,11 +146,16 @@ std::string index_name(const config::SourceOptions& options, uint64_t block) {
     hasher.add(value.data(), value.size());
   };
   text(options.format);
-  text(options.path);
-  text(options.label);
-  text(options.separator);
-  text(options.header ? "header" : "");
-  text(options.args.to_line());
+  text(without_signature(options.path));
+  // What else an index follows from. Built-in formats decode by their other options, and do not cut
+  // by them; what a program's own format does is not known.
+  const bool builtin = builtin_block_formats().contains(options.format);
+  if (!builtin || options.format == "csv") {
+    text(options.label);
+    text(options.separator);
+    text(options.header ? "header" : "");
+  }
+  if (!builtin) text(options.args.to_line());
   hasher.add(&block, sizeof(block));
   return hasher.finish().hex() + ".index";
 }

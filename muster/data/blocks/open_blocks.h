@@ -52,7 +52,8 @@ BlockSetup setup_of(const config::DataOptions& options);
 // A store for all addresses that tries again until a server answers (store/retry.h).
 std::shared_ptr<store::Store> open_patient_store();
 
-// The name of the file with the index of this source: of what the index follows from.
+// The name of the file with the index of this source: of what the index follows from. Options that
+// only decode samples, such as the size of images, do not change it; nor does signing a URL again.
 std::string index_name(const config::SourceOptions& options, uint64_t block);
 
 // The index that is saved for this source, or a new one, which is saved.

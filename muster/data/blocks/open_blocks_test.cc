@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -199,6 +202,73 @@ TEST_F(OpenBlocksTest, WhatTheIndexFollowsFromIsInItsName) {
   auto other = blocks_;
   other.header = false;
   EXPECT_NE(index_name(other, 512), name);
+}
+
+TEST_F(OpenBlocksTest, OptionsThatOnlyDecodeKeepTheIndex) {
+  const auto name = [](const config::SourceOptions& options) { return index_name(options, 512); };
+  auto other = blocks_;
+  other.mean = 0.5;
+  other.classes = 7;
+  EXPECT_EQ(name(other), name(blocks_));
+  other.separator = ";";
+  EXPECT_NE(name(other), name(blocks_)) << "it says where lines end, and what columns there are";
+  auto images = blocks_;
+  images.format = "tfrecord";
+  other = images;
+  other.label = "fine";
+  other.args = *config::parse_value("{ input: image, size: 256 }", "test");
+  EXPECT_EQ(name(other), name(images));
+  images.format = other.format = "a program's own";
+  EXPECT_NE(name(other), name(images)) << "it may cut by its arguments";
+}
+
+TEST_F(OpenBlocksTest, AUrlThatIsSignedAgainKeepsItsIndex) {
+  const auto name = [&](const std::string& path) {
+    blocks_.path = path;
+    return index_name(blocks_, 512);
+  };
+  EXPECT_EQ(name("https://h/x?X-Amz-Date=1&X-Amz-Signature=a"),
+            name("https://h/x?X-Amz-Date=2&X-Amz-Signature=b"));
+  EXPECT_EQ(name("https://h/x?sv=1&se=1&sig=a"), name("https://h/x?sv=1&se=2&sig=b"));
+  EXPECT_NE(name("https://h/x?id=1&sig=a"), name("https://h/x?id=2&sig=a")) << "other data";
+  EXPECT_NE(name("https://h/x?id=1"), name("https://h/x"));
+}
+
+// Two runs that read other samples out of the same files have other data.
+TEST_F(OpenBlocksTest, TheHashFollowsFromTheOptionsThatDecode) {
+  const auto differ = [&](const config::SourceOptions& options,
+                          const std::vector<std::function<void(config::SourceOptions&)>>& changes) {
+    std::set<std::string> hashes = {open(options, setup_)->hash().hex()};
+    EXPECT_TRUE(hashes.contains(open(options, setup_)->hash().hex()));
+    for (const auto& change : changes) {
+      auto other = options;
+      change(other);
+      EXPECT_TRUE(hashes.insert(open(other, setup_)->hash().hex()).second)
+          << options.format << ", change " << hashes.size() - 1;
+    }
+  };
+  using Options = config::SourceOptions;
+  const auto args = [](std::string_view yaml) {
+    return [yaml](Options& o) { o.args = *config::parse_value(yaml, "test"); };
+  };
+  differ(blocks_, {[](Options& o) { o.mean = 0.5; }, [](Options& o) { o.deviation = 2; }});
+  std::string lines;
+  for (int i = 0; i < 20; ++i) {
+    lines += R"({"x": [0, 1], "y": [1, 1], "coarse": 1, "fine": 2})"
+             "\n";
+  }
+  setup_.store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{"s3://b/x.jsonl", lines}});
+  Options records;
+  records.format = "jsonl";
+  records.path = "s3://b/x.jsonl";
+  records.label = "coarse";
+  records.classes = 3;
+  records.args = *config::parse_value("{ input: x }", "test");
+  differ(records,
+         {[](Options& o) { o.label = "fine"; }, [](Options& o) { o.mean = 0.5; },
+          [](Options& o) { o.deviation = 2; }, args("{ input: y }"), args("{ input: [x, y] }"),
+          args("{ input: x, first_label: 1 }"), args("{ input: x, layout: hwc }")});
 }
 
 TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {

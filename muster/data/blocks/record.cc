@@ -169,6 +169,8 @@ void Recipe::add_to(Hasher& hasher) const {
                             static_cast<double>(pixels_last_),
                             static_cast<double>(shape_.size())};
   hasher.add(numbers, sizeof(numbers));
+  hasher.add(shape_.data(), shape_.size() * sizeof(int64_t));
+  for (const std::string& name : names_) hasher.add(name.c_str(), name.size() + 1);
 }
 
 Status Recipe::gather(const Record& record, std::vector<Value>& values) const {

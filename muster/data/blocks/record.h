@@ -70,7 +70,7 @@ class Recipe {
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
   // A schema with this input and the target that the options name.
   Schema schema_with(std::vector<int64_t> input_shape) const;
-  // What samples follow from besides the records.
+  // What samples follow from besides the records and the schema.
   void add_to(Hasher& hasher) const;
 
  private:

@@ -31,11 +31,20 @@ uint32_t load32(Bytes bytes) {
   return value;
 }
 
+// Whether the checksum of a record's length is right.
+bool is_head(Bytes bytes) {
+  return bytes.size() >= kHead && masked_crc32c(bytes.first(8)) == load32(bytes.subspan(8));
+}
+
+// A block that is not gzipped may begin with the same bytes: as the length of its first record,
+// they are 559,903, or that and a multiple of 2^24.
+bool is_packed(Bytes bytes) { return is_gzipped(bytes) && !is_head(bytes); }
+
 // The length of the record that these 12 bytes are the head of.
 Result<uint64_t> record_length(Bytes head, uint64_t offset) {
   uint64_t length = 0;
   std::memcpy(&length, head.data(), sizeof(length));
-  if (masked_crc32c(head.first(8)) != load32(head.subspan(8)) || length > kMostRecord) {
+  if (!is_head(head) || length > kMostRecord) {
     return Error(ErrorKind::kData,
                  "the length of the record at byte {} does not match its checksum: the file is "
                  "damaged, or not TFRecord; fetch it again",
@@ -95,6 +104,8 @@ class TfRecordFormat final : public BlockFormat {
         std::move(unpacked.records), std::move(unpacked.owned), recipe_, schema, make_record));
   }
 
+  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+
  private:
   struct Unpacked {
     std::vector<std::byte> owned;  // what the records lie in, unless that is the block itself
@@ -104,7 +115,7 @@ class TfRecordFormat final : public BlockFormat {
   static Result<Unpacked> unpack(Bytes block) {
     Unpacked result;
     Bytes plain = block;
-    if (is_gzipped(block)) {
+    if (is_packed(block)) {
       MUSTER_TRY(result.owned, gunzip(block, kMostUnpacked));
       plain = result.owned;
     }
@@ -115,8 +126,8 @@ class TfRecordFormat final : public BlockFormat {
   static Result<std::vector<Extent>> cut_records(const ObjectReader& object, uint64_t block_bytes) {
     if (object.size == 0) return std::vector<Extent>();
     ObjectWindow window(object);
-    MUSTER_TRY(const Bytes start, window.from(0, 2));
-    if (is_gzipped(start)) {
+    MUSTER_TRY(const Bytes start, window.from(0, kHead));
+    if (is_packed(start)) {
       MUSTER_TRY(const auto all, read_object(object));
       MUSTER_TRY(const Unpacked unpacked, unpack(all));
       if (unpacked.records.empty()) return std::vector<Extent>();

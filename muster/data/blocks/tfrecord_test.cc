@@ -9,6 +9,7 @@
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/crc32c.h"
 #include "muster/data/blocks/formats_testing.h"
+#include "muster/data/data_testing.h"
 
 namespace muster::data {
 namespace {
@@ -72,6 +73,54 @@ TEST(TfRecordTest, SamplesDoNotDependOnHowItIsCutOrGzipped) {
   EXPECT_EQ(whole->inputs, cut->inputs);
   EXPECT_EQ(whole->inputs, single->inputs);
   EXPECT_EQ(whole->inputs, gzipped->inputs);
+}
+
+// A field of a protocol buffer message.
+std::string field(int number, const std::string& contents) {
+  std::string bytes(1, static_cast<char>(number * 8 + 2));
+  size_t left = contents.size();
+  for (; left >= 128; left /= 128) bytes += static_cast<char>(left % 128 + 128);
+  bytes += static_cast<char>(left);
+  return bytes + contents;
+}
+
+// A record of this length, with the features x (a float) and label, and one that fills it up.
+std::string record_of_length(size_t length, float x, char label) {
+  const auto feature = [](const std::string& name, const std::string& value) {
+    return field(1, field(1, name) + field(2, value));
+  };
+  const std::string floats(reinterpret_cast<const char*>(&x), sizeof(x));
+  std::string example;
+  for (size_t fill = length - 100; example.size() != length; fill += length - example.size()) {
+    example = field(1, feature("x", field(2, field(1, floats))) +
+                           feature("label", field(3, field(1, std::string(1, label)))) +
+                           feature("fill", field(1, field(1, std::string(fill, '.')))));
+  }
+  const auto with_checksum = [](const std::string& contents) {
+    const uint32_t crc = masked_crc32c(std::as_bytes(std::span(contents)));
+    return contents + std::string(reinterpret_cast<const char*>(&crc), sizeof(crc));
+  };
+  const uint64_t size = length;
+  return with_checksum(std::string(reinterpret_cast<const char*>(&size), sizeof(size))) +
+         with_checksum(example);
+}
+
+TEST(TfRecordTest, ALengthThatLooksLikeGzipIsALength) {
+  auto options = numbers_options();
+  options.args = args_of("{ input: x }");
+  for (const size_t length : {size_t{0x8b1f}, size_t{0x088b1f}}) {
+    const std::string record = record_of_length(length, 1.5F, 2);
+    const std::string file = record + record_of_length(1000, 2.5F, 1) + record;
+    for (const uint64_t block_bytes : {uint64_t{1}, uint64_t{1} << 22}) {
+      for (const std::string& contents : {file, testing::gzip(file)}) {
+        auto all = read(contents, options, block_bytes);
+        ASSERT_TRUE(all.ok()) << length << ": " << all.error().message();
+        ASSERT_EQ(all->inputs.size(), 3U);
+        EXPECT_THAT(all->inputs[2], ElementsAre(1.5F));
+        EXPECT_THAT(all->targets, ElementsAre(2, 1, 2));
+      }
+    }
+  }
 }
 
 TEST(TfRecordTest, ReadsImagesByTheNamesOfImageNet) {

@@ -11,7 +11,7 @@
 
 namespace muster::data {
 
-// Little-endian integers of 1, 2, 4 or 8 bytes, one after the other. Those of 8 are below 2^63.
+// Little-endian integers of 1, 2, 4 or 8 bytes, one after the other.
 struct Tokens {
   std::span<const std::byte> bytes;
   size_t width = 2;

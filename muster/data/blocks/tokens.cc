@@ -12,6 +12,7 @@
 #include "muster/base/check.h"
 #include "muster/base/text.h"
 #include "muster/data/blocks/block_formats.h"
+#include "muster/data/blocks/decoding_dataset.h"
 #include "muster/data/blocks/mapped_file.h"
 #include "muster/data/blocks/token_file.h"
 #include "muster/data/formats.h"
@@ -19,7 +20,13 @@
 namespace muster::data {
 namespace {
 
+// What is checked of each file when it is opened: enough to find that `classes` or `type` is wrong.
+constexpr uint64_t kChecked = 4096;  // tokens
+// The unit in which contents are hashed.
+constexpr uint64_t kPiece = 64 << 10;
+
 struct File {
+  std::string path;
   MappedFile file;
   Tokens tokens;
   uint64_t first = 0;  // its first window's number
@@ -48,7 +55,13 @@ void copy_tokens(const Tokens& tokens, uint64_t first, size_t count, int64_t* to
   }
 }
 
-class TokenDataset final : public Dataset {
+Error too_large(const std::string& path, uint64_t token, int64_t classes) {
+  return Error(ErrorKind::kData,
+               "'{}' has the token {}, but `classes` is {}; check `classes`, and `type` in `args`",
+               path, token, classes);
+}
+
+class TokenDataset final : public DecodingDataset {
  public:
   TokenDataset(std::vector<File> files, Schema schema, uint64_t stride, Slice chosen)
       : files_(std::move(files)), schema_(std::move(schema)), stride_(stride), chosen_(chosen) {}
@@ -56,25 +69,45 @@ class TokenDataset final : public Dataset {
   const Schema& schema() const override { return schema_; }
   uint64_t size() const override { return chosen_.count; }
 
-  void read(uint64_t index, std::byte* input, std::byte* target) const override {
+  Status try_read(uint64_t index, std::byte* input, std::byte* target) const override {
     MUSTER_CHECK(index < chosen_.count, "a sample lies within the data");
     const uint64_t window = chosen_.first + index;
     const auto file = std::prev(std::ranges::upper_bound(files_, window, {}, &File::first));
     const uint64_t first = (window - file->first) * stride_;
     const size_t context = schema_.input_elements();
-    copy_tokens(file->tokens, first, context, reinterpret_cast<int64_t*>(input));
-    copy_tokens(file->tokens, first + 1, context, reinterpret_cast<int64_t*>(target));
+    auto* tokens = reinterpret_cast<int64_t*>(input);
+    auto* next = reinterpret_cast<int64_t*>(target);
+    copy_tokens(file->tokens, first, context, tokens);
+    copy_tokens(file->tokens, first + 1, context, next);
+    // What is negative counts as very large.
+    const auto less = [](int64_t a, int64_t b) {
+      return static_cast<uint64_t>(a) < static_cast<uint64_t>(b);
+    };
+    const auto largest = static_cast<uint64_t>(
+        std::max(tokens[0], *std::max_element(next, next + context, less), less));
+    if (largest < static_cast<uint64_t>(schema_.classes)) return {};
+    return too_large(file->path, largest, schema_.classes)
+        .context("tokens {} to {}", with_commas(first), with_commas(first + context));
   }
 
  private:
-  // Samples overlap by a token at least: together they are the files' tokens.
+  // Samples overlap by a token at least: together they are the files' tokens. Files may have
+  // terabytes, so of large ones not all are hashed.
   void add_contents(Hasher& hasher) const override {
     const uint64_t numbers[] = {stride_, chosen_.first, chosen_.count};
     hasher.add(numbers, sizeof(numbers));
+    uint64_t total = 0;
+    for (const auto& file : files_) total += file.tokens.bytes.size();
+    const HashedPieces hashed(total);
+    uint64_t number = 0;
     for (const auto& file : files_) {
       const uint64_t shape[] = {file.tokens.width, file.tokens.count()};
       hasher.add(shape, sizeof(shape));
-      hasher.add(file.tokens.bytes);
+      const auto bytes = file.tokens.bytes;
+      for (uint64_t at = 0; at < bytes.size(); at += kPiece) {
+        const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+        if (hashed.contains(number++)) hasher.add(piece);
+      }
     }
   }
 
@@ -130,17 +163,15 @@ Result<std::unique_ptr<Dataset>> open_tokens(const config::SourceOptions& option
     MUSTER_TRY(MappedFile file, MappedFile::open(path));
     auto tokens = read_tokens(path, file, width);
     if (!tokens.ok()) return std::move(tokens).error().context("'{}'", path);
-    // Reads all of it once, in order: reading a sample cannot fail, so tokens are checked here.
-    if (const uint64_t largest = largest_token(*tokens);
+    Tokens start = *tokens;
+    start.bytes = start.bytes.first(std::min(start.count(), kChecked) * start.width);
+    if (const uint64_t largest = largest_token(start);
         std::cmp_greater_equal(largest, options.classes)) {
-      return Error(ErrorKind::kData,
-                   "'{}' has the token {}, but `classes` is {}; check `classes`, and `type` in "
-                   "`args`",
-                   path, largest, options.classes);
+      return too_large(path, largest, options.classes);
     }
     if (tokens->count() <= context) continue;  // too short for one window
     file.expect_random_reads();
-    files.push_back({std::move(file), *tokens, windows});
+    files.push_back({path, std::move(file), *tokens, windows});
     windows += (tokens->count() - context - 1) / static_cast<uint64_t>(stride) + 1;
   }
   if (windows == 0) {

@@ -1,4 +1,6 @@
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -119,6 +121,44 @@ TEST(TokensTest, HashFollowsTheTokens) {
   auto other = open_tokens(options_of(dir.write("c.bin", changed)));
   EXPECT_EQ((*one)->hash(), (*same)->hash());
   EXPECT_NE((*one)->hash(), (*other)->hash());
+}
+
+TEST(TokensTest, ATokenThatIsTooLargeIsFoundWhenItIsRead) {
+  const TempDir dir;
+  for (const size_t width : {size_t{2}, size_t{8}}) {
+    std::string bytes = plain(10000, width);
+    const int64_t bad = width == 2 ? 60000 : -1;
+    std::memcpy(bytes.data() + 6400 * width, &bad, width);  // the first of window 100
+    auto dataset = open_tokens(options_of(dir.write(fmt::format("{}.bin", width), bytes),
+                                          width == 2 ? "{}" : "{ type: int64 }"));
+    ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+    std::vector<int64_t> input(64);
+    std::vector<int64_t> target(64);
+    const auto read = [&](uint64_t i) {
+      const auto status = (*dataset)->read_all({&i, 1}, reinterpret_cast<std::byte*>(input.data()),
+                                               reinterpret_cast<std::byte*>(target.data()), {});
+      return status.ok() ? "" : status.error().message();
+    };
+    EXPECT_EQ(read(98), "");
+    EXPECT_THAT(read(99), HasSubstr("tokens 6,336 to 6,400: '")) << "the last of its target";
+    EXPECT_THAT(read(100), HasSubstr(fmt::format(".bin' has the token {}, but `classes` is 50257",
+                                                 static_cast<uint64_t>(bad))));
+    EXPECT_EQ(read(101), "");
+  }
+}
+
+// A file with holes, which takes no room: opening it does not read it, and its hash covers a part.
+TEST(TokensTest, OtherContentsOfLargeDataShowInTheHash) {
+  const TempDir dir;
+  const auto path = dir.write("large.bin", plain(1000, 2));
+  std::filesystem::resize_file(path, uint64_t{1100} << 20);
+  const auto hash = [&] { return (*open_tokens(options_of(path)))->hash(); };
+  const auto before = hash();
+  EXPECT_EQ(hash(), before);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (int piece = 0; piece < 200; ++piece) file.seekp(int64_t{65536} * (piece + 100)) << "y";
+  file.close();
+  EXPECT_NE(hash(), before);
 }
 
 TEST(TokensTest, SaysWhatIsWrong) {

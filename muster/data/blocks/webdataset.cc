@@ -229,6 +229,8 @@ class WebDatasetFormat final : public BlockFormat {
         std::make_unique<TarBlock>(std::move(samples), recipe_, schema));
   }
 
+  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+
  private:
   const Recipe recipe_;
 };
