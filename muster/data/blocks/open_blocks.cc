@@ -76,18 +76,28 @@ bool take_versions(BlockIndex& index, const std::vector<store::Object>& objects)
   return true;
 }
 
+// What is saved: addresses without signatures.
+std::string bytes_to_save(BlockIndex index) {
+  for (auto& object : index.objects) object.name = store::printable(object.name);
+  return save_index(index);
+}
+
 // The saved index; nothing if there is none, or it is of other files. `objects`: as listed now, if
 // they were.
 Result<std::optional<BlockIndex>> load_saved(
-    FileSystem& files, const std::string& path,
-    const std::optional<std::vector<store::Object>>& objects, const std::string& format) {
+    FileSystem& files, const std::string& path, const config::SourceOptions& options,
+    const std::optional<std::vector<store::Object>>& objects) {
   if (!files.exists(path)) return std::optional<BlockIndex>();
   MUSTER_TRY(const std::string bytes, files.read(path));
   auto index = load_index(bytes);
   if (!index.ok()) return std::move(index).error().context("'{}'", path);
-  if (index->format != format) {
+  if (index->format != options.format) {
     return Error(ErrorKind::kData, "'{}' is an index of {}, not of {}; delete it", path,
-                 index->format, format);
+                 index->format, options.format);
+  }
+  // The only object of an HTTP address, with its signature again.
+  if (index->objects.size() == 1 && index->objects[0].name == store::printable(options.path)) {
+    index->objects[0].name = options.path;
   }
   if (objects && !take_versions(*index, *objects)) return std::optional<BlockIndex>();
   return std::optional(*std::move(index));
@@ -150,14 +160,14 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
   if (saves) {
     MUSTER_CHECK(setup.files != nullptr, "where indexes are saved");
     if (!setup.index_again) {
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, objects, options.format));
+      MUSTER_TRY(auto saved, load_saved(*setup.files, path, options, objects));
       if (saved) return *std::move(saved);
     }
     if (setup.files->create_directories(setup.indexes).ok()) {
       MUSTER_TRY(lock, lock_file(path + ".lock", teller));
     }
     if (!setup.index_again) {  // another worker may have made it meanwhile
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, objects, options.format));
+      MUSTER_TRY(auto saved, load_saved(*setup.files, path, options, objects));
       if (saved) return *std::move(saved);
     }
   }
@@ -175,7 +185,7 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
                            return teller.go_on([&] { return describe(options.path, progress); });
                          }}));
   // If it cannot be saved, the others make their own.
-  if (saves) (void)write_file_atomically(*setup.files, path, save_index(index));
+  if (saves) (void)write_file_atomically(*setup.files, path, bytes_to_save(index));
   return index;
 }
 

@@ -243,6 +243,31 @@ TEST_F(OpenBlocksTest, MistakesAreNamed) {
   EXPECT_THAT(failure(), HasSubstr("`part` and `limit` are not possible"));
 }
 
+TEST_F(OpenBlocksTest, SignaturesOfAddressesAreNeitherSavedNorPrinted) {
+  blocks_.path = "https://host/x.csv?X-Amz-Signature=secret";
+  auto store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{blocks_.path, csv_rows(0, kRows)}});
+  setup_.store = store;
+  const auto first = open();
+  ASSERT_EQ(saved().size(), 1U);
+  EXPECT_THAT(*files_->read(saved()[0]), ::testing::Not(HasSubstr("secret")));
+  // The saved one is read from the same address.
+  const uint64_t before = store->reads();
+  const auto again = open();
+  EXPECT_EQ(store->reads(), before + 1) << "the first block";
+  EXPECT_EQ(again->hash(), first->hash());
+  Batch batch;
+  EXPECT_TRUE(read_range(*again, 0, kRows, batch).ok());
+  store->set_after([](const store::Object&, uint64_t, std::span<std::byte> bytes) {
+    for (auto& byte : bytes) byte ^= std::byte{0x80};
+  });
+  const auto is_named =
+      ::testing::AllOf(HasSubstr("https://host/x.csv?..."), ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(failure(), is_named) << "a block without its hash";
+  setup_.indexes.clear();
+  EXPECT_THAT(failure(), is_named) << "while it is indexed";
+}
+
 TEST_F(OpenBlocksTest, OpeningCanBeEnded) {
   setup_.store = std::make_shared<testing::FakeStore>(
       std::map<std::string, std::string>{{"s3://b/x.csv", csv_rows(0, kRows)}});
