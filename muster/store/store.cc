@@ -4,6 +4,11 @@
 
 namespace muster::store {
 
+Result<std::vector<Object>> Store::list_stoppable(std::string_view address,
+                                                  const std::stop_token&) {
+  return list(address);
+}
+
 Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                              const std::stop_token&) {
   return read(object, offset, into);

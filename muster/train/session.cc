@@ -363,7 +363,8 @@ Status Session::begin_fingerprint() {
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
   if (rows_ != nullptr) rows_->rehearse(true);
-  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory);
+  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory,
+                                   setup_.keep_waiting);
   if (rows_ != nullptr) rows_->rehearse(false);
   if (!hash.ok()) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
@@ -447,7 +448,7 @@ Status Session::try_forward() {
   if (plan_.own != nullptr) return {};
   data::Batch batch;
   batch.memory = plan_.memory;
-  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch));
+  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch, setup_.keep_waiting));
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
   return try_smallest_lanes();

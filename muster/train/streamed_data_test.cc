@@ -388,6 +388,24 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
   expect_as_alone("run", live("run", ""));
 }
 
+// What the fingerprint needs of the data is more than the block that opening has read.
+TEST_F(StreamedTrainerTest, TheReadsBeforeTheFirstStepCanBeEnded) {
+  std::atomic<bool> over = false;
+  registries_.places.keep_waiting = [&] { return !over; };
+  const auto session =
+      *Session::open(make_job(blocks_job(), {"batch=400", "lanes=1"}), registries_);
+  store_->away = true;
+  const std::jthread person([&] {
+    std::this_thread::sleep_for(200ms);
+    over = true;
+    std::this_thread::sleep_for(3s);
+    store_->away = false;
+  });
+  const auto begun = session->begin_fingerprint();
+  ASSERT_FALSE(begun.ok());
+  EXPECT_EQ(begun.error().kind(), ErrorKind::kInterrupted);
+}
+
 TEST_F(StreamedTrainerTest, DamageStopsTheJobAndNamesTheFile) {
   const std::jthread fault([&] {
     while (newest_ < 20) std::this_thread::sleep_for(1ms);

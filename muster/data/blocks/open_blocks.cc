@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -12,6 +15,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/fd.h"
 #include "muster/base/text.h"
+#include "muster/base/thread.h"
 #include "muster/data/blocks/make_index.h"
 #include "muster/store/open.h"
 #include "muster/store/retry.h"
@@ -62,6 +66,30 @@ Result<Fd> lock_file(const std::string& path, Teller& teller) {
     std::this_thread::sleep_for(kPoll);
   }
   return fd;
+}
+
+// By a thread of its own, which is stopped when `teller` says so: a server may not answer.
+Result<std::vector<store::Object>> list_objects(store::Store& store, const std::string& address,
+                                                Teller& teller) {
+  std::mutex mutex;
+  std::condition_variable listed;
+  std::optional<Result<std::vector<store::Object>>> found;  // guarded by mutex
+  std::stop_source stop;
+  const Thread thread("list", [&] {
+    auto result = store.list_stoppable(address, stop.get_token());
+    const std::lock_guard lock(mutex);
+    found = std::move(result);
+    listed.notify_all();
+  });
+  const auto text = [&] { return fmt::format("listing '{}'", store::printable(address)); };
+  std::unique_lock lock(mutex);
+  while (!listed.wait_for(lock, kPoll, [&] { return found.has_value(); })) {
+    if (!stop.stop_requested() && !teller.go_on(text)) stop.request_stop();
+  }
+  if (stop.stop_requested()) {
+    return Error(ErrorKind::kInterrupted, "ended while the data was listed");
+  }
+  return *std::move(found);
 }
 
 // Whether the objects of the index are these, whose versions it then takes.
@@ -152,7 +180,7 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
   Teller teller(setup);
   std::optional<std::vector<store::Object>> objects;
   if (store::is_local(options.path)) {
-    MUSTER_TRY(objects, store.list(options.path));
+    MUSTER_TRY(objects, list_objects(store, options.path, teller));
   }
   const bool saves = !setup.indexes.empty();
   const std::string path = setup.indexes + "/" + index_name(options, setup.block);
@@ -172,7 +200,7 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
     }
   }
   if (!objects) {
-    MUSTER_TRY(objects, store.list(options.path));
+    MUSTER_TRY(objects, list_objects(store, options.path, teller));
   }
   if (objects->empty()) {
     return Error(ErrorKind::kData, "nothing matches '{}'", store::printable(options.path));

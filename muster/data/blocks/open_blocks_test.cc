@@ -286,6 +286,34 @@ TEST_F(OpenBlocksTest, OpeningCanBeEnded) {
   EXPECT_TRUE(saved().empty());
 }
 
+// A server that does not answer a list.
+class SilentStore final : public store::Store {
+ public:
+  Result<std::vector<store::Object>> list(std::string_view address) override {
+    return list_stoppable(address, {});
+  }
+  Result<std::vector<store::Object>> list_stoppable(std::string_view,
+                                                    const std::stop_token& stop) override {
+    for (int i = 0; i < 20000 && !stop.stop_requested(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Error(ErrorKind::kIo, "no answer");
+  }
+  Status read(const store::Object&, uint64_t, std::span<std::byte>) override {
+    return Error(ErrorKind::kIo, "no answer");
+  }
+};
+
+TEST_F(OpenBlocksTest, AListThatTakesLongIsToldAndCanBeEnded) {
+  setup_.store = std::make_shared<SilentStore>();
+  std::string text;
+  setup_.tell = [&](const std::string& what) { text = what; };
+  setup_.keep_waiting = [&] { return text.empty(); };
+  blocks_.path = "https://host/x.csv?sig=secret";
+  EXPECT_THAT(failure(), HasSubstr("ended while the data was listed"));
+  EXPECT_EQ(text, "listing 'https://host/x.csv?...'");
+}
+
 TEST_F(OpenBlocksTest, TellsWhatTakesLong) {
   setup_.store = std::make_shared<testing::FakeStore>(
       std::map<std::string, std::string>{{"s3://b/x.csv", csv_rows(0, kRows)}});
