@@ -275,6 +275,7 @@ class BadStore final : public store::Store {
     if (fail_every != 0 && number % fail_every == 0) {
       return Error(ErrorKind::kIo, "'{}': the connection was reset", object.name);
     }
+    if (slow) std::this_thread::sleep_for(5ms);
     while (away && !stop.stop_requested()) std::this_thread::sleep_for(1ms);
     if (stop.stop_requested()) return Error(ErrorKind::kInterrupted, "stopped");
     auto status = inner_->read(object, offset, into);
@@ -284,6 +285,7 @@ class BadStore final : public store::Store {
 
   std::atomic<uint64_t> reads = 0;
   std::atomic<uint64_t> fail_every = 0;
+  std::atomic<bool> slow = false;
   std::atomic<bool> away = false;
   std::atomic<bool> damage = false;
 
@@ -386,6 +388,22 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
   EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
   store_->away = false;
   expect_as_alone("run", live("run", ""));
+}
+
+// Ctrl-C while test data is indexed ends the job before its first step. Once there are steps, they
+// are saved: then no other thread indexes, whose end would be the end of the fingerprint, which is
+// part of a checkpoint.
+TEST_F(StreamedTrainerTest, TestDataIsIndexedBeforeTheFirstStep) {
+  const auto here = std::this_thread::get_id();
+  registries_.places.keep_waiting = [here] { return std::this_thread::get_id() == here; };
+  store_->slow = true;
+  const auto session = *Session::open(make_job(job_), registries_);
+  const auto begun = session->begin_fingerprint();
+  ASSERT_TRUE(begun.ok()) << begun.error().message();
+  const auto fingerprint = session->fingerprint();
+  ASSERT_TRUE(fingerprint.ok()) << fingerprint.error().message();
+  EXPECT_FALSE(fingerprint->test_data.empty());
+  EXPECT_EQ((*session->test_data())->size(), kPoints);
 }
 
 // What the fingerprint needs of the data is more than the block that opening has read.
