@@ -390,6 +390,30 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
   expect_as_alone("run", live("run", ""));
 }
 
+// A member that waits for test data would else keep the others waiting for the next roster.
+TEST_F(StreamedTrainerTest, ALostGroupEndsAnEvaluationThatWaits) {
+  const auto hub = comm::LocalHub::create({"a", "b"});
+  std::atomic<bool> over = false;
+  const std::jthread other([&] {
+    const auto group = *hub->join(1);
+    while (!store_->away) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(200ms);
+    group->abort("it leaves");
+    for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
+    store_->away = false;
+  });
+  const auto group = *hub->join(0);
+  const auto session = *Session::open(make_job(job_), registries_);
+  ASSERT_TRUE(session->test_data().ok());
+  session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
+  store_->away = true;
+  const auto report = session->evaluate();
+  EXPECT_TRUE(store_->away) << "the wait did not end by itself";
+  over = true;
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(report.error().message(), HasSubstr("the group failed during the evaluation"));
+}
+
 // Ctrl-C while test data is indexed ends the job before its first step. Once there are steps, they
 // are saved: then no other thread indexes, whose end would be the end of the fingerprint, which is
 // part of a checkpoint.
