@@ -123,8 +123,9 @@ Result<std::optional<BlockIndex>> load_saved(
     return Error(ErrorKind::kData, "'{}' is an index of {}, not of {}; delete it", path,
                  index->format, options.format);
   }
-  // The only object of an HTTP address, with its signature again.
-  if (index->objects.size() == 1 && index->objects[0].name == store::printable(options.path)) {
+  // An HTTP address is that of its only object, with its signature.
+  const auto address = store::parse_address(options.path);
+  if (address.ok() && address->scheme == store::Scheme::kHttp && index->objects.size() == 1) {
     index->objects[0].name = options.path;
   }
   if (objects && !take_versions(*index, *objects)) return std::optional<BlockIndex>();
