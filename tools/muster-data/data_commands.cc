@@ -217,21 +217,21 @@ Outcome index_data(const DataIndexArguments& arguments, Context& context) {
     auto format = data::Registry::builtin().block_format(source.options);
     if (!format.ok()) return std::move(format).error().context("{}", source.key);
     if (*format == nullptr) continue;
-    auto index = data::find_index(source.options, **format, *setup.store, setup);
-    if (!index.ok()) return std::move(index).error().context("{}", source.key);
+    auto found = data::find_index(source.options, **format, *setup.store, setup);
+    if (!found.ok()) return std::move(found).error().context("{}", source.key);
     line.clear();
-    const auto path = setup.indexes + "/" + data::index_name(source.options, setup.block);
-    if (!context.files.exists(path)) {
-      return Error(ErrorKind::kIo, "the index could not be written to '{}'", path);
+    if (!context.files.exists(found->path)) {
+      return Error(ErrorKind::kIo, "the index could not be written to '{}'", found->path);
     }
-    Json facts = {{"source", source.key}, {"samples", index->samples()}};
-    facts.update(facts_of(*index));
-    facts["path"] = path;
+    const data::BlockIndex& index = found->index;
+    Json facts = {{"source", source.key}, {"samples", index.samples()}};
+    facts.update(facts_of(index));
+    facts["path"] = found->path;
     if (arguments.format == Format::kTable) {
       context.console.line(fmt::format("{}: {} samples, {} in {}, {}", source.key,
-                                       with_commas(index->samples()), bytes_text(facts["bytes"]),
-                                       counted(index->objects.size(), "file"),
-                                       counted(index->blocks.size(), "block")));
+                                       with_commas(index.samples()), bytes_text(facts["bytes"]),
+                                       counted(index.objects.size(), "file"),
+                                       counted(index.blocks.size(), "block")));
     }
     results.push_back(std::move(facts));
   }

@@ -26,6 +26,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr auto kTell = std::chrono::seconds(1);
+constexpr std::string_view kExtension = ".index";
 
 Moment now() { return std::chrono::steady_clock::now(); }
 
@@ -110,11 +111,13 @@ std::string bytes_to_save(BlockIndex index) {
   return save_index(index);
 }
 
-// The saved index; nothing if there is none, or it is of other files. `objects`: as listed now, if
-// they were.
-Result<std::optional<BlockIndex>> load_saved(
-    FileSystem& files, const std::string& path, const config::SourceOptions& options,
-    const std::optional<std::vector<store::Object>>& objects) {
+using Objects = std::optional<std::vector<store::Object>>;
+
+// The index in this file; nothing if there is none, or it is of other files. `objects`: as listed
+// now, if they were.
+Result<std::optional<BlockIndex>> load_saved(FileSystem& files, const std::string& path,
+                                             const config::SourceOptions& options,
+                                             const Objects& objects) {
   if (!files.exists(path)) return std::optional<BlockIndex>();
   MUSTER_TRY(const std::string bytes, files.read(path));
   auto index = load_index(bytes);
@@ -130,6 +133,34 @@ Result<std::optional<BlockIndex>> load_saved(
   }
   if (objects && !take_versions(*index, *objects)) return std::optional<BlockIndex>();
   return std::optional(*std::move(index));
+}
+
+// "abc-def.index" for "abc.index", where def says which files these are.
+std::string name_for(const std::string& path, const std::vector<store::Object>& objects) {
+  Hasher hasher;
+  for (const auto& object : objects) {
+    hasher.add(object.name.c_str(), object.name.size() + 1);
+    hasher.add(&object.size, sizeof(object.size));
+  }
+  return fmt::format("{}-{}{}", path.substr(0, path.size() - kExtension.size()),
+                     hasher.finish().hex(), kExtension);
+}
+
+// Where the index is, or will be, and what is there already. An index of other files stays: it is
+// that of a run, whose other workers have those files. The index of these has a name of its own.
+struct Place {
+  std::string path;
+  std::optional<BlockIndex> saved;
+};
+Result<Place> look_up(const config::SourceOptions& options, const BlockSetup& setup,
+                      const Objects& objects) {
+  Place place = {setup.indexes + "/" + index_name(options, setup.block), std::nullopt};
+  if (setup.index_again || !setup.files->exists(place.path)) return place;
+  MUSTER_TRY(place.saved, load_saved(*setup.files, place.path, options, objects));
+  if (place.saved || !objects) return place;
+  place.path = name_for(place.path, *objects);
+  MUSTER_TRY(place.saved, load_saved(*setup.files, place.path, options, objects));
+  return place;
 }
 
 std::string describe(const std::string& address, const IndexProgress& progress) {
@@ -173,32 +204,30 @@ std::string index_name(const config::SourceOptions& options, uint64_t block) {
   text(options.header ? "header" : "");
   text(options.args.to_line());
   hasher.add(&block, sizeof(block));
-  return hasher.finish().hex() + ".index";
+  return hasher.finish().hex() + std::string(kExtension);
 }
 
-Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
+Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
                               store::Store& store, const BlockSetup& setup) {
   Teller teller(setup);
-  std::optional<std::vector<store::Object>> objects;
+  Objects objects;
   if (store::is_local(options.path)) {
     MUSTER_TRY(objects, list_objects(store, options.path, teller));
   }
   const bool saves = !setup.indexes.empty();
-  const std::string path = setup.indexes + "/" + index_name(options, setup.block);
+  std::string path;
   Fd lock;
   if (saves) {
     MUSTER_CHECK(setup.files != nullptr, "where indexes are saved");
-    if (!setup.index_again) {
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, options, objects));
-      if (saved) return *std::move(saved);
-    }
+    MUSTER_TRY(auto place, look_up(options, setup, objects));
+    if (place.saved) return FoundIndex{*std::move(place.saved), std::move(place.path)};
     if (setup.files->create_directories(setup.indexes).ok()) {
-      MUSTER_TRY(lock, lock_file(path + ".lock", teller));
+      MUSTER_TRY(lock, lock_file(place.path + ".lock", teller));
     }
-    if (!setup.index_again) {  // another worker may have made it meanwhile
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, options, objects));
-      if (saved) return *std::move(saved);
-    }
+    // Another worker may have made it meanwhile, or one of other files.
+    MUSTER_TRY(place, look_up(options, setup, objects));
+    if (place.saved) return FoundIndex{*std::move(place.saved), std::move(place.path)};
+    path = std::move(place.path);
   }
   if (!objects) {
     MUSTER_TRY(objects, list_objects(store, options.path, teller));
@@ -215,7 +244,7 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
                          }}));
   // If it cannot be saved, the others make their own.
   if (saves) (void)write_file_atomically(*setup.files, path, bytes_to_save(index));
-  return index;
+  return FoundIndex{std::move(index), std::move(path)};
 }
 
 Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& options,
@@ -231,12 +260,12 @@ Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& option
   }
   const auto store = setup.store != nullptr ? setup.store : open_patient_store();
   MUSTER_TRY(auto found, find_index(options, *format, *store, setup));
-  MUSTER_RETURN_IF_ERROR(format->set_about(found.about));
+  MUSTER_RETURN_IF_ERROR(format->set_about(found.index.about));
   MUSTER_CHECK(setup.files != nullptr || setup.stream.cache.empty(), "where the cache is");
   const auto own_files = setup.files == nullptr ? posix_file_system() : nullptr;
   FileSystem& files = setup.files != nullptr ? *setup.files : *own_files;
   MUSTER_TRY(auto data,
-             BlockDataset::open(std::make_shared<const BlockIndex>(std::move(found)),
+             BlockDataset::open(std::make_shared<const BlockIndex>(std::move(found.index)),
                                 std::move(format), store, setup.stream, files, setup.keep_waiting));
   return std::unique_ptr<Dataset>(std::move(data));
 }

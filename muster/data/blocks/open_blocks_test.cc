@@ -214,10 +214,17 @@ TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {
 
 TEST_F(OpenBlocksTest, ChangedFilesAreIndexedAgainOrFoundWhenTheyAreRead) {
   const auto hash = open()->hash();
+  const auto first = saved().at(0);
+  const auto written = *files_->read(first);
   dir_.write("part-3.csv", csv_rows(kRows, 5));
   const auto longer = open();
   EXPECT_EQ(longer->size(), uint64_t{kRows} + 5);
   EXPECT_NE(longer->hash(), hash);
+  // A run's index is not replaced by that of a worker with other files, which has its own.
+  EXPECT_EQ(*files_->read(first), written);
+  EXPECT_EQ(saved().size(), 2U);
+  EXPECT_EQ(open()->hash(), longer->hash());
+  EXPECT_EQ(saved().size(), 2U);
   // The same length and other contents: the hash of a block says so.
   std::string rows = csv_rows(kRows, 5);
   rows[rows.size() - 2] = rows[rows.size() - 2] == '1' ? '2' : '1';
