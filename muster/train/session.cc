@@ -37,7 +37,6 @@ Session::Session(config::Job job, const Registries& registries)
   setup_.store = places.store;
   setup_.files = files_.get();
   if (setup_.indexes.empty()) setup_.indexes = places.indexes;
-  setup_.index_again = places.index_again;
   setup_.keep_waiting = places.keep_waiting;
   setup_.tell = places.tell;
 }

@@ -36,7 +36,6 @@ namespace muster::train {
 // Where data that is read by blocks is, for all sources of a job, unless the job itself says so.
 struct DataPlaces {
   std::string indexes;                  // directory in which indexes are saved; empty: they are not
-  bool index_again = false;             // even if there is an index
   std::shared_ptr<store::Store> store;  // null: one for all addresses
   // While data is opened: called now and then, false ends it; and what takes long.
   data::KeepWaiting keep_waiting;

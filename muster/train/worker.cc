@@ -128,7 +128,6 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   opening.emplace(log, args.display == "normal");
   auto& places = registries.places;
   places.indexes = run.indexes();
-  places.index_again = args.accept_other_data;
   places.keep_waiting = [&signals] { return signals.received() == 0; };
   places.tell = [&](const std::string& what) {
     if (opening) opening->tell(what);

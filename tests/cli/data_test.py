@@ -108,11 +108,18 @@ class Data(CommandTest):
     @needs_worker
     def test_changed_data_is_noticed(self):
         result = self.assert_ok(self.muster("train", "job.yaml", "--json")).last_json
+        indexes = self.only_run() / "index"
+        index = next(indexes.glob("*.index"))
+        written = index.read_bytes()
         self.write_rows("train-3.csv", 10)
         outcome = self.muster("resume", result["run_dir"], "-s", "passes=4")
         self.assertNotEqual(outcome.code, 0, outcome)
         self.assertIn("data", outcome.err)
-        self.assert_ok(self.muster("resume", result["run_dir"], "-s", "passes=4", "--accept-other-data"))
+        self.assertEqual(index.read_bytes(), written)
+        self.assert_ok(self.muster("resume", result["run_dir"], "-s", "passes=4", "--accept-other-data",
+                                   "--workers", "2"))
+        self.assertEqual(list(indexes.glob("*.index")), [index])
+        self.assertNotEqual(index.read_bytes(), written)
 
 
 class Http(CommandTest):
