@@ -68,6 +68,24 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+bool has_credentials(std::string_view address) {
+  const size_t end = address.find("://");
+  if (end == std::string_view::npos || end == 0) return false;
+  const auto scheme = address.substr(0, end);
+  if (scheme.find_first_of("/\\ ") != std::string_view::npos) return false;  // a path
+  const auto rest = address.substr(end + 3);
+  auto host = rest.substr(0, rest.find_first_of("/?#"));
+  if (host.find('@') != std::string_view::npos) return true;
+  if (rest.find('@') == std::string_view::npos) return false;
+  // NAME:PASS/WORD@HOST: what looks like a port is none.
+  if (host.starts_with('[')) host.remove_prefix(std::min(host.find(']'), host.size()));
+  const size_t colon = host.find(':');
+  if (colon == std::string_view::npos) return false;
+  const auto port = host.substr(colon + 1);
+  const bool is_number = std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
+  return !is_number || scheme.starts_with("s3");
+}
+
 std::string_view trim(std::string_view text) {
   const char* space = " \t\r\n";
   const size_t first = text.find_first_not_of(space);

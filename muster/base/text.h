@@ -20,6 +20,9 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 std::string join_words(std::span<const std::string> words, std::string_view last = "and");
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// Whether an address SCHEME://... contains a user name or a password, which must not be printed or
+// saved: '@' in front of the host. Also one with '/' in the password, as keys of S3 have.
+bool has_credentials(std::string_view address);
 
 // 1234567 -> "1,234,567"; 5.25e6 bytes -> "5.2 MB"; 75 s -> "1m15s".
 std::string with_commas(uint64_t value);

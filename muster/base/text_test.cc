@@ -41,6 +41,20 @@ TEST(Text, JoinsSplitsAndTrims) {
   EXPECT_EQ(trim(" \n"), "");
 }
 
+TEST(Text, CredentialsInAddressesAreNoticed) {
+  for (const auto* address :
+       {"https://me:secret@host/x", "http://me@host", "http://me:pa/ss@host/x", "s3://KEY:a@b/x",
+        "s3a://KEY:a/b+c@bucket/x", "s3://KEY:12/3@bucket/x", "ftp://me:secret@h/x",
+        "http://me:s?e@host/x", "webhdfs://me:s@h:9870/x"}) {
+    EXPECT_TRUE(has_credentials(address)) << address;
+  }
+  for (const auto* address :
+       {"https://host/x@y", "https://host:8443/x@y?z=@", "s3://bucket/a:b@c", "data/a:b@c.csv",
+        "http://[::1]:80/x@y", "http://[::1]/x@y", "a b://x@y", "://@", "", "me@host"}) {
+    EXPECT_FALSE(has_credentials(address)) << address;
+  }
+}
+
 TEST(Text, NumbersAsPeopleReadThem) {
   EXPECT_EQ(with_commas(0), "0");
   EXPECT_EQ(with_commas(999), "999");

@@ -134,6 +134,13 @@ class Rules {
   // For formats that come with Muster and have a path.
   Status reading(const std::string& key, const SourceOptions& s) const {
     const auto name = [&](const char* option) { return key + "." + option; };
+    // Without the value: the job is also written to the run directory.
+    if (has_credentials(s.path)) {
+      return at(name("path"),
+                "{} may not contain a user name, a password or a key; put them into ~/.netrc, or "
+                "into ~/.aws/credentials for S3",
+                name("path"));
+    }
     if (!is_read_by_blocks(s)) {
       if (is_url(s.path)) {
         return at(name("path"), "{} is a URL, and format {} is read from files of this machine{}",

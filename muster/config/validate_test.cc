@@ -534,6 +534,13 @@ TEST(Validate, DataThatIsReadByBlocks) {
   Job missing = job;
   missing.data.train.path = "";
   EXPECT_EQ(said(missing), "data.train.path is missing; format tfrecord needs it");
+  for (const auto* path : {"https://me:secret@host/x", "s3://KEY:sec/ret@bucket/x-*"}) {
+    Job secret = job;
+    secret.data.train.path = path;
+    EXPECT_EQ(said(secret),
+              "data.train.path may not contain a user name, a password or a key; put them into "
+              "~/.netrc, or into ~/.aws/credentials for S3");
+  }
   Job uncached = job;
   uncached.data.cache = "";
   EXPECT_EQ(said(uncached), "data.cache_size has no effect without data.cache; remove it");

@@ -116,6 +116,11 @@ HttpRequest HdfsStore::request(const Address& address, const std::string& operat
 }
 
 Result<std::vector<Object>> HdfsStore::list(std::string_view text) {
+  return list_stoppable(text, {});
+}
+
+Result<std::vector<Object>> HdfsStore::list_stoppable(std::string_view text,
+                                                      const std::stop_token& stop) {
   MUSTER_TRY(const auto address, hdfs_address(text));
   const auto at = [&](const std::string& path) {
     Address other = address;
@@ -126,7 +131,7 @@ Result<std::vector<Object>> HdfsStore::list(std::string_view text) {
     return Object{.name = to_text(at(path)), .size = status.length, .version = status.version};
   };
   const auto status_at = [&](const std::string& path) -> Result<std::optional<HdfsStatus>> {
-    MUSTER_TRY(const auto response, client_.perform(request(at(path), "GETFILESTATUS")));
+    MUSTER_TRY(const auto response, client_.perform(request(at(path), "GETFILESTATUS"), stop));
     if (response.status == 404) return std::optional<HdfsStatus>();
     if (response.status != 200) return error_of(response, to_text(at(path)));
     MUSTER_TRY(auto status, parse_file_status(response.body, to_text(at(path))));
@@ -149,7 +154,7 @@ Result<std::vector<Object>> HdfsStore::list(std::string_view text) {
       .list_folder = [&](const std::string& folder) -> Result<std::vector<FolderEntry>> {
         auto asking = request(at(folder), "LISTSTATUS");
         asking.most_body = kMostListBytes;
-        MUSTER_TRY(const auto response, client_.perform(asking));
+        MUSTER_TRY(const auto response, client_.perform(asking, stop));
         std::vector<FolderEntry> entries;
         if (response.status == 404) return entries;
         if (response.status != 200) return error_of(response, asking.name);
@@ -168,7 +173,7 @@ Result<std::vector<Object>> HdfsStore::list(std::string_view text) {
         if (!status || status->is_folder) return std::optional<Object>();
         return std::optional(object_at(path, *status));
       }};
-  return walk(*glob, tree);
+  return walk(*glob, tree, stop);
 }
 
 Status HdfsStore::read(const Object& object, uint64_t offset, std::span<std::byte> into) {

@@ -81,9 +81,14 @@ Status check_range(const HttpResponse& response, const Object& object, uint64_t 
   return {};
 }
 
+Result<std::vector<Object>> HttpStore::list(std::string_view address) {
+  return list_stoppable(address, {});
+}
+
 // One byte is asked for, not HEAD: addresses that are signed are often so for GET only, and the
 // answer also shows whether the server supports ranges.
-Result<std::vector<Object>> HttpStore::list(std::string_view address) {
+Result<std::vector<Object>> HttpStore::list_stoppable(std::string_view address,
+                                                      const std::stop_token& stop) {
   MUSTER_RETURN_IF_ERROR(check_http(address));
   if (address.find('*') != std::string_view::npos) {
     return Error(ErrorKind::kJob,
@@ -99,7 +104,7 @@ Result<std::vector<Object>> HttpStore::list(std::string_view address) {
                       .into = {&first, 1},
                       .fill = true,
                       .netrc = true};
-  MUSTER_TRY(const auto response, client_.perform(request));
+  MUSTER_TRY(const auto response, client_.perform(request, stop));
   Object object{.name = std::string(address), .size = 0, .version = version_of(response)};
   if (response.status == 206) {
     const auto range = parse_content_range(response.header("content-range"));

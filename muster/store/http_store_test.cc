@@ -146,6 +146,22 @@ TEST_F(HttpStoreTest, AReadThatHangsIsStoppedAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(500));
 }
 
+TEST_F(HttpStoreTest, AListCanBeStopped) {
+  // Of one object, of a file's status, and of a folder.
+  for (const auto& address : {server_->url("/silent"), "webhdfs://" + server_->host() + "/d/silent",
+                              "webhdfs://" + server_->host() + "/d/silent/*"}) {
+    const auto store = open_store();
+    std::stop_source stop;
+    auto listing = std::async(std::launch::async,
+                              [&] { return store->list_stoppable(address, stop.get_token()); });
+    EXPECT_EQ(listing.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+    const auto asked = std::chrono::steady_clock::now();
+    stop.request_stop();
+    EXPECT_EQ(listing.get().error().kind(), ErrorKind::kInterrupted);
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(500));
+  }
+}
+
 TEST_F(HttpStoreTest, AStalledReadFailsAfterItsTimeout) {
   auto object = only("/good");
   object.name = server_->url("/slow");

@@ -169,13 +169,18 @@ Result<bool> move_into_place(FileSystem& fs, const std::string& aside, const std
 }  // namespace
 
 Result<std::vector<Object>> LocalStore::list(std::string_view address) {
+  return list_stoppable(address, {});
+}
+
+Result<std::vector<Object>> LocalStore::list_stoppable(std::string_view address,
+                                                       const std::stop_token& stop) {
   MUSTER_TRY(const auto path, local_path(address));
   if (!has_wildcard(path)) {
     MUSTER_TRY(auto object, look_at(path));
     return std::vector<Object>{std::move(object)};
   }
   MUSTER_TRY(const auto glob, Glob::parse(path));
-  return walk(glob, {.list_folder = names_in, .look_at = regular_file});
+  return walk(glob, {.list_folder = names_in, .look_at = regular_file}, stop);
 }
 
 Status LocalStore::read(const Object& object, uint64_t offset, std::span<std::byte> into) {

@@ -90,6 +90,10 @@ TEST_F(LocalStoreTest, SaysWhatIsWrongWithAPath) {
   EXPECT_THAT(folder.error().message(), HasSubstr("/d/**'"));
   EXPECT_FALSE(store_.list("/dev/null").ok());
   EXPECT_FALSE(store_.list("s3://b/x").ok());
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(store_.list_stoppable(root_.path() + "/**", stop.get_token()).error().kind(),
+            ErrorKind::kInterrupted);
 }
 
 TEST_F(LocalStoreTest, NoticesAFileThatWasChangedReplacedOrRemoved) {

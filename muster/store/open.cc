@@ -24,8 +24,12 @@ class AnyStore final : public Store {
   }
 
   Result<std::vector<Object>> list(std::string_view address) override {
+    return list_stoppable(address, {});
+  }
+  Result<std::vector<Object>> list_stoppable(std::string_view address,
+                                             const std::stop_token& stop) override {
     MUSTER_TRY(Store * store, of(address));
-    return store->list(address);
+    return store->list_stoppable(address, stop);
   }
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override {
     return read_stoppable(object, offset, into, {});

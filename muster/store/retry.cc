@@ -149,12 +149,19 @@ Status RetryStore::persist(const std::function<Status()>& attempt, const std::st
 }
 
 Result<std::vector<Object>> RetryStore::list(std::string_view address) {
+  return list_stoppable(address, {});
+}
+
+Result<std::vector<Object>> RetryStore::list_stoppable(std::string_view address,
+                                                       const std::stop_token& stop) {
+  const EitherStop either(stop, stop_.get_token());
+  const auto token = either.token();
   std::vector<Object> found;
   const auto attempt = [&]() -> Status {
-    MUSTER_TRY(found, inner_->list(address));
+    MUSTER_TRY(found, inner_->list_stoppable(address, token));
     return {};
   };
-  MUSTER_RETURN_IF_ERROR(persist(attempt, stop_.get_token(), options_.list_timeout));
+  MUSTER_RETURN_IF_ERROR(persist(attempt, token, options_.list_timeout));
   return found;
 }
 

@@ -29,7 +29,11 @@ class FakeStore final : public Store {
   std::atomic<int> requests{0};
 
   Result<std::vector<Object>> list(std::string_view address) override {
-    MUSTER_RETURN_IF_ERROR(enter({}));
+    return list_stoppable(address, {});
+  }
+  Result<std::vector<Object>> list_stoppable(std::string_view address,
+                                             const std::stop_token& stop) override {
+    MUSTER_RETURN_IF_ERROR(enter(stop));
     return std::vector{
         Object{.name = std::string(address), .size = contents.size(), .version = version}};
   }
@@ -168,6 +172,26 @@ TEST_F(RetryTest, OneReadCanBeStoppedAlone) {
   stop.request_stop();
   EXPECT_EQ(reading.get().error().kind(), ErrorKind::kInterrupted);
   EXPECT_TRUE(read_text(store, object_, 0, 1).ok());
+}
+
+TEST_F(RetryTest, AListCanBeStopped) {
+  auto options = quick();
+  options.backoff = {
+      .first = std::chrono::hours(1), .most = std::chrono::hours(1), .shared_from = 3};
+  options.list_timeout = std::chrono::hours(2);
+  auto& store = make(options);
+  fake_->behave = [](int i, const std::stop_token& stop) {
+    return i == 0 ? hang(stop) : Status(broken());
+  };
+  // In a request that hangs, and between two requests.
+  for (const int requests : {1, 2}) {
+    std::stop_source stop;
+    auto listing = std::async(std::launch::async,
+                              [&] { return store.list_stoppable(kName, stop.get_token()); });
+    while (fake_->requests < requests) std::this_thread::yield();
+    stop.request_stop();
+    EXPECT_EQ(listing.get().error().kind(), ErrorKind::kInterrupted);
+  }
 }
 
 TEST_F(RetryTest, ASecondRequestAnswersForOneThatHangs) {

@@ -110,10 +110,15 @@ Error S3Store::error_of(const HttpResponse& response, std::string_view name) con
 }
 
 Result<std::vector<Object>> S3Store::list(std::string_view text) {
+  return list_stoppable(text, {});
+}
+
+Result<std::vector<Object>> S3Store::list_stoppable(std::string_view text,
+                                                    const std::stop_token& stop) {
   MUSTER_TRY(const auto address, s3_address(text));
-  if (has_wildcard(address.path)) return list_glob(address, text);
+  if (has_wildcard(address.path)) return list_glob(address, text, stop);
   MUSTER_TRY(const auto response,
-             client_.perform(signed_request("HEAD", address.host, address.path, {}, text)));
+             client_.perform(signed_request("HEAD", address.host, address.path, {}, text), stop));
   if (response.status == 404) {
     return Error(
         ErrorKind::kData, "there is no object '{0}'{1}", text,
@@ -130,7 +135,8 @@ Result<std::vector<Object>> S3Store::list(std::string_view text) {
       Object{.name = std::string(text), .size = *size, .version = version_of(response)}};
 }
 
-Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::string_view text) {
+Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::string_view text,
+                                               const std::stop_token& stop) {
   const auto glob = Glob::parse(address.path);
   if (!glob.ok()) return Error(glob.error()).context("address '{}'", text);
   std::vector<Object> found;
@@ -141,7 +147,7 @@ Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::stri
     if (!continuation.empty()) query.emplace_back("continuation-token", continuation);
     auto request = signed_request("GET", address.host, "", query, text);
     request.most_body = kMostPageBytes;
-    MUSTER_TRY(const auto response, client_.perform(request));
+    MUSTER_TRY(const auto response, client_.perform(request, stop));
     if (response.status != 200) return error_of(response, text);
     auto page = parse_list_page(response.body);
     if (!page.ok()) return std::move(page).error().context("{}", text);

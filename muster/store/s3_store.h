@@ -19,6 +19,8 @@ class S3Store final : public Store {
       : settings_(std::move(settings)), clock_(clock), client_(std::move(options)) {}
 
   Result<std::vector<Object>> list(std::string_view address) override;
+  Result<std::vector<Object>> list_stoppable(std::string_view address,
+                                             const std::stop_token& stop) override;
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
   Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                         const std::stop_token& stop) override;
@@ -33,7 +35,8 @@ class S3Store final : public Store {
   HttpRequest signed_request(const std::string& method, const std::string& bucket,
                              const std::string& key, const Query& query, std::string_view name,
                              std::span<const std::byte> body = {}) const;
-  Result<std::vector<Object>> list_glob(const Address& address, std::string_view text);
+  Result<std::vector<Object>> list_glob(const Address& address, std::string_view text,
+                                        const std::stop_token& stop);
   Error error_of(const HttpResponse& response, std::string_view name) const;
 
   S3Settings settings_;

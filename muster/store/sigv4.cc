@@ -47,10 +47,10 @@ std::string folded(std::string_view value) {
   return out;
 }
 
+// No name is there twice.
 std::vector<std::pair<std::string, std::string>> sorted_headers(const SignedRequest& request) {
   auto headers = request.headers;
-  std::stable_sort(headers.begin(), headers.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::sort(headers);
   return headers;
 }
 

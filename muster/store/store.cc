@@ -1,6 +1,13 @@
 #include "muster/store/store.h"
 
+#include "muster/store/url.h"
+
 namespace muster::store {
+
+Result<std::vector<Object>> Store::list_stoppable(std::string_view address,
+                                                  const std::stop_token&) {
+  return list(address);
+}
 
 Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                              const std::stop_token&) {
@@ -10,7 +17,8 @@ Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<st
 Result<std::optional<std::string>> Store::write(std::string_view address,
                                                 std::span<const std::byte>, const WriteCondition&) {
   return Error(ErrorKind::kJob,
-               "'{}' cannot be written: objects can be written to local paths and s3://", address);
+               "'{}' cannot be written: objects can be written to local paths and s3://",
+               printable(address));
 }
 
 }  // namespace muster::store

@@ -51,6 +51,10 @@ class Store {
   // The objects that match an address, with * and ? within names and ** across folders, by name
   // bytewise. An address without them gives one object; it is an error if there is none.
   virtual Result<std::vector<Object>> list(std::string_view address) = 0;
+  // Like list(), and returns soon after `stop` was requested, with an error of kind kInterrupted. A
+  // store that cannot interrupt a list ignores `stop`.
+  virtual Result<std::vector<Object>> list_stoppable(std::string_view address,
+                                                     const std::stop_token& stop);
 
   // Fills `into` with the bytes from `offset` on, all of which lie within the object. An object
   // that has another version by now is an error of kind kData that names it. After an error the

@@ -53,11 +53,6 @@ Status check_port(std::string_view text, std::string_view port) {
 
 // HOST, HOST:PORT, [IPV6], [IPV6]:PORT.
 Status check_host(std::string_view text, std::string_view host) {
-  if (host.find('@') != std::string_view::npos) {
-    return Error(ErrorKind::kJob,
-                 "an address may not contain a user name or password ('@' before the path): put "
-                 "them into ~/.netrc");
-  }
   std::string_view name = host;
   std::string_view rest;
   if (host.starts_with('[')) {
@@ -160,6 +155,12 @@ Result<Address> parse_webhdfs(std::string_view text, std::string_view rest, bool
 
 Result<Address> parse_address(std::string_view text) {
   if (text.empty()) return Error(ErrorKind::kJob, "the address of the data is empty");
+  // Before anything else: other errors print the address.
+  if (has_credentials(text)) {
+    return Error(ErrorKind::kJob,
+                 "an address may not contain a user name, a password or a key ('@' before the "
+                 "host): put them into ~/.netrc, or into ~/.aws/credentials for S3");
+  }
   const auto control = std::find_if(text.begin(), text.end(), is_control);
   if (control != text.end()) {
     return wrong(text, "byte {} is a control character (0x{:02x}); remove it",

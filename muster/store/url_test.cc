@@ -90,6 +90,12 @@ TEST(UrlTest, RefusalsSayWhatAndWhereAndWhatToDo) {
 
 TEST(UrlTest, NeverPrintsPasswordsOrSignatures) {
   EXPECT_THAT(refusal("http://me:secret@h/x"), testing::Not(HasSubstr("secret")));
+  for (const auto* address :
+       {"http://me:sec/ret@h/x", "s3://AKIA:secret@bucket/x", "s3a://AKIA:sec/ret@bucket/x",
+        "gs://me:secret@bucket/x", "webhdfs://me:secret@h:9870/x", "http://me:secret@h/\n"}) {
+    EXPECT_THAT(refusal(address), AllOf(testing::Not(HasSubstr("ret")), HasSubstr("~/.netrc")));
+  }
+  EXPECT_EQ(parsed("s3://bucket/a@b").path, "a@b");
   EXPECT_THAT(refusal("http://h/a b?sig=secret"), testing::Not(HasSubstr("secret")));
   EXPECT_EQ(printable("https://h/x?sig=secret"), "https://h/x?...");
   EXPECT_EQ(printable("data/a?.csv"), "data/a?.csv");

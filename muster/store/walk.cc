@@ -7,7 +7,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(const Glob& glob, const Tree& tree) : parts_(glob.parts()), tree_(tree) {}
+  Walk(const Glob& glob, const Tree& tree, const std::stop_token& stop)
+      : parts_(glob.parts()), tree_(tree), stop_(stop) {}
 
   // `base` is "" or ends with '/'; parts from `at` on remain.
   Status from(const std::string& base, size_t at) {
@@ -17,6 +18,7 @@ class Walk {
       return last ? look_at(base + part) : from(base + part + "/", at + 1);
     }
     if (part == "**" && !last) MUSTER_RETURN_IF_ERROR(from(base, at + 1));
+    MUSTER_RETURN_IF_ERROR(go_on());
     MUSTER_TRY(const auto entries, tree_.list_folder(base));
     for (const auto& entry : entries) MUSTER_RETURN_IF_ERROR(enter(base, entry, at));
     return {};
@@ -51,20 +53,27 @@ class Walk {
   }
 
   Status look_at(const std::string& path) {
+    MUSTER_RETURN_IF_ERROR(go_on());
     MUSTER_TRY(auto object, tree_.look_at(path));
     if (object) found_.push_back(*std::move(object));
     return {};
   }
 
+  Status go_on() const {
+    if (!stop_.stop_requested()) return {};
+    return Error(ErrorKind::kInterrupted, "listing was stopped");
+  }
+
   const std::vector<std::string>& parts_;
   const Tree& tree_;
+  const std::stop_token& stop_;
   std::vector<Object> found_;
 };
 
 }  // namespace
 
-Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree) {
-  Walk walk(glob, tree);
+Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const std::stop_token& stop) {
+  Walk walk(glob, tree, stop);
   // An absolute pattern has an empty first part.
   const bool absolute = glob.parts()[0].empty();
   MUSTER_RETURN_IF_ERROR(walk.from(absolute ? "/" : "", absolute ? 1 : 0));

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct Tree {
   std::function<Result<std::optional<Object>>(const std::string& path)> look_at;
 };
 
-// By name bytewise.
-Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree);
+// By name bytewise. After `stop` was requested it returns an error of kind kInterrupted, at the
+// next call of `tree` at the latest.
+Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const std::stop_token& stop);
 
 }  // namespace muster::store

@@ -84,10 +84,12 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   std::atomic<size_t> next{own.begin};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
+  // Then nobody waits for this member's part any more.
+  const auto has_lost = [&] { return with.group != nullptr && with.group->failed(); };
   team.run([&](int member) {
     data::Batch buffer;
     buffer.memory = plan.memory;
-    for (size_t i = next++; i < own.begin + own.size; i = next++) {
+    for (size_t i = next++; i < own.begin + own.size && !has_lost(); i = next++) {
       const auto fail = [&](Error why) {
         const std::lock_guard lock(mutex);
         if (!error) error = std::move(why);
@@ -96,7 +98,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
       // Waiting for data that is streamed is no hang.
       const auto keep_waiting = [&] {
         if (with.vitals != nullptr) with.vitals->note_progress();
-        return !with.keep_waiting || with.keep_waiting();
+        return !has_lost() && (!with.keep_waiting || with.keep_waiting());
       };
       auto read = data::read_range(dataset, i * size, std::min(size, count - i * size), buffer,
                                    keep_waiting);
@@ -117,6 +119,8 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
       std::ranges::transform(bins, part->bins, bins.begin(), std::plus<>());
     }
   });
+  if (error && error->kind() != ErrorKind::kInterrupted) return *std::move(error);
+  if (has_lost()) return Error(ErrorKind::kInternal, "the group failed during the evaluation");
   if (error) return *std::move(error);
   if (with.group != nullptr) {
     fault_point(FaultPoint::kEvaluation);

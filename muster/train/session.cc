@@ -37,7 +37,6 @@ Session::Session(config::Job job, const Registries& registries)
   setup_.store = places.store;
   setup_.files = files_.get();
   if (setup_.indexes.empty()) setup_.indexes = places.indexes;
-  setup_.index_again = places.index_again;
   setup_.keep_waiting = places.keep_waiting;
   setup_.tell = places.tell;
 }
@@ -340,11 +339,15 @@ Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
   return strategy_->run(flags);
 }
 
-Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
+// Labels of a test set may not use every class; the model has as many as the training data.
+config::SourceOptions Session::test_source() const {
   auto source = job_.data.test;
-  // Labels of a test set may not use every class; the model has as many as the training data.
   if (source.classes == 0) source.classes = plan_.schema.classes;
-  MUSTER_TRY(auto opened, open_source("data.test", source));
+  return source;
+}
+
+Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
+  MUSTER_TRY(auto opened, open_source("data.test", test_source()));
   MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, opened->schema()));
   return opened;
 }
@@ -360,10 +363,18 @@ Result<const data::Dataset*> Session::test_data() {
 Status Session::begin_fingerprint() {
   if (!fingerprint_.model.empty()) return {};
   MUSTER_CHECK(loader_ == nullptr && arena_->counters().step == 0, "the model is still initial");
+  // Not by the thread: it may have to be indexed, and who ends that shall not lose steps with it.
+  if (has_test() && test_ == nullptr) {
+    const auto blocks = registries_.data.block_format(test_source());
+    if (!blocks.ok() || *blocks != nullptr) {
+      MUSTER_TRY(test_, open_test());
+    }
+  }
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
   if (rows_ != nullptr) rows_->rehearse(true);
-  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory);
+  const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory,
+                                   setup_.keep_waiting);
   if (rows_ != nullptr) rows_->rehearse(false);
   if (!hash.ok()) {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
@@ -377,8 +388,11 @@ Result<Session::HashedData> Session::hash_data() const {
   HashedData hashed;
   hashed.train = train_->hash().hex();
   if (!has_test()) return hashed;
-  MUSTER_TRY(hashed.test_data, open_test());
-  hashed.test = hashed.test_data->hash().hex();
+  if (test_ == nullptr) {
+    MUSTER_TRY(hashed.test_data, open_test());
+  }
+  const data::Dataset& test = test_ != nullptr ? *test_ : *hashed.test_data;
+  hashed.test = test.hash().hex();
   return hashed;
 }
 
@@ -447,7 +461,7 @@ Status Session::try_forward() {
   if (plan_.own != nullptr) return {};
   data::Batch batch;
   batch.memory = plan_.memory;
-  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch));
+  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch, setup_.keep_waiting));
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
   return try_smallest_lanes();

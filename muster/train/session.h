@@ -36,7 +36,6 @@ namespace muster::train {
 // Where data that is read by blocks is, for all sources of a job, unless the job itself says so.
 struct DataPlaces {
   std::string indexes;                  // directory in which indexes are saved; empty: they are not
-  bool index_again = false;             // even if there is an index
   std::shared_ptr<store::Store> store;  // null: one for all addresses
   // While data is opened: called now and then, false ends it; and what takes long.
   data::KeepWaiting keep_waiting;
@@ -127,8 +126,9 @@ class Session {
   const data::Dataset& train_data() const { return *train_; }
 
   // Begins to compute the job's fingerprint on this machine; again: nothing. Call it before the
-  // state changes, because the model is run with its initial weights. The data are left to a thread
-  // of its own, which opens the test data too, so that the first step need not wait for them.
+  // state changes, because the model is run with its initial weights. Opens test data that is read
+  // by blocks, and so makes its index. The rest is left to a thread of its own: it hashes the data,
+  // and opens other test data, so that the first step need not wait for them.
   Status begin_fingerprint();
   // Waits until it is complete. Empty if it was not begun.
   Result<JobFingerprint> fingerprint();
@@ -145,6 +145,7 @@ class Session {
                                                      const config::SourceOptions& source) const;
   bool wait_for_data() const;
   Status check_own_loop() const;
+  config::SourceOptions test_source() const;
   Result<std::unique_ptr<data::Dataset>> open_test() const;
   Result<HashedData> hash_data() const;
   Status finish_hashing();
@@ -159,7 +160,7 @@ class Session {
   const std::unique_ptr<FileSystem> files_ = posix_file_system();  // for indexes and caches of data
   data::BlockSetup setup_;
   std::unique_ptr<data::Dataset> train_;
-  std::unique_ptr<data::Dataset> test_;  // opened when first needed
+  std::unique_ptr<data::Dataset> test_;  // opened when first needed; unchanged while hashing_ runs
   data::LoaderPlan loading_;             // its batches: from where the loader began
   std::unique_ptr<StepRows> rows_;
   TaskRows* tasks_ = nullptr;       // the same, of asynchronous training

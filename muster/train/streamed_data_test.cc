@@ -275,6 +275,7 @@ class BadStore final : public store::Store {
     if (fail_every != 0 && number % fail_every == 0) {
       return Error(ErrorKind::kIo, "'{}': the connection was reset", object.name);
     }
+    if (slow) std::this_thread::sleep_for(5ms);
     while (away && !stop.stop_requested()) std::this_thread::sleep_for(1ms);
     if (stop.stop_requested()) return Error(ErrorKind::kInterrupted, "stopped");
     auto status = inner_->read(object, offset, into);
@@ -284,6 +285,7 @@ class BadStore final : public store::Store {
 
   std::atomic<uint64_t> reads = 0;
   std::atomic<uint64_t> fail_every = 0;
+  std::atomic<bool> slow = false;
   std::atomic<bool> away = false;
   std::atomic<bool> damage = false;
 
@@ -386,6 +388,64 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
   EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
   store_->away = false;
   expect_as_alone("run", live("run", ""));
+}
+
+// A member that waits for test data would else keep the others waiting for the next roster.
+TEST_F(StreamedTrainerTest, ALostGroupEndsAnEvaluationThatWaits) {
+  const auto hub = comm::LocalHub::create({"a", "b"});
+  std::atomic<bool> over = false;
+  const std::jthread other([&] {
+    const auto group = *hub->join(1);
+    while (!store_->away) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(200ms);
+    group->abort("it leaves");
+    for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
+    store_->away = false;
+  });
+  const auto group = *hub->join(0);
+  const auto session = *Session::open(make_job(job_), registries_);
+  ASSERT_TRUE(session->test_data().ok());
+  session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
+  store_->away = true;
+  const auto report = session->evaluate();
+  EXPECT_TRUE(store_->away) << "the wait did not end by itself";
+  over = true;
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(report.error().message(), HasSubstr("the group failed during the evaluation"));
+}
+
+// Ctrl-C while test data is indexed ends the job before its first step. Once there are steps, they
+// are saved: then no other thread indexes, whose end would be the end of the fingerprint, which is
+// part of a checkpoint.
+TEST_F(StreamedTrainerTest, TestDataIsIndexedBeforeTheFirstStep) {
+  const auto here = std::this_thread::get_id();
+  registries_.places.keep_waiting = [here] { return std::this_thread::get_id() == here; };
+  store_->slow = true;
+  const auto session = *Session::open(make_job(job_), registries_);
+  const auto begun = session->begin_fingerprint();
+  ASSERT_TRUE(begun.ok()) << begun.error().message();
+  const auto fingerprint = session->fingerprint();
+  ASSERT_TRUE(fingerprint.ok()) << fingerprint.error().message();
+  EXPECT_FALSE(fingerprint->test_data.empty());
+  EXPECT_EQ((*session->test_data())->size(), kPoints);
+}
+
+// What the fingerprint needs of the data is more than the block that opening has read.
+TEST_F(StreamedTrainerTest, TheReadsBeforeTheFirstStepCanBeEnded) {
+  std::atomic<bool> over = false;
+  registries_.places.keep_waiting = [&] { return !over; };
+  const auto session =
+      *Session::open(make_job(blocks_job(), {"batch=400", "lanes=1"}), registries_);
+  store_->away = true;
+  const std::jthread person([&] {
+    std::this_thread::sleep_for(200ms);
+    over = true;
+    std::this_thread::sleep_for(3s);
+    store_->away = false;
+  });
+  const auto begun = session->begin_fingerprint();
+  ASSERT_FALSE(begun.ok());
+  EXPECT_EQ(begun.error().kind(), ErrorKind::kInterrupted);
 }
 
 TEST_F(StreamedTrainerTest, DamageStopsTheJobAndNamesTheFile) {

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 
 #include <CLI/CLI.hpp>
@@ -125,24 +124,18 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
         "several workers need their tables on parameter servers, and --servers is missing: start "
         "them with `muster train --workers` or --hosts, or with `muster join`");
   }
-  // The test data may be opened later, by a thread of its own: that is only for the log.
   std::optional<OpeningLine> opening;
   opening.emplace(log, args.display == "normal");
   auto& places = registries.places;
   places.indexes = run.indexes();
-  places.index_again = args.accept_other_data;
   places.keep_waiting = [&signals] { return signals.received() == 0; };
-  std::mutex telling;
   places.tell = [&](const std::string& what) {
-    const std::lock_guard lock(telling);
-    if (opening) return opening->tell(what);
-    log.info("{}", what);
+    if (opening) opening->tell(what);
   };
   MUSTER_TRY(const auto session, Session::open(std::move(job), registries));
-  {
-    const std::lock_guard lock(telling);
-    opening.reset();
-  }
+  // Opens test data that is read by blocks.
+  MUSTER_RETURN_IF_ERROR(session->begin_fingerprint());
+  opening.reset();
 
   auto standard_output = track::FdSink::standard_output();
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by

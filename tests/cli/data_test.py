@@ -62,6 +62,17 @@ class Data(CommandTest):
         self.assertNotEqual(written[0].stat().st_mtime_ns, before)
         self.assert_mistake(self.muster("data", "index", "job.yaml"), USAGE, "--out DIR")
 
+    def test_test_data_has_the_classes_of_the_training_data(self):
+        # As when the job trains: by blocks, nobody counts them.
+        blocks = ["-s", "data.test.read=blocks"]
+        whole = ["-s", "data.train.path=train-0.csv", "-s", "data.train.read=whole", "-s", "data.train.classes=0"]
+        for words in (blocks, blocks + whole):
+            found = self.assert_ok(self.muster("data", "index", "job.yaml", "--out", "ix", "-o", "json", *words)).json
+            self.assertEqual([source["samples"] for source in found], [801, 50] if words == blocks else [50])
+            _, test = self.assert_ok(self.muster("data", "info", "job.yaml", "-o", "json", *words)).json
+            self.assertEqual((test["by_blocks"], test["classes"]), (True, 3))
+            self.assert_ok(self.muster("data", "check", "job.yaml", *words))
+
     def test_check_finds_and_names_damage(self):
         self.assertIn("all can be read", self.assert_ok(self.muster("data", "check", "job.yaml")).out)
         path = self.folder / "train-2.csv"
@@ -108,11 +119,18 @@ class Data(CommandTest):
     @needs_worker
     def test_changed_data_is_noticed(self):
         result = self.assert_ok(self.muster("train", "job.yaml", "--json")).last_json
+        indexes = self.only_run() / "index"
+        index = next(indexes.glob("*.index"))
+        written = index.read_bytes()
         self.write_rows("train-3.csv", 10)
         outcome = self.muster("resume", result["run_dir"], "-s", "passes=4")
         self.assertNotEqual(outcome.code, 0, outcome)
         self.assertIn("data", outcome.err)
-        self.assert_ok(self.muster("resume", result["run_dir"], "-s", "passes=4", "--accept-other-data"))
+        self.assertEqual(index.read_bytes(), written)
+        self.assert_ok(self.muster("resume", result["run_dir"], "-s", "passes=4", "--accept-other-data",
+                                   "--workers", "2"))
+        self.assertEqual(list(indexes.glob("*.index")), [index])
+        self.assertNotEqual(index.read_bytes(), written)
 
 
 class Http(CommandTest):

@@ -58,13 +58,6 @@ struct NamedSource {
   config::SourceOptions options;
 };
 
-// Those that the job has.
-std::vector<NamedSource> sources_of(const config::Job& job) {
-  std::vector<NamedSource> sources = {{"data.train", job.data.train}};
-  if (!job.data.test.format.empty()) sources.push_back({"data.test", job.data.test});
-  return sources;
-}
-
 Result<config::Job> load(const std::string& path, const std::vector<std::string>& sets,
                          Context& context) {
   MUSTER_TRY(const auto sources, job_sources(path, sets, context.files));
@@ -96,6 +89,22 @@ Result<std::unique_ptr<data::Dataset>> open(const NamedSource& source,
   auto opened = data::Registry::builtin().open(source.options, setup);
   if (!opened.ok()) return std::move(opened).error().context("{}", source.key);
   return opened;
+}
+
+// Those that the job has. Test data without `classes` has as many as the training data, as when the
+// job trains; training data that is read as a whole is opened if they must be counted.
+Result<std::vector<NamedSource>> sources_of(const config::Job& job, const data::BlockSetup& setup) {
+  std::vector<NamedSource> sources = {{"data.train", job.data.train}};
+  if (job.data.test.format.empty()) return sources;
+  NamedSource test = {"data.test", job.data.test};
+  if (test.options.classes == 0) test.options.classes = job.data.train.classes;
+  const bool counts = test.options.target == "class" && !config::is_read_by_blocks(job.data.train);
+  if (test.options.classes == 0 && counts && config::is_read_by_blocks(test.options)) {
+    MUSTER_TRY(const auto train, open(sources[0], setup));
+    test.options.classes = train->schema().classes;
+  }
+  sources.push_back(std::move(test));
+  return sources;
 }
 
 Json facts_of(const NamedSource& source, const data::Dataset& dataset, const config::Job& job) {
@@ -213,25 +222,26 @@ Outcome index_data(const DataIndexArguments& arguments, Context& context) {
   // So that it is said now, and not after an hour of indexing, that it cannot be written to.
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(setup.indexes));
   Json results = Json::array();
-  for (const auto& source : sources_of(job)) {
+  MUSTER_TRY(const auto sources, sources_of(job, setup));
+  for (const auto& source : sources) {
     auto format = data::Registry::builtin().block_format(source.options);
     if (!format.ok()) return std::move(format).error().context("{}", source.key);
     if (*format == nullptr) continue;
-    auto index = data::find_index(source.options, **format, *setup.store, setup);
-    if (!index.ok()) return std::move(index).error().context("{}", source.key);
+    auto found = data::find_index(source.options, **format, *setup.store, setup);
+    if (!found.ok()) return std::move(found).error().context("{}", source.key);
     line.clear();
-    const auto path = setup.indexes + "/" + data::index_name(source.options, setup.block);
-    if (!context.files.exists(path)) {
-      return Error(ErrorKind::kIo, "the index could not be written to '{}'", path);
+    if (!context.files.exists(found->path)) {
+      return Error(ErrorKind::kIo, "the index could not be written to '{}'", found->path);
     }
-    Json facts = {{"source", source.key}, {"samples", index->samples()}};
-    facts.update(facts_of(*index));
-    facts["path"] = path;
+    const data::BlockIndex& index = found->index;
+    Json facts = {{"source", source.key}, {"samples", index.samples()}};
+    facts.update(facts_of(index));
+    facts["path"] = found->path;
     if (arguments.format == Format::kTable) {
       context.console.line(fmt::format("{}: {} samples, {} in {}, {}", source.key,
-                                       with_commas(index->samples()), bytes_text(facts["bytes"]),
-                                       counted(index->objects.size(), "file"),
-                                       counted(index->blocks.size(), "block")));
+                                       with_commas(index.samples()), bytes_text(facts["bytes"]),
+                                       counted(index.objects.size(), "file"),
+                                       counted(index.blocks.size(), "block")));
     }
     results.push_back(std::move(facts));
   }
@@ -250,7 +260,8 @@ Outcome show_data(const DataInfoArguments& arguments, Context& context) {
   StatusLine line;
   const auto setup = setup_for(job, context, line);
   Json results = Json::array();
-  for (const auto& source : sources_of(job)) {
+  MUSTER_TRY(const auto sources, sources_of(job, setup));
+  for (const auto& source : sources) {
     MUSTER_TRY(const auto dataset, open(source, setup));
     line.clear();
     results.push_back(facts_of(source, *dataset, job));
@@ -268,7 +279,8 @@ Outcome check_data(const DataCheckArguments& arguments, Context& context) {
   setup.stream.cache.clear();  // what counts is what the store has
   Json results = Json::array();
   uint64_t damaged = 0;
-  for (const auto& source : sources_of(job)) {
+  MUSTER_TRY(const auto sources, sources_of(job, setup));
+  for (const auto& source : sources) {
     MUSTER_TRY(const auto dataset, open(source, setup));
     MUSTER_TRY(const uint64_t found, Checker(source, *dataset, context.console, line, json).run());
     line.clear();

@@ -225,6 +225,11 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     return Error(ErrorKind::kUsage, "'{}' is being trained right now by another process",
                  run.path());
   }
+  if (arguments.accept_other_data) {
+    // Once, before there are workers: those that start later take the index that the first makes.
+    MUSTER_TRY(const auto lock, run.lock());
+    MUSTER_RETURN_IF_ERROR(context.files.remove_all(run.indexes()));
+  }
   if (!has_checkpoint(run, context.files)) {
     context.console.note(fmt::format("{} has no checkpoint yet: it begins anew", run_name(run)));
   }

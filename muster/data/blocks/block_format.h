@@ -19,7 +19,8 @@
 
 namespace muster::data {
 
-// One object while it is indexed: ranges of it, from any place. `name` is for errors.
+// One object while it is indexed: ranges of it, from any place. `name` is for errors:
+// without a signature that its address may have (store::printable).
 struct ObjectReader {
   std::string name;
   uint64_t size = 0;

@@ -12,6 +12,7 @@
 #include "muster/base/check.h"
 #include "muster/base/text.h"
 #include "muster/data/permutation.h"
+#include "muster/store/url.h"
 
 namespace muster::data {
 namespace {
@@ -151,8 +152,9 @@ Hash128 BlockIndex::hash() const {
 
 std::string BlockIndex::describe(size_t block) const {
   const Block& it = blocks[block];
-  return fmt::format("block {} ('{}', {} bytes from {} on)", block, objects[it.object].name,
-                     with_commas(it.length), with_commas(it.offset));
+  return fmt::format("block {} ('{}', {} bytes from {} on)", block,
+                     store::printable(objects[it.object].name), with_commas(it.length),
+                     with_commas(it.offset));
 }
 
 std::string save_index(const BlockIndex& index) {

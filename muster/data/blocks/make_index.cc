@@ -14,6 +14,7 @@
 #include "muster/base/text.h"
 #include "muster/base/thread.h"
 #include "muster/data/permutation.h"
+#include "muster/store/url.h"
 
 namespace muster::data {
 namespace {
@@ -93,7 +94,7 @@ class Indexer {
   }
 
   Result<Part> index(const store::Object& object) {
-    const ObjectReader reader = {.name = object.name,
+    const ObjectReader reader = {.name = store::printable(object.name),
                                  .size = object.size,
                                  .read = [&](uint64_t offset, std::span<std::byte> into) {
                                    return store_.read_stoppable(object, offset, into,
@@ -155,7 +156,8 @@ Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
     } else if (part.about != index.about) {
       return Error(ErrorKind::kData,
                    "'{}' has other columns than '{}'; all files of a data set must have the same",
-                   index.objects[i].name, index.objects[*first].name);
+                   store::printable(index.objects[i].name),
+                   store::printable(index.objects[*first].name));
     }
     for (size_t b = 0; b < part.extents.size(); ++b) {
       const Extent& extent = part.extents[b];
@@ -171,7 +173,7 @@ Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
   if (!first) {
     return Error(ErrorKind::kData, "{} no samples",
                  index.objects.size() == 1
-                     ? fmt::format("'{}' has", index.objects[0].name)
+                     ? fmt::format("'{}' has", store::printable(index.objects[0].name))
                      : fmt::format("these {} files have", with_commas(index.objects.size())));
   }
   if (samples > Permutation::kMaxSize) {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <iterator>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/fd.h"
 #include "muster/base/text.h"
+#include "muster/base/thread.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/make_index.h"
 #include "muster/store/open.h"
@@ -25,6 +29,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr auto kTell = std::chrono::seconds(1);
+constexpr std::string_view kExtension = ".index";
 
 Moment now() { return std::chrono::steady_clock::now(); }
 
@@ -67,6 +72,30 @@ Result<Fd> lock_file(const std::string& path, Teller& teller) {
   return fd;
 }
 
+// By a thread of its own, which is stopped when `teller` says so: a server may not answer.
+Result<std::vector<store::Object>> list_objects(store::Store& store, const std::string& address,
+                                                Teller& teller) {
+  std::mutex mutex;
+  std::condition_variable listed;
+  std::optional<Result<std::vector<store::Object>>> found;  // guarded by mutex
+  std::stop_source stop;
+  const Thread thread("list", [&] {
+    auto result = store.list_stoppable(address, stop.get_token());
+    const std::lock_guard lock(mutex);
+    found = std::move(result);
+    listed.notify_all();
+  });
+  const auto text = [&] { return fmt::format("listing '{}'", store::printable(address)); };
+  std::unique_lock lock(mutex);
+  while (!listed.wait_for(lock, kPoll, [&] { return found.has_value(); })) {
+    if (!stop.stop_requested() && !teller.go_on(text)) stop.request_stop();
+  }
+  if (stop.stop_requested()) {
+    return Error(ErrorKind::kInterrupted, "ended while the data was listed");
+  }
+  return *std::move(found);
+}
+
 // Whether the objects of the index are these, whose versions it then takes.
 bool take_versions(BlockIndex& index, const std::vector<store::Object>& objects) {
   if (index.objects.size() != objects.size()) return false;
@@ -79,18 +108,31 @@ bool take_versions(BlockIndex& index, const std::vector<store::Object>& objects)
   return true;
 }
 
-// The saved index; nothing if there is none, or it is of other files. `objects`: as listed now, if
-// they were.
-Result<std::optional<BlockIndex>> load_saved(
-    FileSystem& files, const std::string& path,
-    const std::optional<std::vector<store::Object>>& objects, const std::string& format) {
+// What is saved: addresses without signatures.
+std::string bytes_to_save(BlockIndex index) {
+  for (auto& object : index.objects) object.name = store::printable(object.name);
+  return save_index(index);
+}
+
+using Objects = std::optional<std::vector<store::Object>>;
+
+// The index in this file; nothing if there is none, or it is of other files. `objects`: as listed
+// now, if they were.
+Result<std::optional<BlockIndex>> load_saved(FileSystem& files, const std::string& path,
+                                             const config::SourceOptions& options,
+                                             const Objects& objects) {
   if (!files.exists(path)) return std::optional<BlockIndex>();
   MUSTER_TRY(const std::string bytes, files.read(path));
   auto index = load_index(bytes);
   if (!index.ok()) return std::move(index).error().context("'{}'", path);
-  if (index->format != format) {
+  if (index->format != options.format) {
     return Error(ErrorKind::kData, "'{}' is an index of {}, not of {}; delete it", path,
-                 index->format, format);
+                 index->format, options.format);
+  }
+  // An HTTP address is that of its only object, with its signature.
+  const auto address = store::parse_address(options.path);
+  if (address.ok() && address->scheme == store::Scheme::kHttp && index->objects.size() == 1) {
+    index->objects[0].name = options.path;
   }
   if (objects && !take_versions(*index, *objects)) return std::optional<BlockIndex>();
   return std::optional(*std::move(index));
@@ -111,6 +153,34 @@ std::string without_signature(const std::string& address) {
     if (!signs) kept.append("?").append(part);
   }
   return kept;
+}
+
+// "abc-def.index" for "abc.index", where def says which files these are.
+std::string name_for(const std::string& path, const std::vector<store::Object>& objects) {
+  Hasher hasher;
+  for (const auto& object : objects) {
+    hasher.add(object.name.c_str(), object.name.size() + 1);
+    hasher.add(&object.size, sizeof(object.size));
+  }
+  return fmt::format("{}-{}{}", path.substr(0, path.size() - kExtension.size()),
+                     hasher.finish().hex(), kExtension);
+}
+
+// Where the index is, or will be, and what is there already. An index of other files stays: it is
+// that of a run, whose other workers have those files. The index of these has a name of its own.
+struct Place {
+  std::string path;
+  std::optional<BlockIndex> saved;
+};
+Result<Place> look_up(const config::SourceOptions& options, const BlockSetup& setup,
+                      const Objects& objects) {
+  Place place = {setup.indexes + "/" + index_name(options, setup.block), std::nullopt};
+  if (setup.index_again || !setup.files->exists(place.path)) return place;
+  MUSTER_TRY(place.saved, load_saved(*setup.files, place.path, options, objects));
+  if (place.saved || !objects) return place;
+  place.path = name_for(place.path, *objects);
+  MUSTER_TRY(place.saved, load_saved(*setup.files, place.path, options, objects));
+  return place;
 }
 
 std::string describe(const std::string& address, const IndexProgress& progress) {
@@ -157,35 +227,33 @@ std::string index_name(const config::SourceOptions& options, uint64_t block) {
   }
   if (!builtin) text(options.args.to_line());
   hasher.add(&block, sizeof(block));
-  return hasher.finish().hex() + ".index";
+  return hasher.finish().hex() + std::string(kExtension);
 }
 
-Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
+Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
                               store::Store& store, const BlockSetup& setup) {
   Teller teller(setup);
-  std::optional<std::vector<store::Object>> objects;
+  Objects objects;
   if (store::is_local(options.path)) {
-    MUSTER_TRY(objects, store.list(options.path));
+    MUSTER_TRY(objects, list_objects(store, options.path, teller));
   }
   const bool saves = !setup.indexes.empty();
-  const std::string path = setup.indexes + "/" + index_name(options, setup.block);
+  std::string path;
   Fd lock;
   if (saves) {
     MUSTER_CHECK(setup.files != nullptr, "where indexes are saved");
-    if (!setup.index_again) {
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, objects, options.format));
-      if (saved) return *std::move(saved);
-    }
+    MUSTER_TRY(auto place, look_up(options, setup, objects));
+    if (place.saved) return FoundIndex{*std::move(place.saved), std::move(place.path)};
     if (setup.files->create_directories(setup.indexes).ok()) {
-      MUSTER_TRY(lock, lock_file(path + ".lock", teller));
+      MUSTER_TRY(lock, lock_file(place.path + ".lock", teller));
     }
-    if (!setup.index_again) {  // another worker may have made it meanwhile
-      MUSTER_TRY(auto saved, load_saved(*setup.files, path, objects, options.format));
-      if (saved) return *std::move(saved);
-    }
+    // Another worker may have made it meanwhile, or one of other files.
+    MUSTER_TRY(place, look_up(options, setup, objects));
+    if (place.saved) return FoundIndex{*std::move(place.saved), std::move(place.path)};
+    path = std::move(place.path);
   }
   if (!objects) {
-    MUSTER_TRY(objects, store.list(options.path));
+    MUSTER_TRY(objects, list_objects(store, options.path, teller));
   }
   if (objects->empty()) {
     return Error(ErrorKind::kData, "nothing matches '{}'", store::printable(options.path));
@@ -198,8 +266,8 @@ Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockF
                            return teller.go_on([&] { return describe(options.path, progress); });
                          }}));
   // If it cannot be saved, the others make their own.
-  if (saves) (void)write_file_atomically(*setup.files, path, save_index(index));
-  return index;
+  if (saves) (void)write_file_atomically(*setup.files, path, bytes_to_save(index));
+  return FoundIndex{std::move(index), std::move(path)};
 }
 
 Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& options,
@@ -215,12 +283,12 @@ Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& option
   }
   const auto store = setup.store != nullptr ? setup.store : open_patient_store();
   MUSTER_TRY(auto found, find_index(options, *format, *store, setup));
-  MUSTER_RETURN_IF_ERROR(format->set_about(found.about));
+  MUSTER_RETURN_IF_ERROR(format->set_about(found.index.about));
   MUSTER_CHECK(setup.files != nullptr || setup.stream.cache.empty(), "where the cache is");
   const auto own_files = setup.files == nullptr ? posix_file_system() : nullptr;
   FileSystem& files = setup.files != nullptr ? *setup.files : *own_files;
   MUSTER_TRY(auto data,
-             BlockDataset::open(std::make_shared<const BlockIndex>(std::move(found)),
+             BlockDataset::open(std::make_shared<const BlockIndex>(std::move(found.index)),
                                 std::move(format), store, setup.stream, files, setup.keep_waiting));
   return std::unique_ptr<Dataset>(std::move(data));
 }

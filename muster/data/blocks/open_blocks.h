@@ -10,7 +10,8 @@
 // Versions. The objects of a saved index are those that were listed then: one that was changed
 // since is an error when it is read. Local files are listed again, because each machine may have a
 // copy with times of its own: if names and sizes are the same, the hashes of blocks tell whether
-// the contents are; if not, the index is made again, and the job's fingerprint tells.
+// the contents are; if not, another index is made and saved beside it, and the job's fingerprint
+// tells. A saved index is never replaced, except by BlockSetup::index_again.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct BlockSetup {
   // data set.
   FileSystem* files = nullptr;
   std::string indexes;       // directory; empty: an index is not saved
-  bool index_again = false;  // even if there is one
+  bool index_again = false;  // even if there is one, in its place
   uint64_t block = uint64_t{4} << 20;
   StreamOptions stream;
   // Called about every 100 ms while it lists, indexes or waits; false ends it.
@@ -54,10 +55,17 @@ std::shared_ptr<store::Store> open_patient_store();
 
 // The name of the file with the index of this source: of what the index follows from. Options that
 // only decode samples, such as the size of images, do not change it; nor does signing a URL again.
+// If there is one of other files, the index has a longer name.
 std::string index_name(const config::SourceOptions& options, uint64_t block);
 
+// An index, and the file that it was saved in; empty: it was not to be saved.
+struct FoundIndex {
+  BlockIndex index;
+  std::string path;
+};
+
 // The index that is saved for this source, or a new one, which is saved.
-Result<BlockIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
+Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
                               store::Store& store, const BlockSetup& setup);
 
 Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& options,

@@ -284,10 +284,17 @@ TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {
 
 TEST_F(OpenBlocksTest, ChangedFilesAreIndexedAgainOrFoundWhenTheyAreRead) {
   const auto hash = open()->hash();
+  const auto first = saved().at(0);
+  const auto written = *files_->read(first);
   dir_.write("part-3.csv", csv_rows(kRows, 5));
   const auto longer = open();
   EXPECT_EQ(longer->size(), uint64_t{kRows} + 5);
   EXPECT_NE(longer->hash(), hash);
+  // A run's index is not replaced by that of a worker with other files, which has its own.
+  EXPECT_EQ(*files_->read(first), written);
+  EXPECT_EQ(saved().size(), 2U);
+  EXPECT_EQ(open()->hash(), longer->hash());
+  EXPECT_EQ(saved().size(), 2U);
   // The same length and other contents: the hash of a block says so.
   std::string rows = csv_rows(kRows, 5);
   rows[rows.size() - 2] = rows[rows.size() - 2] == '1' ? '2' : '1';
@@ -313,6 +320,31 @@ TEST_F(OpenBlocksTest, MistakesAreNamed) {
   EXPECT_THAT(failure(), HasSubstr("`part` and `limit` are not possible"));
 }
 
+TEST_F(OpenBlocksTest, SignaturesOfAddressesAreNeitherSavedNorPrinted) {
+  blocks_.path = "https://host/x.csv?X-Amz-Signature=secret";
+  auto store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{blocks_.path, csv_rows(0, kRows)}});
+  setup_.store = store;
+  const auto first = open();
+  ASSERT_EQ(saved().size(), 1U);
+  EXPECT_THAT(*files_->read(saved()[0]), ::testing::Not(HasSubstr("secret")));
+  // The saved one is read from the same address.
+  const uint64_t before = store->reads();
+  const auto again = open();
+  EXPECT_EQ(store->reads(), before + 1) << "the first block";
+  EXPECT_EQ(again->hash(), first->hash());
+  Batch batch;
+  EXPECT_TRUE(read_range(*again, 0, kRows, batch).ok());
+  store->set_after([](const store::Object&, uint64_t, std::span<std::byte> bytes) {
+    for (auto& byte : bytes) byte ^= std::byte{0x80};
+  });
+  const auto is_named =
+      ::testing::AllOf(HasSubstr("https://host/x.csv?..."), ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(failure(), is_named) << "a block without its hash";
+  setup_.indexes.clear();
+  EXPECT_THAT(failure(), is_named) << "while it is indexed";
+}
+
 TEST_F(OpenBlocksTest, OpeningCanBeEnded) {
   setup_.store = std::make_shared<testing::FakeStore>(
       std::map<std::string, std::string>{{"s3://b/x.csv", csv_rows(0, kRows)}});
@@ -329,6 +361,34 @@ TEST_F(OpenBlocksTest, OpeningCanBeEnded) {
   blocks_.path = "s3://b/x.csv";
   EXPECT_THAT(failure(), HasSubstr("ended while the data was indexed"));
   EXPECT_TRUE(saved().empty());
+}
+
+// A server that does not answer a list.
+class SilentStore final : public store::Store {
+ public:
+  Result<std::vector<store::Object>> list(std::string_view address) override {
+    return list_stoppable(address, {});
+  }
+  Result<std::vector<store::Object>> list_stoppable(std::string_view,
+                                                    const std::stop_token& stop) override {
+    for (int i = 0; i < 20000 && !stop.stop_requested(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Error(ErrorKind::kIo, "no answer");
+  }
+  Status read(const store::Object&, uint64_t, std::span<std::byte>) override {
+    return Error(ErrorKind::kIo, "no answer");
+  }
+};
+
+TEST_F(OpenBlocksTest, AListThatTakesLongIsToldAndCanBeEnded) {
+  setup_.store = std::make_shared<SilentStore>();
+  std::string text;
+  setup_.tell = [&](const std::string& what) { text = what; };
+  setup_.keep_waiting = [&] { return text.empty(); };
+  blocks_.path = "https://host/x.csv?sig=secret";
+  EXPECT_THAT(failure(), HasSubstr("ended while the data was listed"));
+  EXPECT_EQ(text, "listing 'https://host/x.csv?...'");
 }
 
 TEST_F(OpenBlocksTest, TellsWhatTakesLong) {

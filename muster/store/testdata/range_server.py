@@ -66,6 +66,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
+        if url.path.rstrip("/").endswith("/silent"):
+            time.sleep(30)
+            return self.answer(503)
         if url.path.startswith("/webhdfs/v1/"):
             return self.name_node(urllib.parse.unquote(url.path[11:]), dict(urllib.parse.parse_qsl(url.query)))
         if url.path.startswith("/datanode/"):

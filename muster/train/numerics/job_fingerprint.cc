@@ -9,13 +9,14 @@
 namespace muster::train {
 
 Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
-                               const data::Dataset& dataset, uint64_t samples, Memory& memory) {
+                               const data::Dataset& dataset, uint64_t samples, Memory& memory,
+                               const data::KeepWaiting& keep_waiting) {
   std::vector<uint64_t> first(samples);
   // A lane may be larger than the data: then it uses samples of several passes.
   for (uint64_t i = 0; i < samples; ++i) first[i] = i % dataset.size();
   data::Batch batch;
   batch.memory = &memory;
-  MUSTER_RETURN_IF_ERROR(data::read_samples(dataset, first, batch));
+  MUSTER_RETURN_IF_ERROR(data::read_samples(dataset, first, batch, keep_waiting));
 
   // As floats: fixed-point sums would need scales, which only training finds.
   sum.begin(GradientSum::Mode::kNative, arena.exponents(), std::array{0});

@@ -20,9 +20,10 @@ namespace muster::train {
 // Trains one lane of `samples` samples, the first ones of the data, with the weights that the arena
 // holds, and hashes the loss, the gradients and the statistics bit by bit: what the kernels of this
 // model give in this process. Only `sum` is used for it, until its next begin(); the arena does not
-// change.
+// change. `keep_waiting`: while it waits for data that is streamed.
 Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
-                               const data::Dataset& dataset, uint64_t samples, Memory& memory);
+                               const data::Dataset& dataset, uint64_t samples, Memory& memory,
+                               const data::KeepWaiting& keep_waiting = {});
 
 nlohmann::json to_json(const JobFingerprint& fingerprint);
 // What to_json() made. Parts that are missing are empty.
