@@ -74,7 +74,14 @@ TEST(JsonlTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": 1,\n", options),
               HasSubstr("sample 1 of the block: not JSON from character"));
   EXPECT_THAT(failure("[1, 2]\n", options), HasSubstr("not a JSON object"));
-  EXPECT_THAT(failure("{\"x\": \"one\", \"label\": 1}\n", options), HasSubstr("no key 'x'"));
+  EXPECT_THAT(failure("{\"y\": 1, \"label\": 1}\n", options),
+              HasSubstr("no key 'x'; there are: y, label"));
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": \"cat\"}\n", options),
+              HasSubstr("the key 'label' is not a number, or a list of numbers"));
+  EXPECT_THAT(failure("{\"x\": [1, \"two\", 3], \"label\": 1}\n", options),
+              HasSubstr("the key 'x' is not a number"));
+  EXPECT_THAT(failure("{\"x\": null, \"label\": 1}\n", options),
+              HasSubstr("the key 'x' is not a number"));
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": [1, 2], \"label\": 1}\n", options),
               HasSubstr("key 'x' has 2 numbers"));
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1.5}\n", options), HasSubstr("the label is 1.5"));

@@ -178,6 +178,10 @@ Status Recipe::gather(const Record& record, std::vector<Value>& values) const {
   values.resize(names_.size());
   MUSTER_RETURN_IF_ERROR(record.get(names_, values));
   for (size_t i = 0; i < names_.size(); ++i) {
+    if (values[i].kind == Value::Kind::kOther) {
+      return Error(ErrorKind::kData, "the {} '{}' is not a number, or a list of numbers",
+                   defaults_.field, names_[i]);
+    }
     if (values[i].kind != Value::Kind::kMissing) continue;
     const auto there = record.names();
     return Error(ErrorKind::kData, "there is no {} '{}'{}; there are: {}", defaults_.field,

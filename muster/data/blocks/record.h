@@ -19,9 +19,9 @@
 
 namespace muster::data {
 
-// What a field holds: bytes (an encoded image, raw pixels) or numbers.
+// What a field holds: bytes (an encoded image, raw pixels), numbers, or something of no use (text).
 struct Value {
-  enum class Kind : uint8_t { kMissing, kBytes, kNumbers };
+  enum class Kind : uint8_t { kMissing, kBytes, kNumbers, kOther };
   Kind kind = Kind::kMissing;
   std::span<const std::byte> bytes;
   std::vector<double> numbers;

@@ -73,7 +73,7 @@ class Parts final : public Record {
         const std::string key = choice.substr(colon + 1);
         auto status = read_json_fields(text_of(part->bytes), {&key, 1}, {&value, 1});
         if (!status.ok()) return std::move(status).error().context("part '{}'", part->name);
-        if (value.kind == Value::Kind::kMissing) {
+        if (value.kind != Value::Kind::kNumbers) {
           const auto keys = json_keys(text_of(part->bytes));
           return Error(ErrorKind::kData, "part '{}' has no number '{}'{}", part->name, key,
                        did_you_mean(key, keys));
