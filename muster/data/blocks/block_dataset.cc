@@ -67,7 +67,7 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
     MUSTER_TRY(const auto loaded, reading.get(b, keep_waiting));
     const auto& decoded = loaded->decoded(*format_, block.count, schema_);
     if (!decoded.ok()) return Error(decoded.error()).context("{}", index_->describe(blocks[b]));
-    reading.note_decoded(b, (*decoded)->memory());
+    if (loaded->is_new()) reading.note_decoded(b, (*decoded)->memory());
     for (; next != wanted.end() && next->first == blocks[b]; ++next) {
       const size_t place = next->second;
       const auto i = static_cast<uint32_t>(samples[place] - block.first);
