@@ -141,7 +141,7 @@ TEST_F(RetryTest, AListGivesUp) {
   EXPECT_THAT(listed.error().message(), HasSubstr("gave up after"));
 }
 
-TEST_F(RetryTest, StopEndsAllWaitingAndTheStatusSaysWhatWaits) {
+TEST_F(RetryTest, StopEndsAllWaitingAndTheProblemIsKnown) {
   auto options = quick();
   options.backoff = {
       .first = std::chrono::hours(1), .most = std::chrono::hours(1), .shared_from = 3};
@@ -154,14 +154,11 @@ TEST_F(RetryTest, StopEndsAllWaitingAndTheStatusSaysWhatWaits) {
   while (fake_->requests < 1) std::this_thread::yield();
   auto sleeping = std::async(std::launch::async, read);
   while (store.counters().retries < 1) std::this_thread::yield();
-  const auto waiting = store.waiting();
-  EXPECT_EQ(waiting.requests, 2);
-  EXPECT_EQ(waiting.last_error, "the connection broke");
+  EXPECT_EQ(store.problem(), "the connection broke");
   store.stop();
   EXPECT_EQ(hanging.get().error().kind(), ErrorKind::kInterrupted);
   EXPECT_EQ(sleeping.get().error().kind(), ErrorKind::kInterrupted);
   EXPECT_EQ(read().error().kind(), ErrorKind::kInterrupted);
-  EXPECT_EQ(store.waiting().requests, 0);
 }
 
 TEST_F(RetryTest, OneReadCanBeStoppedAlone) {
@@ -318,14 +315,6 @@ TEST_F(RetryTest, ManyReadersGetTheRightBytes) {
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(store.counters().reads, 200U);
   EXPECT_GT(store.counters().hedges_won, 0U);
-}
-
-TEST(WaitingTest, IsDescribedInOneLine) {
-  EXPECT_EQ(describe({}), "");
-  EXPECT_EQ(describe({.requests = 3, .oldest = milliseconds(1234), .last_error = ""}),
-            "waiting for data: 3 requests, oldest 1.2 s");
-  EXPECT_EQ(describe({.requests = 1, .oldest = milliseconds(61000), .last_error = "x: broken"}),
-            "waiting for data: 1 request, oldest 61.0 s; last error: x: broken");
 }
 
 }  // namespace
