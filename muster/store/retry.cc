@@ -55,33 +55,6 @@ struct RetryStore::HedgedRead {
   std::stop_source stop_second;
 };
 
-// Counts a call as under way.
-class RetryStore::Call {
- public:
-  explicit Call(RetryStore& store) : store_(store) {
-    const std::scoped_lock lock(store_.mutex_);
-    at_ = store_.calls_.insert(store_.calls_.end(), store_.clock_.now());
-  }
-  ~Call() {
-    const std::scoped_lock lock(store_.mutex_);
-    store_.calls_.erase(at_);
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
- private:
-  RetryStore& store_;
-  std::list<Moment>::iterator at_;
-};
-
-std::string describe(const Waiting& waiting) {
-  if (waiting.requests == 0) return "";
-  const std::string error = waiting.last_error.empty() ? "" : "; last error: " + waiting.last_error;
-  return fmt::format("waiting for data: {}, oldest {:.1f} s{}",
-                     counted(static_cast<uint64_t>(waiting.requests), "request"),
-                     seconds(waiting.oldest), error);
-}
-
 RetryStore::RetryStore(std::unique_ptr<Store> inner, const Clock& clock, RetryOptions options)
     : inner_(std::move(inner)),
       clock_(clock),
@@ -102,11 +75,9 @@ RetryCounters RetryStore::counters() const {
   return counters_;
 }
 
-Waiting RetryStore::waiting() const {
+std::string RetryStore::problem() const {
   const std::scoped_lock lock(mutex_);
-  return {.requests = static_cast<int>(calls_.size()),
-          .oldest = calls_.empty() ? Duration{} : clock_.now() - calls_.front(),
-          .last_error = last_error_};
+  return last_error_;
 }
 
 bool RetryStore::wait_until(Moment moment, const std::stop_token& stop) {
@@ -118,7 +89,6 @@ bool RetryStore::wait_until(Moment moment, const std::stop_token& stop) {
 
 Status RetryStore::persist(const std::function<Status()>& attempt, const std::stop_token& stop,
                            std::optional<Duration> limit) {
-  const Call call(*this);
   const Moment began = clock_.now();
   Moment start;
   {

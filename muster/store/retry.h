@@ -2,7 +2,7 @@
 // late.
 //
 // - Errors of kind kIo are tried again (backoff.h), reads and writes without a limit: when a server
-//   is down, training waits for it and does not fail. waiting() says so. stop() ends all waiting.
+//   is down, training waits for it and does not fail. problem() says why. stop() ends all waiting.
 //   Lists end after Options::list_timeout, because a job begins with them, and there a server that
 //   cannot be reached is more often a wrong address.
 // - Other errors are returned as they are.
@@ -49,16 +49,6 @@ struct RetryCounters {
   bool operator==(const RetryCounters&) const = default;
 };
 
-// Calls under way.
-struct Waiting {
-  int requests = 0;
-  Duration oldest{};       // since the call
-  std::string last_error;  // the last failure, if none has succeeded since; else empty
-};
-// "waiting for data: 3 requests, oldest 1.2 s", and the last error if there is one. Empty if
-// nothing is under way.
-std::string describe(const Waiting& waiting);
-
 class RetryStore final : public Store {
  public:
   // `clock` outlives the store.
@@ -80,12 +70,11 @@ class RetryStore final : public Store {
   void stop() { stop_.request_stop(); }
 
   RetryCounters counters() const;
-  Waiting waiting() const;
-  std::string problem() const override { return waiting().last_error; }
+  // The last failure, if no call has succeeded since; else empty.
+  std::string problem() const override;
 
  private:
   struct HedgedRead;
-  class Call;
 
   // Calls `attempt` until it succeeds, fails with another kind than kIo, or `stop` is requested.
   // `limit`: of the whole, if there is one.
@@ -113,7 +102,6 @@ class RetryStore final : public Store {
   ReadTimes times_;
   RetryCounters counters_;
   std::string last_error_;
-  std::list<Moment> calls_;                       // when those under way began, oldest first
   std::list<std::shared_ptr<HedgedRead>> reads_;  // may need a second request
   uint64_t reads_begun_ = 0;                      // grows with each read added there
   std::vector<Thread> hedgers_;

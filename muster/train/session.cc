@@ -270,14 +270,24 @@ void Session::set_on_waiting(std::function<bool(const std::string& what)> on_wai
   on_waiting_ = std::move(on_waiting);
 }
 
-// From any thread of the team.
+bool Session::has_lost_group() const {
+  return (group_ != nullptr && group_->failed()) || (site_ != nullptr && site_->failed());
+}
+
+// From any thread of the team, in a step or an evaluation.
 bool Session::wait_for_data() const {
+  // Else the others would wait for this worker in the next roster: no collective is under way here
+  // that could fail, and waiting for data counts as progress.
+  if (has_lost_group()) return false;
   if (!lane_runner_->keep_waiting()) return false;
   const std::lock_guard lock(waiting_mutex_);
   if (!on_waiting_) return true;
   std::string what = loader_ != nullptr ? loader_->waiting() : "";
-  // Or test data, or a batch that another thread fills.
-  if (what.empty()) what = "waiting for data";
+  // Of test data, in an evaluation.
+  if (what.empty() && test_ != nullptr && test_->fetcher() != nullptr) {
+    what = test_->fetcher()->waiting();
+  }
+  if (what.empty()) what = "waiting for data";  // a batch that another thread fills
   return on_waiting_(what);
 }
 
@@ -325,6 +335,7 @@ void Session::assign(const std::vector<std::vector<int>>& units, comm::Group& gr
   loading_.batches = batches();
   loader_->restart(loading_.batches, strategy_->lanes());
   group_ = &group;
+  site_ = site.group;
   shares_.clear();
   for (const auto& theirs : units) shares_.push_back(theirs.size());
   timeout_ = timeout;
@@ -336,7 +347,11 @@ Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
     tried_ = true;
   }
   if (loader_ == nullptr) start_loader();
-  return strategy_->run(flags);
+  auto report = strategy_->run(flags);
+  if (!report.ok() && report.error().kind() == ErrorKind::kInterrupted && has_lost_group()) {
+    return Error(ErrorKind::kInternal, "the group failed while this worker waited for data");
+  }
+  return report;
 }
 
 // Labels of a test set may not use every class; the model has as many as the training data.

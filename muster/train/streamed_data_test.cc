@@ -390,28 +390,41 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
   expect_as_alone("run", live("run", ""));
 }
 
-// A member that waits for test data would else keep the others waiting for the next roster.
-TEST_F(StreamedTrainerTest, ALostGroupEndsAnEvaluationThatWaits) {
-  const auto hub = comm::LocalHub::create({"a", "b"});
-  std::atomic<bool> over = false;
-  const std::jthread other([&] {
-    const auto group = *hub->join(1);
-    while (!store_->away) std::this_thread::sleep_for(1ms);
-    std::this_thread::sleep_for(200ms);
-    group->abort("it leaves");
-    for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
-    store_->away = false;
-  });
-  const auto group = *hub->join(0);
-  const auto session = *Session::open(make_job(job_), registries_);
-  ASSERT_TRUE(session->test_data().ok());
-  session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
-  store_->away = true;
-  const auto report = session->evaluate();
-  EXPECT_TRUE(store_->away) << "the wait did not end by itself";
-  over = true;
-  ASSERT_FALSE(report.ok());
-  EXPECT_THAT(report.error().message(), HasSubstr("the group failed during the evaluation"));
+// A member that waits for data would else keep the others waiting for the next roster.
+class LostGroupTest : public StreamedTrainerTest {
+ protected:
+  // Member 0 does this while the store is away, and member 1 leaves the group.
+  template <typename Work>
+  void expect_end_of(const Work& work) {
+    const auto hub = comm::LocalHub::create({"a", "b"});
+    std::atomic<bool> over = false;
+    const std::jthread other([&] {
+      const auto group = *hub->join(1);
+      while (!store_->away) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(200ms);
+      group->abort("it leaves");
+      for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
+      store_->away = false;
+    });
+    const auto group = *hub->join(0);
+    const auto session = *Session::open(make_job(job_), registries_);
+    EXPECT_TRUE(session->test_data().ok());
+    store_->away = true;
+    session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
+    const auto result = work(*session);
+    EXPECT_TRUE(store_->away) << "the wait did not end by itself";
+    over = true;
+    ASSERT_FALSE(result.ok());
+    EXPECT_THAT(result.error().message(), HasSubstr("the group failed"));
+  }
+};
+
+TEST_F(LostGroupTest, EndsAStepThatWaits) {
+  expect_end_of([](Session& session) { return session.step(); });
+}
+
+TEST_F(LostGroupTest, EndsAnEvaluationThatWaits) {
+  expect_end_of([](Session& session) { return session.evaluate(); });
 }
 
 // Ctrl-C while test data is indexed ends the job before its first step. Once there are steps, they
