@@ -52,7 +52,9 @@ class Dataset {
   // The index of data that is read by blocks; null for other data.
   virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
   // Equal for data sets whose samples are equal and come from the same format, wherever their files
-  // are and however these are compressed: a hash of schema, size and contents.
+  // are and however these are compressed: a hash of schema, size and contents. Of data that is read
+  // by blocks only if it is divided into the same blocks too: not if the same samples are in other
+  // files, or are compressed, or data.block differs.
   Hash128 hash() const;
 
  protected:

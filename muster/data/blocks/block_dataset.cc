@@ -86,7 +86,7 @@ void BlockDataset::add_contents(Hasher& hasher) const {
   const Hash128 hash = index_->hash();
   hasher.add(&hash.high, sizeof(hash.high));
   hasher.add(&hash.low, sizeof(hash.low));
-  format_->add_to(hasher);
+  format_->add_to(schema_, hasher);
 }
 
 }  // namespace muster::data

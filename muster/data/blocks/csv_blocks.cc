@@ -166,7 +166,7 @@ class CsvFormat final : public BlockFormat {
         std::make_unique<CsvBlock>(table.take_inputs(), table.take_targets(), schema));
   }
 
-  void add_to(Hasher& hasher) const override {
+  void add_to(const Schema& /*schema*/, Hasher& hasher) const override {
     const double numbers[] = {options_.mean, options_.deviation,
                               static_cast<double>(columns_.count),
                               static_cast<double>(columns_.label)};

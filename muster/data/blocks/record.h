@@ -70,8 +70,9 @@ class Recipe {
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
   // A schema with this input and the target that the options name.
   Schema schema_with(std::vector<int64_t> input_shape) const;
-  // What samples follow from besides the records and the schema.
-  void add_to(Hasher& hasher) const;
+  // What samples follow from besides the records and the schema. If they are images: also what the
+  // decoder of this machine makes of some.
+  void add_to(const Schema& schema, Hasher& hasher) const;
 
  private:
   Status read_args(config::ArgReader& args);

@@ -239,7 +239,9 @@ class WebDatasetFormat final : public BlockFormat {
         std::make_unique<TarBlock>(std::move(samples), recipe_, schema));
   }
 
-  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+  void add_to(const Schema& schema, Hasher& hasher) const override {
+    recipe_.add_to(schema, hasher);
+  }
 
  private:
   const Recipe recipe_;
