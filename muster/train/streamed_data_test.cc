@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -219,6 +220,24 @@ TEST(StreamedData, TheLedgerIsWhatTheOrderSays) {
   const auto batches = session->batches();
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(session->step().ok());
   EXPECT_EQ(session->arena().counters().ledger, expected_ledger(batches, session->order(), 60));
+}
+
+TEST(StreamedData, SaysWhatWasFetchedAndWhyTheCacheStopped) {
+  const track::TempDirectory directory;
+  const std::string cache = directory.path() + "/cache";
+  const auto session = open_session(blocks_job(), {"data.cache=" + cache});
+  EXPECT_EQ(session->cache_problem(), "");
+  // A disk that fails.
+  std::filesystem::remove_all(cache);
+  write_file(cache, "not a directory");
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(session->step().ok());
+  EXPECT_THAT(session->cache_problem(), HasSubstr("keeps no further blocks"));
+  const auto lines = session->fetched();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[0], ::testing::MatchesRegex("data.train: [0-9]+ blocks? \\([0-9.]+ kB\\) "
+                                                "fetched, 0 from the cache on disk, .*"));
+  EXPECT_THAT(lines[1], HasSubstr("0 requests repeated"));
+  EXPECT_TRUE(open_session(points_job("format: points"))->fetched().empty());
 }
 
 std::vector<std::string> train_together(const std::string& text, int workers) {
