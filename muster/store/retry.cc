@@ -70,7 +70,7 @@ RetryStore::~RetryStore() {
   for (auto& thread : hedgers_) thread.join();
 }
 
-RetryCounters RetryStore::counters() const {
+StoreCounters RetryStore::counters() const {
   const std::scoped_lock lock(mutex_);
   return counters_;
 }

@@ -39,16 +39,6 @@ struct RetryOptions {
   std::optional<uint64_t> seed;
 };
 
-// Since the store was made.
-struct RetryCounters {
-  uint64_t reads = 0;       // that succeeded
-  uint64_t bytes = 0;       // of those
-  uint64_t retries = 0;     // attempts after the first one, of all calls
-  uint64_t hedges = 0;      // second requests sent
-  uint64_t hedges_won = 0;  // that answered first
-  bool operator==(const RetryCounters&) const = default;
-};
-
 class RetryStore final : public Store {
  public:
   // `clock` outlives the store.
@@ -69,7 +59,7 @@ class RetryStore final : public Store {
   // All calls, those under way too, return an error of kind kInterrupted from now on.
   void stop() { stop_.request_stop(); }
 
-  RetryCounters counters() const;
+  StoreCounters counters() const override;
   // The last failure, if no call has succeeded since; else empty.
   std::string problem() const override;
 
@@ -100,7 +90,7 @@ class RetryStore final : public Store {
   std::condition_variable_any changed_;
   Backoff backoff_;
   ReadTimes times_;
-  RetryCounters counters_;
+  StoreCounters counters_;
   std::string last_error_;
   std::list<std::shared_ptr<HedgedRead>> reads_;  // may need a second request
   uint64_t reads_begun_ = 0;                      // grows with each read added there

@@ -8,6 +8,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
+#include "muster/base/text.h"
 #include "muster/base/thread.h"
 #include "muster/config/rounds.h"
 #include "muster/config/source.h"
@@ -430,6 +431,33 @@ Result<JobFingerprint> Session::fingerprint() {
     fingerprint_.kernels = take_fingerprint().combined().hex();
   }
   return fingerprint_;
+}
+
+std::vector<std::string> Session::fetched() const {
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view key, const data::Dataset* dataset) {
+    const auto report = dataset != nullptr ? dataset->fetched() : std::nullopt;
+    if (!report) return;
+    lines.push_back(fmt::format("{}: {} ({}) fetched, {} from the cache on disk, {} waited for",
+                                key, counted(report->blocks, "block"),
+                                human_bytes(static_cast<double>(report->bytes)),
+                                with_commas(report->from_disk), with_commas(report->waited)));
+  };
+  add("data.train", train_.get());
+  add("data.test", test_.get());
+  if (lines.empty() || setup_.store == nullptr) return lines;
+  const auto counters = setup_.store->counters();
+  lines.push_back(fmt::format("store of the data: {} repeated, {} sent twice because of their age",
+                              counted(counters.retries, "request"), with_commas(counters.hedges)));
+  return lines;
+}
+
+std::string Session::cache_problem() const {
+  for (const data::Dataset* dataset : {train_.get(), test_.get()}) {
+    const auto report = dataset != nullptr ? dataset->fetched() : std::nullopt;
+    if (report && !report->cache_problem.empty()) return report->cache_problem;
+  }
+  return {};
 }
 
 Result<EvalReport> Session::evaluate() {

@@ -124,6 +124,11 @@ class Session {
   // Opened when first asked for.
   Result<const data::Dataset*> test_data();
   const data::Dataset& train_data() const { return *train_; }
+  // For the log, a line for each source that is streamed, and one for the store: "data.train: 12
+  // blocks (48 MB) fetched, ...". None if all data is in memory.
+  std::vector<std::string> fetched() const;
+  // Why a cache of blocks on disk keeps nothing more; else empty.
+  std::string cache_problem() const;
 
   // Begins to compute the job's fingerprint on this machine; again: nothing. Call it before the
   // state changes, because the model is run with its initial weights. Opens test data that is read

@@ -82,6 +82,17 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
   return {};
 }
 
+std::optional<FetchReport> BlockDataset::fetched() const {
+  const auto counters = cache_->counters();
+  FetchReport report;
+  report.blocks = counters.fetched;
+  report.bytes = counters.fetched_bytes;
+  report.from_disk = counters.from_disk;
+  report.waited = counters.waited;
+  if (disk_ != nullptr) report.cache_problem = disk_->problem();
+  return report;
+}
+
 void BlockDataset::add_contents(Hasher& hasher) const {
   const Hash128 hash = index_->hash();
   hasher.add(&hash.high, sizeof(hash.high));
