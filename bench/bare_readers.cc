@@ -1,5 +1,5 @@
-// The yardstick of bench/streams.py: reads a file as a program would that has only the library of its
-// format, and makes float32 samples of it, as training needs them.
+// The yardstick of bench/streams.py: reads a file as a program would that has only the library of
+// its format, and makes float32 samples of it, as training needs them.
 //
 //   bare_readers tfrecord FILE     lengths and checksums, then libprotobuf; the feature `image`
 //   bare_readers lmdb FILE         liblmdb, then libprotobuf
@@ -136,7 +136,8 @@ void read_lmdb(const char* path, Samples& samples) {
   MDB_dbi database = 0;
   MDB_cursor* cursor = nullptr;
   check(mdb_env_create(&environment));
-  check(mdb_env_open(environment, path, MDB_RDONLY | MDB_NOLOCK | (is_file ? MDB_NOSUBDIR : 0U), 0));
+  check(
+      mdb_env_open(environment, path, MDB_RDONLY | MDB_NOLOCK | (is_file ? MDB_NOSUBDIR : 0U), 0));
   check(mdb_txn_begin(environment, nullptr, MDB_RDONLY, &transaction));
   check(mdb_dbi_open(transaction, nullptr, 0, &database));
   check(mdb_cursor_open(transaction, database, &cursor));
