@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -72,17 +73,16 @@ class Server:
 
 
 class Minio(Server):
-    """With one bucket and a directory of its own. `one_request`: it closes a connection once it has answered, so that what
-    happens to a share of the connections happens to that share of the requests."""
+    """With one bucket and a directory of its own."""
 
-    def __init__(self, folder, one_request=False):
+    def __init__(self, folder):
         self.port = free_port()
         os.makedirs(os.path.join(folder, BUCKET))  # a bucket is a directory in MinIO's own
-        words = ["--idle-timeout", "1ms"] if one_request else []
         with open(os.path.join(folder, "minio.log"), "w") as log:
-            self.process = start([minio(), "server", "--quiet", "--address", f"127.0.0.1:{self.port}", *words, folder],
+            self.process = start([minio(), "server", "--quiet", "--address", f"127.0.0.1:{self.port}", folder],
                                  {"HOME": folder, "MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": PASSWORD,
-                                  "MINIO_BROWSER": "off", "MINIO_UPDATE": "off", "GOMAXPROCS": "2"},
+                                  "MINIO_BROWSER": "off", "MINIO_UPDATE": "off", "MINIO_PROMETHEUS_AUTH_TYPE": "public",
+                                  "GOMAXPROCS": "2"},
                                  stdout=log, stderr=log)
         # Its own "ready" comes earlier than answers to signed requests.
         for _ in range(600):
@@ -124,6 +124,16 @@ class Minio(Server):
         if answer.status != 200:
             raise RuntimeError(f"MinIO: PUT {path}: {answer.status} {body[:300]}")
 
+    def answers(self):
+        """How many objects or ranges were asked for so far, and how many of these answers a client did not take to their end."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/minio/metrics/v3/api/requests", timeout=30) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if 'name="GetObject"' in line]
+
+        def total(name):
+            return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"minio_api_requests_{name}")))
+
+        return total("total"), total("canceled_total")
+
     def upload(self, folder, prefix):
         """All files below the folder. Its address, for a job."""
         for root, _, names in os.walk(folder):
@@ -135,7 +145,7 @@ class Minio(Server):
 
 
 class Toxiproxy(Server):
-    """One proxy, in front of a port of this machine. It disturbs connections, not requests (but see Minio)."""
+    """One proxy, in front of a port of this machine."""
 
     def __init__(self, folder, upstream):
         self.api, self.port = free_port(), free_port()
@@ -162,8 +172,11 @@ class Toxiproxy(Server):
             raise RuntimeError(f"Toxiproxy: {method} {path}: {error.code} {error.read()[:300]}") from error
 
     def add(self, kind, toxicity=1.0, stream="downstream", **attributes):
-        """A toxic of this kind, for this share of the connections."""
+        """A toxic of this kind, for this share of the connections: drawn for those that there are, and for each new one."""
         self.ask("POST", "/proxies/store/toxics", name=kind, type=kind, stream=stream, toxicity=toxicity, attributes=attributes)
+
+    def remove(self, kind):
+        self.ask("DELETE", f"/proxies/store/toxics/{kind}")
 
     def clear(self):
         """No toxics, and connections are accepted."""
@@ -180,6 +193,38 @@ class Toxiproxy(Server):
             if line.startswith("toxiproxy_proxy_sent_bytes_total") and 'direction="downstream"' in line:
                 total += float(line.rsplit(" ", 1)[1])
         return total
+
+
+class Weather(threading.Thread):
+    """Toxics for a share of the connections, drawn again every `period` seconds: a connection that was spared is kept open and
+    used again, so that without it there would soon be only such ones."""
+
+    def __init__(self, proxy, toxics, toxicity, period=0.5):
+        super().__init__(daemon=True)
+        self.proxy, self.toxics, self.toxicity, self.period = proxy, toxics, toxicity, period
+        self.ended = threading.Event()
+
+    def __enter__(self):
+        for kind, attributes in self.toxics.items():
+            self.proxy.add(kind, self.toxicity, **attributes)
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+        self.proxy.clear()
+
+    def run(self):
+        turn = 0
+        while not self.ended.wait(self.period):
+            turn += 1
+            for kind, attributes in self.toxics.items():
+                # A connection that stalls does so until its toxic goes: that is to take longer than anybody waits for.
+                if kind == "timeout" and turn % 4:
+                    continue
+                self.proxy.remove(kind)
+                self.proxy.add(kind, self.toxicity, **attributes)
 
 
 class EndlessServer(Server):

@@ -8,9 +8,10 @@ faults of workers, of connections (Toxiproxy), and while the store is away.
 For each format, LeNet on the sample of MNIST:
 
 workers   trained from MinIO with so many workers: the weights are those of one worker with local files
-faults    `muster verify` with four workers, from MinIO through Toxiproxy, which lets a share of the connections stall, end with a
-          reset, be cut in the middle, or close late (--toxicity, of each). MinIO closes a connection after one answer, so it is
-          that share of the requests. Both runs of verify have the weights of one worker with local files
+faults    `muster verify` with four workers, from MinIO through Toxiproxy, which lets a share of the connections (--toxicity, of
+          each kind) stall, end with a reset, be cut in the middle of an answer, or close late; they are drawn again every half a
+          second. What share of the answers did not arrive, MinIO counts. Both runs of verify have the weights of one worker with
+          local files
 outage    two workers; the store refuses connections, or (every other format) is suspended, for so many seconds while they train.
           It costs about as long, no worker is removed, and the weights are the same. workers.hang_timeout is shorter than the
           outage: waiting for data is no hang
@@ -24,6 +25,7 @@ Needs MinIO (scripts/fetch_minio.sh); without it, exits with 77, which ctest cou
 (scripts/fetch_toxiproxy.sh) connections are not disturbed, and that is said.
 """
 import argparse
+import contextlib
 import datetime
 import glob
 import json
@@ -59,9 +61,9 @@ SHAPE = (1, 28, 28)
 DEFAULT = "tfrecord,webdataset.png"
 FAULTS = "kill:2,kill@before-commit:1,leave:1,join:1"
 # Kind of toxic, and its attributes. Times are in milliseconds. Blocks have 16 KiB.
-TOXICS = {"timeout": dict(timeout=2000),       # nothing comes, then the connection ends
-          "reset_peer": dict(timeout=0),       # a reset
-          "limit_data": dict(bytes=6000),      # the connection ends in the middle of the answer
+TOXICS = {"timeout": dict(timeout=2000),   # nothing comes, then the connection ends
+          "reset_peer": dict(timeout=0),   # a reset
+          "limit_data": dict(bytes=6000),  # the connection ends in the middle of the answer
           "slow_close": dict(delay=300)}
 LATE = 8  # seconds: what an outage may cost more than its length, because of pauses between attempts (store/backoff.h)
 HANG_TIMEOUT = 2  # seconds
@@ -114,23 +116,19 @@ def check_workers(args, case, env):
 
 def check_faults(args, case, minio, proxy):
     """Both runs of verify read through the proxy."""
-    if proxy:
-        for kind, attributes in TOXICS.items():
-            proxy.add(kind, args.toxicity, **attributes)
     os.environ.update(minio.environment(proxy.port if proxy else None))
-    try:
-        begin = time.monotonic()
+    before = minio.answers()
+    begin = time.monotonic()
+    with stores.Weather(proxy, TOXICS, args.toxicity) if proxy else contextlib.nullcontext():
         found = disturbed(case.muster, "--faults", args.faults, "--seed", args.seed,
                           *(word for one in case.remote for word in ("-s", one)), job=case.job)
-        took = time.monotonic() - begin
-    finally:
-        if proxy:
-            proxy.clear()
+    took = time.monotonic() - begin
+    asked, lost = (b - a for a, b in zip(before, minio.answers()))
     left_out = {part.split(":")[0] for part in args.faults.split(",")} - {what["fault"] for what in found["timeline"]}
     if left_out:
         sys.exit(f"{case.name}: none of the kinds {sorted(left_out)}")
-    share = f"{args.toxicity:.0%} of requests each with {', '.join(TOXICS)}" if proxy else "connections undisturbed"
-    case.check(f"{found['faults']} faults in {took:.1f} s, {share}", found)
+    case.check(f"{found['faults']} faults of workers in {took:.1f} s, {lost} of {asked} answers ({lost / asked:.1%}) not received",
+               found)
 
 
 def wait_for_steps(run, steps, process):
@@ -206,7 +204,7 @@ def main():
     parser.add_argument("--workers", default="2", help="numbers of workers without faults")
     parser.add_argument("--passes", type=int, default=6)
     parser.add_argument("--faults", default=FAULTS)
-    parser.add_argument("--toxicity", type=float, default=0.05, help="the share of the requests that each toxic is for")
+    parser.add_argument("--toxicity", type=float, default=0.05, help="the share of the connections that each toxic is for, drawn every half a second")
     parser.add_argument("--outage", type=float, default=3, help="seconds")
     parser.add_argument("--only", choices=("workers", "faults", "outage"))
     parser.add_argument("--seed", default="1")
@@ -218,7 +216,7 @@ def main():
         started = time.monotonic()
         server = os.path.join(folder, "minio")
         os.mkdir(server)
-        with stores.Minio(server, one_request=True) as minio:
+        with stores.Minio(server) as minio:
             proxy = stores.Toxiproxy(folder, minio.port) if stores.toxiproxy() else None
             if not proxy:
                 print("Toxiproxy is not there (scripts/fetch_toxiproxy.sh builds it): connections are not disturbed")
