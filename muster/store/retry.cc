@@ -80,10 +80,12 @@ std::string RetryStore::problem() const {
   return last_error_;
 }
 
-bool RetryStore::wait_until(Moment moment, const std::stop_token& stop) {
+bool RetryStore::wait_until(Moment moment, uint64_t recoveries, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto left = moment - clock_.now();
-  if (left > Duration{}) changed_.wait_for(lock, stop, left, [] { return false; });
+  if (left > Duration{}) {
+    changed_.wait_for(lock, stop, left, [&] { return recoveries_ != recoveries; });
+  }
   return !stop.stop_requested();
 }
 
@@ -91,25 +93,31 @@ Status RetryStore::persist(const std::function<Status()>& attempt, const std::st
                            std::optional<Duration> limit) {
   const Moment began = clock_.now();
   Moment start;
+  uint64_t recoveries = 0;
   {
     const std::scoped_lock lock(mutex_);
     start = backoff_.start_at(began);
+    recoveries = recoveries_;
   }
   for (int tries = 1;; ++tries) {
-    if (!wait_until(start, stop)) return interrupted();
+    if (!wait_until(start, recoveries, stop)) return interrupted();
     const Moment started = clock_.now();
     Status status = attempt();
     if (stop.stop_requested() && !status.ok()) return interrupted();
     const Moment now = clock_.now();
     const std::scoped_lock lock(mutex_);
     if (status.ok()) {
-      backoff_.succeeded(started);
+      if (backoff_.succeeded(started)) {
+        ++recoveries_;
+        changed_.notify_all();
+      }
       last_error_.clear();
       return status;
     }
     if (status.error().kind() != ErrorKind::kIo) return status;
     last_error_ = status.error().message();
     start = backoff_.failed(now, started, tries);
+    recoveries = recoveries_;
     if (limit && start - began > *limit) {
       return Error(status.error())
           .context("gave up after {}", counted(static_cast<uint64_t>(tries), "attempt"));

@@ -70,8 +70,9 @@ class RetryStore final : public Store {
   // `limit`: of the whole, if there is one.
   Status persist(const std::function<Status()>& attempt, const std::stop_token& stop,
                  std::optional<Duration> limit);
-  // Returns false if stopped before.
-  bool wait_until(Moment moment, const std::stop_token& stop);
+  // Ends earlier if the server has come back since recoveries_ had this value. Returns false if
+  // stopped before.
+  bool wait_until(Moment moment, uint64_t recoveries, const std::stop_token& stop);
   Status read_once(const Object& object, uint64_t offset, std::span<std::byte> into,
                    const std::stop_token& stop);
   // Ends the first request if the second one was quicker, or waits for it; returns the outcome.
@@ -89,6 +90,7 @@ class RetryStore final : public Store {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable_any changed_;
   Backoff backoff_;
+  uint64_t recoveries_ = 0;  // how often all requests had to wait, and then one succeeded
   ReadTimes times_;
   StoreCounters counters_;
   std::string last_error_;

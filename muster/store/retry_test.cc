@@ -120,6 +120,40 @@ TEST_F(RetryTest, TriesAgainUntilTheServerIsBack) {
   EXPECT_EQ(store.counters().bytes, 3U);
 }
 
+// After an outage the next attempts are spread over seconds; who has the luck of the first one lets
+// the others try too.
+TEST_F(RetryTest, TheFirstThatSucceedsEndsTheWaitingOfAll) {
+  auto options = quick();
+  options.backoff = {.first = milliseconds(50), .most = std::chrono::seconds(2), .shared_from = 3};
+  options.hedges = 0;
+  auto& store = make(options);
+  std::atomic<bool> back = false;
+  std::atomic<int64_t> first_success{0};  // milliseconds
+  const auto now = [] {
+    return std::chrono::duration_cast<milliseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  fake_->behave = [&](int, const auto&) {
+    if (!back) return Status(broken());
+    int64_t none = 0;
+    first_success.compare_exchange_strong(none, now());
+    return Status();
+  };
+  std::vector<std::future<int64_t>> readers;
+  for (int i = 0; i < 6; ++i) {
+    readers.push_back(std::async(std::launch::async, [&] {
+      EXPECT_EQ(*read_text(store, object_, 2, 3), "234");
+      return now();
+    }));
+  }
+  std::this_thread::sleep_for(milliseconds(2500));
+  back = true;
+  int64_t last = 0;
+  for (auto& reader : readers) last = std::max(last, reader.get());
+  EXPECT_LT(last - first_success, 700) << "spread over up to 2 s more";
+}
+
 TEST_F(RetryTest, ReturnsOtherErrorsAtOnce) {
   auto& store = make(without_hedges(quick()));
   fake_->behave = [](int, const auto&) -> Status { return Error(ErrorKind::kData, "is gone"); };
