@@ -1,6 +1,6 @@
 // The images that decoder_hash() decodes: 17 x 18 pixels with slopes, edges and a little noise, in
-// the ways in which JPEG files store colours. cjpeg of libjpeg-turbo 2.1 would write them so with
-// -quality 50 -optimize.
+// the ways in which JPEG files store colours. libjpeg-turbo 2.1 wrote them, at quality 50 and with
+// optimized tables.
 #include <cstdint>
 #include <span>
 
