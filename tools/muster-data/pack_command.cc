@@ -62,7 +62,8 @@ Outcome pack_data(const DataPackArguments& arguments, Context& context) {
                  arguments.block);
   }
   StatusLine line;
-  const auto setup = setup_for(job, context, line);
+  auto setup = setup_for(job, context, line);
+  setup.longest_block = 0;  // those that are too long are what is to be packed
   Json results = Json::array();
   for (const auto& source : sources_of(job)) {
     MUSTER_TRY(const auto dataset, open_source(source, setup));

@@ -11,7 +11,7 @@ namespace {
 // What completion and help know about a choice; the check itself is a lambda CLI11 cannot show.
 const std::vector<std::string> kFormats = {"table", "json"};
 const std::vector<std::string> kShells = {"bash", "zsh", "fish"};
-const std::vector<std::string> kPackFormats = {"tfrecord"};
+const std::vector<std::string> kPackFormats = {"tfrecord", "parquet"};
 const std::vector<std::string> kSources = {"test", "train"};
 
 std::string runs_folder() {
@@ -343,7 +343,7 @@ void add_data_commands(CLI::App* root, Request& request) {
       ->required();
   app->add_flag("--shuffle", pack->shuffle, "put the training samples in random order, by `seed`");
   app->add_option("--format", pack->pack_as, "of the files; default: tfrecord")
-      ->type_name("tfrecord")
+      ->type_name("tfrecord|parquet")
       ->check(one_of(kPackFormats));
   app->add_option("--block", pack->block, "bytes of samples in a block; default: 4MiB")
       ->type_name("BYTES");

@@ -93,6 +93,19 @@ Result<std::optional<BlockIndex>> load_saved(
   return std::optional(*std::move(index));
 }
 
+// A lane has several blocks in memory at a time, and mixes samples of few blocks badly.
+Status check_lengths(const BlockIndex& index, const BlockFormat& format, uint64_t longest) {
+  if (!format.has_own_blocks() || longest == 0) return {};
+  for (size_t i = 0; i < index.blocks.size(); ++i) {
+    if (index.blocks[i].length <= longest) continue;
+    return Error(ErrorKind::kData,
+                 "{} is longer than data.window, {}: write the files with shorter blocks (`muster "
+                 "data pack` does), or raise data.window",
+                 index.describe(i), human_bytes(static_cast<double>(longest)));
+  }
+  return {};
+}
+
 std::string describe(const std::string& address, const IndexProgress& progress) {
   return fmt::format("indexing '{}': {} of {} files, {} of {}", store::printable(address),
                      with_commas(progress.objects_done), with_commas(progress.objects),
@@ -106,6 +119,7 @@ BlockSetup setup_of(const config::DataOptions& options) {
   BlockSetup setup;
   setup.indexes = options.index;
   setup.block = static_cast<uint64_t>(options.block);
+  setup.longest_block = static_cast<uint64_t>(options.window);
   setup.stream.fetch.memory = static_cast<uint64_t>(options.memory);
   setup.stream.fetch.threads = static_cast<int>(options.requests);
   // The store sends second requests itself (store/retry.h).
@@ -192,6 +206,7 @@ Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& option
   }
   const auto store = setup.store != nullptr ? setup.store : open_patient_store();
   MUSTER_TRY(auto found, find_index(options, *format, *store, setup));
+  MUSTER_RETURN_IF_ERROR(check_lengths(found, *format, setup.longest_block));
   MUSTER_RETURN_IF_ERROR(format->set_about(found.about));
   MUSTER_CHECK(setup.files != nullptr || setup.stream.cache.empty(), "where the cache is");
   const auto own_files = setup.files == nullptr ? posix_file_system() : nullptr;
