@@ -93,9 +93,9 @@ Reads all data once. A training job without an index makes one itself, in its ru
 
 Exit code 0: all samples can be read; 4: some cannot, and each damaged part is named.)"},
     Examples{"data pack", R"(  muster data pack job.yaml --out packed
-  muster data pack job.yaml --shuffle --block 1MiB --out packed
+  muster data pack job.yaml --shuffle --format parquet --block 1MiB --out packed
 
-Samples are stored as they are read: training on them gives the same bits. It prints what to write into
+Samples are stored as they are read: training on them gives the same bits. Prints what to write into
 the job file. If it is interrupted, the same command continues after the last complete file.)"},
     Examples{"doctor", R"(  muster doctor
   muster doctor --runs /mnt/big/runs -o json)"},

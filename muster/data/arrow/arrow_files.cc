@@ -69,11 +69,12 @@ Result<Head> check_head(Bytes bytes) {
 template <typename Visit>
 Status for_each_message(const ObjectReader& object, const Visit& visit) {
   std::array<std::byte, kHead> head_bytes{};
-  uint64_t at = 0;
+  bool is_file = false;
   if (object.size >= kMagic.size()) {
     MUSTER_RETURN_IF_ERROR(object.read(0, head_bytes));
-    if (std::memcmp(head_bytes.data(), kMagic.data(), kMagic.size()) == 0) at = kMagic.size();
+    is_file = std::memcmp(head_bytes.data(), kMagic.data(), kMagic.size()) == 0;
   }
+  uint64_t at = is_file ? kMagic.size() : 0;
   std::vector<std::byte> metadata;
   while (at < object.size) {
     if (object.size - at < kHead) return damaged("Arrow", "it is cut short");
@@ -93,7 +94,8 @@ Status for_each_message(const ObjectReader& object, const Visit& visit) {
     MUSTER_RETURN_IF_ERROR(visit(place, *message));
     at += place.length();
   }
-  return {};  // a stream may end without saying so
+  // A stream may end without saying so.
+  return is_file ? damaged("Arrow", "it is cut short") : Status();
 }
 
 template <typename Array>

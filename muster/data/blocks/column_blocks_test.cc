@@ -126,7 +126,7 @@ TEST_F(ColumnsTest, SaysWhatIsWrong) {
                 HasSubstr("the input has no numbers"));
     EXPECT_THAT(failure(name, options("{ input: [lengths, dense] }")),
                 HasSubstr("row 1 of the block: column 'dense' has 3 numbers"));
-    EXPECT_THAT(failure(name, options("{ input: [dense, name] }")), HasSubstr("column 'name'"));
+    EXPECT_THAT(failure(name, options("{ input: [dense, name] }")), HasSubstr("the only input"));
     EXPECT_NE(failure(name, options("{ input: image }")), "");
   }
 }
