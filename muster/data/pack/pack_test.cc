@@ -38,6 +38,11 @@ std::string csv_rows() {
 
 class PackTest : public ::testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    const auto status = check_packed_format(GetParam());
+    if (!status.ok()) GTEST_SKIP() << status.error().message();
+  }
+
   config::SourceOptions csv(bool by_blocks) const {
     config::SourceOptions options;
     options.format = "csv";
