@@ -28,6 +28,7 @@ enum class Purpose : uint32_t {
   kSubset = 10,     // places of weights that replicas average: (round, block)
   kTable = 11,      // first weights of a row: (table, key)
   kAdmission = 12,  // of keys to a table: (table and key, step)
+  kPack = 13,       // the order in which samples are packed
   kUser = 1000      // models and data sets from outside: kUser, kUser + 1, ...
 };
 

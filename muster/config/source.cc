@@ -31,6 +31,8 @@ const std::vector<SourceFormat>& source_formats() {
       {.name = "tfrecord", .whole = false, .blocks = true},
       {.name = "webdataset", .whole = false, .blocks = true},
       {.name = "mds", .whole = false, .blocks = true},
+      {.name = "parquet", .whole = false, .blocks = true},
+      {.name = "arrow", .whole = false, .blocks = true},
       {.name = "images", .whole = true, .blocks = false},
       {.name = "lmdb", .whole = true, .blocks = false},
       {.name = "tokens", .whole = true, .blocks = false},
@@ -56,7 +58,7 @@ std::vector<std::string> formats_of_blocks() {
 
 bool has_fields(const SourceOptions& source) {
   return source.format == "jsonl" || source.format == "tfrecord" || source.format == "webdataset" ||
-         source.format == "mds";
+         source.format == "mds" || source.format == "parquet" || source.format == "arrow";
 }
 
 bool is_read_by_blocks(const SourceOptions& source) {

@@ -28,7 +28,7 @@ const std::vector<SourceFormat>& source_formats();
 std::vector<std::string> formats_with_path();
 std::vector<std::string> formats_of_blocks();
 
-// Whether its records have fields with names: jsonl, tfrecord, webdataset, mds.
+// Whether its records have fields with names: jsonl, tfrecord, webdataset, mds, parquet, arrow.
 bool has_fields(const SourceOptions& source);
 // Whether the source is read by blocks: `read: blocks`; or `read: auto`, and the format cannot be
 // read otherwise, or the path is a URL or has wildcards. False for a format registered in C++,

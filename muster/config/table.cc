@@ -37,7 +37,7 @@ void add_model(Section<ModelOptions> s) {
 
 // Formats whose records have fields with names.
 std::vector<std::string> records_and(std::vector<std::string> others) {
-  others.insert(others.end(), {"jsonl", "tfrecord", "webdataset", "mds"});
+  others.insert(others.end(), {"jsonl", "tfrecord", "webdataset", "mds", "parquet", "arrow"});
   return others;
 }
 

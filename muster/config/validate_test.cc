@@ -74,13 +74,13 @@ TEST(Validate, OptionWithoutEffect) {
   job.data.train.args = Node::map({});
   EXPECT_EQ(said(job),
             "data.train.args has no effect with data.train.format idx; it is for libsvm, ctr, "
-            "images, lmdb, tokens, jsonl, tfrecord, webdataset and mds; remove it");
+            "images, lmdb, tokens, jsonl, tfrecord, webdataset, mds, parquet and arrow; remove it");
   job = good();
   job.data.train = source("csv", "/t");
   job.data.augment.flip = true;
   EXPECT_EQ(said(job),
             "data.augment.flip has no effect with data.train.format csv; it is for idx, images, "
-            "lmdb, jsonl, tfrecord, webdataset and mds; remove it");
+            "lmdb, jsonl, tfrecord, webdataset, mds, parquet and arrow; remove it");
   job = good();
   job.data.loader = {.threads = 0, .ahead = 3};
   EXPECT_EQ(said(job), "data.loader.ahead has no effect with data.loader.threads 0; remove it");
@@ -118,12 +118,12 @@ TEST(Validate, Data) {
   job.data.train = {};
   EXPECT_EQ(said(job),
             "data.train.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
-            "webdataset, mds, images, lmdb or tokens, or a format of yours");
+            "webdataset, mds, parquet, arrow, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test.format = "";
   EXPECT_EQ(said(job),
             "data.test.format is missing; set it to idx, csv, text, libsvm, ctr, jsonl, tfrecord, "
-            "webdataset, mds, images, lmdb or tokens, or a format of yours");
+            "webdataset, mds, parquet, arrow, images, lmdb or tokens, or a format of yours");
   job = good();
   job.data.test = source("csv", "");
   EXPECT_EQ(said(job), "data.test.path is missing; format csv needs it");
@@ -132,7 +132,7 @@ TEST(Validate, Data) {
   job.data.test = source("ctr", "/t");
   EXPECT_EQ(said(job),
             "data.test.path has no effect with data.test.format ctr; it is for csv, text, libsvm, "
-            "jsonl, tfrecord, webdataset, mds, images, lmdb and tokens; remove it");
+            "jsonl, tfrecord, webdataset, mds, parquet, arrow, images, lmdb and tokens; remove it");
   job.data.test = source("csv", "/t");
   job.data.test.separator = "::";
   EXPECT_EQ(said(job), "data.test.separator must be one character, not '::'");

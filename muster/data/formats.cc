@@ -50,6 +50,20 @@ Status check_scaling(const config::SourceOptions& options) {
   return {};
 }
 
+Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options) {
+  std::array<float, 256> values{};
+  for (size_t i = 0; i < values.size(); ++i) {
+    // In double and rounded once, so that every machine has the same table.
+    values[i] =
+        static_cast<float>((static_cast<double>(i) / 255.0 - options.mean) / options.deviation);
+    if (!std::isfinite(values[i])) {
+      return Error(ErrorKind::kJob, "`deviation: {}` makes pixels too large for float32",
+                   options.deviation);
+    }
+  }
+  return values;
+}
+
 Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,
                           int64_t least, int64_t most) {
   const config::Node* node = args.get(key);

@@ -3,6 +3,7 @@
 // of a job, the other readers, so that tests and fuzzers can feed it bytes from memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -53,6 +54,9 @@ Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size
                              std::string_view file);
 // `mean` and `deviation` must be finite and the latter above 0.
 Status check_scaling(const config::SourceOptions& options);
+// What each byte of an image becomes: (byte / 255 - mean) / deviation, both as check_scaling()
+// wants them. Error (kJob): too large for float32.
+Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options);
 // An entry of a format's `args`, from `least` to `most`, or `fallback` if it is not there.
 Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,
                           int64_t least, int64_t most);

@@ -211,23 +211,15 @@ Result<std::unique_ptr<Dataset>> read_idx(ByteReader images_reader, ByteReader l
   }
   MUSTER_TRY(const int64_t classes, count_classes(labels, options.classes));
   MUSTER_TRY(const Slice chosen, select_samples(options, labels.size, images.name));
-  std::array<float, 256> value{};
-  for (size_t i = 0; i < value.size(); ++i) {
-    // In double and rounded once, so that every machine has the same table.
-    value[i] =
-        static_cast<float>((static_cast<double>(i) / 255.0 - options.mean) / options.deviation);
-  }
-  if (!std::isfinite(value.front()) || !std::isfinite(value.back())) {
-    return Error(ErrorKind::kJob, "`deviation: {}` makes pixels too large for float32",
-                 options.deviation);
-  }
+  MUSTER_TRY(const auto value, pixel_values(options));
   Schema schema{.input = DType::kFloat32,
                 .input_shape = input_shape(images.dimensions),
                 .target = DType::kInt64,
                 .target_shape = {},
                 .classes = classes,
                 .vocabulary = {},
-                .padding = value[0]};
+                .padding = value[0],
+                .pixels = true};
   return std::unique_ptr<Dataset>(std::make_unique<IdxDataset>(std::move(images), std::move(labels),
                                                                std::move(schema), chosen, value));
 }

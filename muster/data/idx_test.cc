@@ -195,8 +195,8 @@ TEST(RegistryTest, KnowsFormatsByName) {
   EXPECT_EQ(error.kind(), ErrorKind::kJob);
   EXPECT_THAT(error.message(), HasSubstr("did you mean 'idx'?"));
   EXPECT_THAT(error.message(),
-              HasSubstr("the formats are csv, ctr, idx, images, jsonl, "
-                        "libsvm, lmdb, mds, text, tfrecord, tokens and webdataset"));
+              HasSubstr("the formats are arrow, csv, ctr, idx, images, jsonl, "
+                        "libsvm, lmdb, mds, parquet, text, tfrecord, tokens and webdataset"));
 }
 
 TEST(RegistryTest, TakesFormatsFromOutside) {

@@ -32,6 +32,8 @@ struct Schema {
   bool ids_are_a_bag = false;  // the same id means the same in every column; else columns differ
   // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
   float padding = 0;
+  // Inputs are bytes, scaled: (byte / 255 - mean) / deviation, with those of the source's options.
+  bool pixels = false;
 
   static size_t count(const std::vector<int64_t>& shape) {
     return static_cast<size_t>(

@@ -9,7 +9,7 @@ from harness import MUSTER, USAGE, CommandTest, Program, main
 COMMANDS = [
     "train", "resume", "status", "join", "coordinator", "eval", "predict", "config", "config check", "config show", "config explain",
     "config schema", "runs", "runs list", "runs show", "runs compare", "export", "doctor",
-    "completion", "version",
+    "data", "data index", "data info", "data check", "data pack", "completion", "version",
 ]
 
 

@@ -1,4 +1,4 @@
-"""muster data index, info and check; and training from data that is read by blocks."""
+"""muster data index, info, check and pack; and training from data that is read by blocks."""
 
 import http.server
 import random
@@ -91,6 +91,34 @@ class Data(CommandTest):
                             "classes")
         self.assert_mistake(self.muster("data", "info", "job.yaml", "-s", "data.train.limit=3"), JOB,
                             "data.train.limit", "blocks")
+
+    def test_pack_says_what_to_write_into_the_job(self):
+        outcome = self.assert_ok(self.muster("data", "pack", "job.yaml", "--shuffle", "--block", "4KiB", "--out", "to"))
+        self.assertIn("data.train: 801 samples in 1 file, 4 blocks", outcome.out)
+        job = JOB_FILE.split("data:")[0] + "data:" + "".join(
+            f"\n    {line}" for line in outcome.out.split("data:")[-1].splitlines()) + JOB_FILE.split("test.csv }")[1]
+        self.write("packed.yaml", job)
+        train, test = self.assert_ok(self.muster("data", "info", "packed.yaml", "-o", "json")).json
+        self.assertEqual((train["format"], train["samples"], train["input_shape"]), ("tfrecord", 801, [3]))
+        self.assertEqual((test["format"], test["samples"]), ("tfrecord", 50))
+        self.assert_ok(self.muster("data", "check", "packed.yaml"))
+        # Once more: everything is there. Otherwise: it is refused.
+        again = self.muster("data", "pack", "job.yaml", "--shuffle", "--block", "4KiB", "--out", "to", "-o", "json")
+        self.assertEqual(self.assert_ok(again).json[0]["files"], 1)
+        self.assert_mistake(self.muster("data", "pack", "job.yaml", "--out", "to"), USAGE, "data.train", "delete it")
+        self.assert_mistake(self.muster("data", "pack", "job.yaml", "--out", "x", "--block", "many"), USAGE, "--block")
+        self.assert_mistake(self.muster("data", "pack", "job.yaml"), USAGE, "--out")
+
+    @needs_worker
+    def test_packed_data_trains_to_the_same_weights(self):
+        packed = self.assert_ok(self.muster("data", "pack", "job.yaml", "--out", "to", "-o", "json")).json
+        words = ["-s", "data.order=full"]
+        for source in packed:
+            for key, value in source["options"].items():
+                words += ["-s", f"{source['source']}.{key}={value}"]
+        hashes = [self.assert_ok(self.muster("train", "job.yaml", "--json", *some)).last_json["weights_hash"]
+                  for some in (words[:2], words)]
+        self.assertEqual(hashes[0], hashes[1])
 
     @needs_worker
     def test_trains_and_resumes_with_the_same_index(self):

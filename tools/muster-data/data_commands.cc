@@ -1,27 +1,19 @@
 #include "tools/muster-data/data_commands.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <filesystem>
 #include <utility>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
-#include "muster/config/load.h"
-#include "muster/config/source.h"
 #include "muster/data/batch.h"
 #include "muster/data/blocks/block_format.h"
 #include "muster/data/blocks/open_blocks.h"
 #include "muster/data/blocks/strata.h"
 #include "muster/data/dataset.h"
 
-#include "tools/muster/job_sources.h"
-#include "tools/muster/text_table.h"
+#include "tools/muster-data/job_data.h"
 
 namespace muster::cli {
 namespace {
@@ -29,50 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kSamplesAtOnce = 256;
-
-// One line on a terminal's standard error, redrawn; nothing elsewhere.
-class StatusLine {
- public:
-  StatusLine() : shown_(isatty(STDERR_FILENO) != 0) {}
-  ~StatusLine() { clear(); }
-  StatusLine(const StatusLine&) = delete;
-  StatusLine& operator=(const StatusLine&) = delete;
-
-  void show(const std::string& text) {
-    if (!shown_) return;
-    fmt::print(stderr, "\r{}\x1b[K", text);
-    std::fflush(stderr);
-    drawn_ = true;
-  }
-  void clear() {
-    if (std::exchange(drawn_, false)) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  const bool shown_;
-  bool drawn_ = false;
-};
-
-struct NamedSource {
-  std::string key;  // "data.train"
-  config::SourceOptions options;
-};
-
-Result<config::Job> load(const std::string& path, const std::vector<std::string>& sets,
-                         Context& context) {
-  MUSTER_TRY(const auto sources, job_sources(path, sets, context.files));
-  MUSTER_TRY(auto loaded, config::load_job(sources));
-  for (const auto& warning : loaded.warnings) context.console.warning(warning);
-  return std::move(loaded.job);
-}
-
-data::BlockSetup setup_for(const config::Job& job, Context& context, StatusLine& line) {
-  auto setup = data::setup_of(job.data);
-  setup.store = data::open_patient_store();
-  setup.files = &context.files;
-  setup.tell = [&line](const std::string& what) { line.show(what); };
-  return setup;
-}
 
 Json facts_of(const data::BlockIndex& index) {
   uint64_t longest = 0;
@@ -83,29 +31,6 @@ Json facts_of(const data::BlockIndex& index) {
 }
 
 std::string bytes_text(const Json& value) { return human_bytes(value.get<double>()); }
-
-Result<std::unique_ptr<data::Dataset>> open(const NamedSource& source,
-                                            const data::BlockSetup& setup) {
-  auto opened = data::Registry::builtin().open(source.options, setup);
-  if (!opened.ok()) return std::move(opened).error().context("{}", source.key);
-  return opened;
-}
-
-// Those that the job has. Test data without `classes` has as many as the training data, as when the
-// job trains; training data that is read as a whole is opened if they must be counted.
-Result<std::vector<NamedSource>> sources_of(const config::Job& job, const data::BlockSetup& setup) {
-  std::vector<NamedSource> sources = {{"data.train", job.data.train}};
-  if (job.data.test.format.empty()) return sources;
-  NamedSource test = {"data.test", job.data.test};
-  if (test.options.classes == 0) test.options.classes = job.data.train.classes;
-  const bool counts = test.options.target == "class" && !config::is_read_by_blocks(job.data.train);
-  if (test.options.classes == 0 && counts && config::is_read_by_blocks(test.options)) {
-    MUSTER_TRY(const auto train, open(sources[0], setup));
-    test.options.classes = train->schema().classes;
-  }
-  sources.push_back(std::move(test));
-  return sources;
-}
 
 Json facts_of(const NamedSource& source, const data::Dataset& dataset, const config::Job& job) {
   Json facts = {{"source", source.key},
@@ -189,11 +114,10 @@ class Checker {
       if (!quiet_) console_.aside(fmt::format("{}: {}", source_.key, status.error().message()));
       break;
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < std::chrono::milliseconds(200)) return {};
-    shown_ = now;
-    line_.show(fmt::format("checking {}: {} of {} samples", source_.key, with_commas(first),
-                           with_commas(dataset_.size())));
+    line_.show_now_and_then([&] {
+      return fmt::format("checking {}: {} of {} samples", source_.key, with_commas(first),
+                         with_commas(dataset_.size()));
+    });
     return {};
   }
 
@@ -204,13 +128,12 @@ class Checker {
   const bool quiet_;
   data::Batch batch_;
   uint64_t damaged_ = 0;
-  std::chrono::steady_clock::time_point shown_;
 };
 
 }  // namespace
 
 Outcome index_data(const DataIndexArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  MUSTER_TRY(const auto job, load_job(arguments.job, arguments.set, context));
   StatusLine line;
   auto setup = setup_for(job, context, line);
   if (!arguments.out.empty()) setup.indexes = arguments.out;
@@ -256,13 +179,13 @@ Outcome index_data(const DataIndexArguments& arguments, Context& context) {
 }
 
 Outcome show_data(const DataInfoArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  MUSTER_TRY(const auto job, load_job(arguments.job, arguments.set, context));
   StatusLine line;
   const auto setup = setup_for(job, context, line);
   Json results = Json::array();
   MUSTER_TRY(const auto sources, sources_of(job, setup));
   for (const auto& source : sources) {
-    MUSTER_TRY(const auto dataset, open(source, setup));
+    MUSTER_TRY(const auto dataset, open_source(source, setup));
     line.clear();
     results.push_back(facts_of(source, *dataset, job));
     if (arguments.format == Format::kTable) print_facts(results.back(), context.console);
@@ -272,7 +195,7 @@ Outcome show_data(const DataInfoArguments& arguments, Context& context) {
 }
 
 Outcome check_data(const DataCheckArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto job, load(arguments.job, arguments.set, context));
+  MUSTER_TRY(const auto job, load_job(arguments.job, arguments.set, context));
   const bool json = arguments.format == Format::kJson;
   StatusLine line;
   auto setup = setup_for(job, context, line);
@@ -281,7 +204,7 @@ Outcome check_data(const DataCheckArguments& arguments, Context& context) {
   uint64_t damaged = 0;
   MUSTER_TRY(const auto sources, sources_of(job, setup));
   for (const auto& source : sources) {
-    MUSTER_TRY(const auto dataset, open(source, setup));
+    MUSTER_TRY(const auto dataset, open_source(source, setup));
     MUSTER_TRY(const uint64_t found, Checker(source, *dataset, context.console, line, json).run());
     line.clear();
     damaged += found;

@@ -21,6 +21,9 @@ Outcome carry_out(const DataInfoArguments& arguments, Context& context) {
 Outcome carry_out(const DataCheckArguments& arguments, Context& context) {
   return check_data(arguments, context);
 }
+Outcome carry_out(const DataPackArguments& arguments, Context& context) {
+  return pack_data(arguments, context);
+}
 template <typename Other>
 Outcome carry_out(const Other&, Context&) {
   return Error(ErrorKind::kUsage, "muster-data is a part of muster: call that");

@@ -202,6 +202,16 @@ struct DataCheckArguments {
   Format format = Format::kTable;
 };
 
+struct DataPackArguments {
+  std::string job;
+  std::vector<std::string> set;
+  std::string out;
+  bool shuffle = false;
+  std::string pack_as = "tfrecord";
+  std::string block = "4MiB";
+  Format format = Format::kTable;
+};
+
 struct CompletionArguments {
   std::string shell;
 };
@@ -221,7 +231,7 @@ using Request =
                  ReplayArguments, ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
                  VerifyArguments, ExportArguments, DoctorArguments, PlanArguments,
-                 DataIndexArguments, DataInfoArguments, DataCheckArguments, CompletionArguments,
-                 VersionArguments>;
+                 DataIndexArguments, DataInfoArguments, DataCheckArguments, DataPackArguments,
+                 CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli

@@ -11,6 +11,7 @@ namespace {
 // What completion and help know about a choice; the check itself is a lambda CLI11 cannot show.
 const std::vector<std::string> kFormats = {"table", "json"};
 const std::vector<std::string> kShells = {"bash", "zsh", "fish"};
+const std::vector<std::string> kPackFormats = {"tfrecord", "parquet"};
 const std::vector<std::string> kSources = {"test", "train"};
 
 std::string runs_folder() {
@@ -305,7 +306,8 @@ void add_runs_commands(CLI::App* root, Request& request) {
 }
 
 void add_data_commands(CLI::App* root, Request& request) {
-  CLI::App* group = root->add_subcommand("data", "look at the data of a job without training");
+  CLI::App* group =
+      root->add_subcommand("data", "look at the data of a job, or rewrite it, without training");
   group->footer(examples_of("data"));
   CLI::App* app = nullptr;
   const char* change = "change an option of the job; may be repeated";
@@ -329,6 +331,21 @@ void add_data_commands(CLI::App* root, Request& request) {
   add_job(app, check->job);
   add_set(app, check->set, change);
   add_format(app, check->format);
+
+  auto pack = add_command<DataPackArguments>(
+      group, app, "pack", "rewrite it into files that are read by blocks", request);
+  add_job(app, pack->job);
+  add_set(app, pack->set, change);
+  app->add_option("--out", pack->out, "where the directories train and test are made")
+      ->type_name("DIR")
+      ->required();
+  app->add_flag("--shuffle", pack->shuffle, "put the training samples in random order, by `seed`");
+  app->add_option("--format", pack->pack_as, "of the files; default: tfrecord")
+      ->type_name("tfrecord|parquet")
+      ->check(one_of(kPackFormats));
+  app->add_option("--block", pack->block, "bytes of samples in a block; default: 4MiB")
+      ->type_name("BYTES");
+  add_format(app, pack->format);
 }
 
 void add_others(CLI::App* root, Request& request) {

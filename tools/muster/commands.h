@@ -4,7 +4,8 @@
 //
 //   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
 //   hand_over.cc         status, join, coordinator, and train with several workers are done by
-//                        another program, muster-launch; data index, info, check by muster-data
+//                        another program, muster-launch; data index, info, check, pack by
+//                        muster-data
 //   ask_commands.cc      eval, predict: the worker answers
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
@@ -58,6 +59,7 @@ Outcome run(const PlanArguments& arguments, Context& context);
 Outcome run(const DataIndexArguments& arguments, Context& context);
 Outcome run(const DataInfoArguments& arguments, Context& context);
 Outcome run(const DataCheckArguments& arguments, Context& context);
+Outcome run(const DataPackArguments& arguments, Context& context);
 Outcome run(const CompletionArguments& arguments, Context& context);
 Outcome run(const VersionArguments& arguments, Context& context);
 Outcome run(const TextRequest& request, Context& context);

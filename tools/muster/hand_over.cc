@@ -32,5 +32,8 @@ Outcome run(const DataInfoArguments&, Context& context) {
 Outcome run(const DataCheckArguments&, Context& context) {
   return hand_over(context, "muster-data");
 }
+Outcome run(const DataPackArguments&, Context& context) {
+  return hand_over(context, "muster-data");
+}
 
 }  // namespace muster::cli

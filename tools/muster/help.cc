@@ -82,7 +82,8 @@ same bits; 9: not.)"},
   muster export latest --checkpoint newest --since 500 --out change.safetensors)"},
     Examples{"data", R"(  muster data info job.yaml
   muster data index job.yaml --out indexes
-  muster data check job.yaml)"},
+  muster data check job.yaml
+  muster data pack job.yaml --shuffle --out packed)"},
     Examples{"data index",
              R"(  muster data index job.yaml --out indexes       then: data.index: indexes
   muster data index job.yaml -s data.block=1MiB --out indexes -o json
@@ -93,6 +94,11 @@ Reads all data once. A training job without an index makes one itself, in its ru
     Examples{"data check", R"(  muster data check job.yaml
 
 Exit code 0: all samples can be read; 4: some cannot, and each damaged part is named.)"},
+    Examples{"data pack", R"(  muster data pack job.yaml --out packed
+  muster data pack job.yaml --shuffle --format parquet --block 1MiB --out packed
+
+Samples are stored as they are read: training on them gives the same bits. Prints what to write into
+the job file. If it is interrupted, the same command continues after the last complete file.)"},
     Examples{"doctor", R"(  muster doctor
   muster doctor --runs /mnt/big/runs -o json)"},
     Examples{"plan", R"(  muster plan job.yaml --workers 4 --rate 100mbit --delay 10ms

@@ -60,6 +60,12 @@ class BlockFormat {
   // be the same for all objects of a data set, and is kept in BlockIndex::about. Most formats have
   // nothing to say.
   virtual Result<std::string> about(const ObjectReader& object) const;
+  // The same for what differs between blocks: a note on each, in the order of cut(). decode() and
+  // schema_of() find it in front of the block's bytes. Kept in BlockIndex::notes. Empty, as of most
+  // formats: their blocks say all that is needed.
+  virtual Result<std::vector<std::string>> notes(const ObjectReader& object) const;
+  // Whether files are written in blocks that cut() can only take as they are.
+  virtual bool has_own_blocks() const { return false; }
   // Tells what about() gave. Called once, before schema_of() and decode(). Errors (kData): the text
   // is not from about().
   virtual Status set_about(std::string_view about);
@@ -76,6 +82,9 @@ class BlockFormat {
 
 inline Result<std::string> BlockFormat::about(const ObjectReader& /*object*/) const {
   return std::string();
+}
+inline Result<std::vector<std::string>> BlockFormat::notes(const ObjectReader& /*object*/) const {
+  return std::vector<std::string>();
 }
 inline Status BlockFormat::set_about(std::string_view /*about*/) { return {}; }
 

@@ -25,6 +25,11 @@ Result<std::unique_ptr<BlockFormat>> make_libsvm_blocks(const config::SourceOpti
 // The shards of MosaicML's MDS format.
 Result<std::unique_ptr<BlockFormat>> make_mds(const config::SourceOptions& options);
 
+// Columns of Parquet files, and of Arrow's IPC format. Error (kMachine): the plugin that reads them
+// is not there (column_plugin.h).
+Result<std::unique_ptr<BlockFormat>> make_parquet(const config::SourceOptions& options);
+Result<std::unique_ptr<BlockFormat>> make_arrow(const config::SourceOptions& options);
+
 // All of them by the name of the format in a job.
 std::map<std::string, BlockFormatFactory> builtin_block_formats();
 

@@ -18,9 +18,11 @@ namespace muster::data {
 namespace {
 
 // The file: magic, version, the strings and tables below, and a hash of all before it. Numbers are
-// little-endian. A block's first sample is not in it: it is the sum of the counts before.
+// little-endian. A block's first sample is not in it: it is the sum of the counts before. Version 2
+// has notes on blocks behind the table of blocks.
 constexpr std::string_view kMagic = "MUSTERIX";
 constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersionWithNotes = 2;
 constexpr size_t kHashBytes = 16;
 constexpr size_t kObjectBytes = 3 * sizeof(uint64_t);  // at least: two lengths and a size
 constexpr size_t kBlockBytes = 2 * sizeof(uint32_t) + 4 * sizeof(uint64_t);
@@ -147,6 +149,7 @@ Hash128 BlockIndex::hash() const {
                                            known ? 0 : uint64_t{block.object} + 1};
     hasher.add(parts.data(), sizeof(parts));
   }
+  for (const auto& note : notes) text(note);
   return hasher.finish();
 }
 
@@ -161,7 +164,7 @@ std::string save_index(const BlockIndex& index) {
   Writer out;
   out.reserve(index.blocks.size() * kBlockBytes + 4096);
   out.raw(kMagic);
-  out.number(kVersion);
+  out.number(index.notes.empty() ? kVersion : kVersionWithNotes);
   out.text(index.format);
   out.text(index.about);
   out.number(uint64_t{index.objects.size()});
@@ -179,6 +182,7 @@ std::string save_index(const BlockIndex& index) {
     out.number(block.hash.high);
     out.number(block.hash.low);
   }
+  for (const auto& note : index.notes) out.text(note);
   out.hash();
   return out.take();
 }
@@ -190,11 +194,12 @@ Result<BlockIndex> load_index(std::string_view bytes) {
   }
   const auto version = start.number<uint32_t>();
   if (start.failed()) return damaged("it is cut short");
-  if (version != kVersion) {
-    return Error(ErrorKind::kData,
-                 "the index of the data has version {}, and this program knows version {}; index "
-                 "again, or use the program that wrote it",
-                 version, kVersion);
+  if (version != kVersion && version != kVersionWithNotes) {
+    return Error(
+        ErrorKind::kData,
+        "the index of the data has version {}, and this program knows versions up to {}; index "
+        "again, or use the program that wrote it",
+        version, kVersionWithNotes);
   }
   if (start.left() < kHashBytes) return damaged("it is cut short");
   const auto body = bytes.substr(0, bytes.size() - kHashBytes);
@@ -216,7 +221,10 @@ Result<BlockIndex> load_index(std::string_view bytes) {
     object.version = in.text();
   }
   const uint64_t count = in.count(kBlockBytes);
-  if (in.failed() || in.left() != count * kBlockBytes) return damaged("it has not its length");
+  const bool has_notes = version == kVersionWithNotes;
+  if (in.failed() || (!has_notes && in.left() != count * kBlockBytes)) {
+    return damaged("it has not its length");
+  }
   if (count > std::numeric_limits<uint32_t>::max()) return damaged("it has too many blocks");
   index.blocks.resize(count);
   uint64_t first = 0;
@@ -236,6 +244,11 @@ Result<BlockIndex> load_index(std::string_view bytes) {
     }
     if (block.count == 0) return damaged("a block has no samples");
     if (first > Permutation::kMaxSize) return damaged("it has more than 2^40 samples");
+  }
+  if (has_notes) {
+    index.notes.resize(count);
+    for (auto& note : index.notes) note = in.text();
+    if (in.failed() || in.left() != 0) return damaged("it has not its length");
   }
   return index;
 }

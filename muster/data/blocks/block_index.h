@@ -31,11 +31,16 @@ struct BlockIndex {
   std::vector<store::Object> objects;
   std::vector<Block> blocks;  // by first sample, without gaps; at most 2^32 - 1
   std::string about;          // what the decoder needs to know besides (columns, classes), its own
+  std::vector<std::string> notes;  // the same for each block; empty: blocks have none
 
   uint64_t samples() const {
     return blocks.empty() ? 0 : blocks.back().first + blocks.back().count;
   }
   uint64_t bytes() const;  // of all blocks
+  // The note on this block; empty: it has none.
+  std::string_view note(size_t block) const {
+    return notes.empty() ? std::string_view() : std::string_view(notes[block]);
+  }
   // The block that holds this sample, which is below samples(). Quick where blocks have about as
   // many samples as each other.
   size_t block_of(uint64_t sample) const;

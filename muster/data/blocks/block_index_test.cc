@@ -20,6 +20,12 @@ BlockIndex some_index() {
   return index;
 }
 
+BlockIndex index_with_notes() {
+  BlockIndex index = some_index();
+  index.notes = {"a", "", std::string(1000, 'n'), "d", "e"};
+  return index;
+}
+
 TEST(BlockIndexTest, FindsTheBlockOfASample) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     RandomStream random(seed, Purpose::kUser);
@@ -39,7 +45,8 @@ TEST(BlockIndexTest, FindsTheBlockOfASample) {
 }
 
 TEST(BlockIndexTest, IsReadAsItWasWritten) {
-  for (const BlockIndex& index : {some_index(), make_index({1}), BlockIndex{}}) {
+  for (const BlockIndex& index :
+       {some_index(), index_with_notes(), make_index({1}), BlockIndex{}}) {
     const auto read = load_index(save_index(index));
     ASSERT_TRUE(read.ok()) << read.error().message();
     EXPECT_EQ(*read, index);
@@ -48,14 +55,25 @@ TEST(BlockIndexTest, IsReadAsItWasWritten) {
 }
 
 TEST(BlockIndexTest, RefusesEveryDamage) {
-  const std::string good = save_index(some_index());
-  for (size_t i = 0; i < good.size(); ++i) {
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 0x41);
-    EXPECT_FALSE(load_index(bad).ok()) << "byte " << i;
-    EXPECT_FALSE(load_index(std::string_view(good).substr(0, i)).ok()) << "cut at " << i;
+  for (const BlockIndex& index : {some_index(), index_with_notes()}) {
+    const std::string good = save_index(index);
+    for (size_t i = 0; i < good.size(); ++i) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ 0x41);
+      EXPECT_FALSE(load_index(bad).ok()) << "byte " << i;
+      EXPECT_FALSE(load_index(std::string_view(good).substr(0, i)).ok()) << "cut at " << i;
+    }
+    EXPECT_FALSE(load_index(good + '\0').ok());
   }
-  EXPECT_FALSE(load_index(good + '\0').ok());
+}
+
+TEST(BlockIndexTest, NotesArePartOfTheHash) {
+  BlockIndex index = index_with_notes();
+  EXPECT_NE(index.hash(), some_index().hash());
+  EXPECT_EQ(index.note(3), "d");
+  EXPECT_EQ(some_index().note(3), "");
+  index.notes[3] = "D";
+  EXPECT_NE(index.hash(), index_with_notes().hash());
 }
 
 // With the right hash at its end, so that what is behind it is looked at.

@@ -61,10 +61,13 @@ inline Result<AllSamples> read_all(BlockFormat& format, std::string_view content
   if (all.extents.empty()) return all;
   MUSTER_TRY(const std::string about, format.about(object));
   MUSTER_RETURN_IF_ERROR(format.set_about(about));
+  MUSTER_TRY(const auto notes, format.notes(object));
   bool first = true;
-  for (const auto& extent : all.extents) {
+  for (size_t b = 0; b < all.extents.size(); ++b) {
+    const Extent& extent = all.extents[b];
     // A copy of its own, so that sanitizers see reads beyond it.
-    const std::string block(contents.substr(extent.offset, extent.length));
+    const std::string block = (notes.empty() ? std::string() : notes[b]) +
+                              std::string(contents.substr(extent.offset, extent.length));
     const auto bytes = std::as_bytes(std::span(block));
     if (first) {
       MUSTER_TRY(all.schema, format.schema_of(bytes, extent.count));

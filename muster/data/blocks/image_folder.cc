@@ -161,7 +161,7 @@ Result<std::unique_ptr<Dataset>> open_image_folder(const config::SourceOptions& 
   MUSTER_TRY(const std::string contents, posix_file_system()->read(first));
   auto shape = recipe.image_shape(std::as_bytes(std::span(contents)));
   if (!shape.ok()) return std::move(shape).error().context("'{}'", first);
-  Schema schema = recipe.schema_with(*std::move(shape));
+  Schema schema = recipe.schema_with(*std::move(shape), /*pixels=*/true);
   return std::unique_ptr<Dataset>(std::make_unique<ImageFolder>(
       std::move(root), std::move(files), std::move(recipe), std::move(schema), chosen));
 }

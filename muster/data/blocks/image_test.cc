@@ -75,7 +75,7 @@ TEST(ImageTest, TheHashOfDataWithImagesHasThatOfTheDecoder) {
     config::ArgReader args(options.args, "test");
     const auto recipe = Recipe::make(options, args, {.input = {"x"}});
     Hasher hasher;
-    recipe->add_to(recipe->schema_with(std::move(shape)), hasher);
+    recipe->add_to(recipe->schema_with(std::move(shape), /*pixels=*/true), hasher);
     return hasher.finish();
   };
   EXPECT_NE(hash("{}", {3, 8, 8}), hash("{}", {192}));

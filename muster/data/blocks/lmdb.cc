@@ -170,7 +170,7 @@ Result<std::unique_ptr<Dataset>> open_lmdb(const config::SourceOptions& options)
     if (!found.ok()) return std::move(found).error().context("'{}', entry 0", options.path);
     shape = *std::move(found);
   }
-  Schema schema = recipe.schema_with(std::move(shape));
+  Schema schema = recipe.schema_with(std::move(shape), first->floats.empty());
   return std::unique_ptr<Dataset>(
       std::make_unique<LmdbDataset>(options.path, std::move(environment), std::move(entries),
                                     std::move(recipe), std::move(schema), chosen));

@@ -11,6 +11,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "muster/base/check.h"
 #include "muster/base/text.h"
 #include "muster/base/thread.h"
 #include "muster/data/permutation.h"
@@ -26,6 +27,7 @@ struct Part {
   std::vector<Extent> extents;
   std::vector<Hash128> hashes;  // of each
   std::string about;
+  std::vector<std::string> notes;  // of each, or of none
 };
 
 class Indexer {
@@ -104,6 +106,9 @@ class Indexer {
     MUSTER_TRY(part.extents, format_.cut(reader, options_.block));
     if (part.extents.empty()) return part;
     MUSTER_TRY(part.about, format_.about(reader));
+    MUSTER_TRY(part.notes, format_.notes(reader));
+    MUSTER_CHECK(part.notes.empty() || part.notes.size() == part.extents.size(),
+                 "a note for each block");
     std::vector<std::byte> bytes;
     part.hashes.reserve(part.extents.size());
     for (const Extent& extent : part.extents) {
@@ -169,6 +174,7 @@ Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
                               .hash = part.hashes[b]});
       samples += extent.count;
     }
+    index.notes.insert(index.notes.end(), part.notes.begin(), part.notes.end());
   }
   if (!first) {
     return Error(ErrorKind::kData, "{} no samples",

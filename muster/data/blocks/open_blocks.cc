@@ -183,6 +183,19 @@ Result<Place> look_up(const config::SourceOptions& options, const BlockSetup& se
   return place;
 }
 
+// A lane has several blocks in memory at a time, and mixes samples of few blocks badly.
+Status check_lengths(const BlockIndex& index, const BlockFormat& format, uint64_t longest) {
+  if (!format.has_own_blocks() || longest == 0) return {};
+  for (size_t i = 0; i < index.blocks.size(); ++i) {
+    if (index.blocks[i].length <= longest) continue;
+    return Error(ErrorKind::kData,
+                 "{} is longer than data.window, {}: write the files with shorter blocks (`muster "
+                 "data pack` does), or raise data.window",
+                 index.describe(i), human_bytes(static_cast<double>(longest)));
+  }
+  return {};
+}
+
 std::string describe(const std::string& address, const IndexProgress& progress) {
   return fmt::format("indexing '{}': {} of {} files, {} of {}", store::printable(address),
                      with_commas(progress.objects_done), with_commas(progress.objects),
@@ -196,6 +209,7 @@ BlockSetup setup_of(const config::DataOptions& options) {
   BlockSetup setup;
   setup.indexes = options.index;
   setup.block = static_cast<uint64_t>(options.block);
+  setup.longest_block = static_cast<uint64_t>(options.window);
   setup.stream.fetch.memory = static_cast<uint64_t>(options.memory);
   setup.stream.fetch.threads = static_cast<int>(options.requests);
   setup.stream.cache = options.cache;
@@ -218,14 +232,16 @@ std::string index_name(const config::SourceOptions& options, uint64_t block) {
   text(options.format);
   text(without_signature(options.path));
   // What else an index follows from. Built-in formats decode by their other options, and do not cut
-  // by them; what a program's own format does is not known.
-  const bool builtin = builtin_block_formats().contains(options.format);
-  if (!builtin || options.format == "csv") {
+  // by them, but for formats of columns, which are cut by those that are read; what a program's own
+  // format does is not known.
+  const bool by_columns = options.format == "parquet" || options.format == "arrow";
+  const bool any = by_columns || !builtin_block_formats().contains(options.format);
+  if (any || options.format == "csv") {
     text(options.label);
     text(options.separator);
     text(options.header ? "header" : "");
   }
-  if (!builtin) text(options.args.to_line());
+  if (any) text(options.args.to_line());
   hasher.add(&block, sizeof(block));
   return hasher.finish().hex() + std::string(kExtension);
 }
@@ -283,6 +299,7 @@ Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& option
   }
   const auto store = setup.store != nullptr ? setup.store : open_patient_store();
   MUSTER_TRY(auto found, find_index(options, *format, *store, setup));
+  MUSTER_RETURN_IF_ERROR(check_lengths(found.index, *format, setup.longest_block));
   MUSTER_RETURN_IF_ERROR(format->set_about(found.index.about));
   MUSTER_CHECK(setup.files != nullptr || setup.stream.cache.empty(), "where the cache is");
   const auto own_files = setup.files == nullptr ? posix_file_system() : nullptr;

@@ -39,6 +39,9 @@ struct BlockSetup {
   std::string indexes;       // directory; empty: an index is not saved
   bool index_again = false;  // even if there is one, in its place
   uint64_t block = uint64_t{4} << 20;
+  // Of files that are written in blocks, longer ones are refused (BlockFormat::has_own_blocks).
+  // 0: none are.
+  uint64_t longest_block = 0;
   StreamOptions stream;
   // Called about every 100 ms while it lists, indexes or waits; false ends it.
   KeepWaiting keep_waiting = {};  // NOLINT(readability-redundant-member-init)
@@ -47,7 +50,7 @@ struct BlockSetup {
   std::function<void(const std::string& what)> tell = {};
 };
 
-// As the job has it: block size, memory, requests, cache; and data.index if it is set.
+// As the job has it: block size, window, memory, requests, cache; and data.index if it is set.
 BlockSetup setup_of(const config::DataOptions& options);
 
 // A store for all addresses that tries again until a server answers (store/retry.h).

@@ -79,15 +79,7 @@ Result<Recipe> Recipe::make(const config::SourceOptions& options, config::ArgRea
   recipe.classes_ = recipe.has_classes_ ? options.classes : 0;
   recipe.mean_ = options.mean;
   recipe.deviation_ = options.deviation;
-  for (size_t i = 0; i < recipe.value_.size(); ++i) {
-    // In double and rounded once, so that every machine has the same table.
-    recipe.value_[i] =
-        static_cast<float>((static_cast<double>(i) / 255.0 - options.mean) / options.deviation);
-    if (!std::isfinite(recipe.value_[i])) {
-      return Error(ErrorKind::kJob, "`deviation: {}` makes pixels too large for float32",
-                   options.deviation);
-    }
-  }
+  MUSTER_TRY(recipe.value_, pixel_values(options));
   recipe.defaults_ = std::move(defaults);
   MUSTER_RETURN_IF_ERROR(recipe.read_args(args));
   recipe.names_.push_back(options.label.empty() ? recipe.defaults_.label : options.label);
@@ -133,8 +125,9 @@ Status Recipe::read_args(config::ArgReader& args) {
   return {};
 }
 
-Schema Recipe::schema_with(std::vector<int64_t> input_shape) const {
+Schema Recipe::schema_with(std::vector<int64_t> input_shape, bool pixels) const {
   Schema schema;
+  schema.pixels = pixels;
   // What a raw zero becomes: of a pixel and of a number, both are divided after the mean is taken.
   schema.padding = value_[0];
   schema.input_shape = std::move(input_shape);
@@ -200,7 +193,8 @@ Result<Schema> Recipe::schema_of(const Record& record) const {
   std::vector<Value> values;
   MUSTER_RETURN_IF_ERROR(gather(record, values));
   values.pop_back();  // the label
-  if (!shape_.empty()) return schema_with(shape_);
+  const bool pixels = values.size() == 1 && values.front().kind == Value::Kind::kBytes;
+  if (!shape_.empty()) return schema_with(shape_, pixels);
   int64_t numbers = 0;
   for (const auto& value : values) {
     if (value.kind == Value::Kind::kBytes) {
@@ -212,12 +206,12 @@ Result<Schema> Recipe::schema_of(const Record& record) const {
       if (!shape.ok()) {
         return std::move(shape).error().context("{} '{}'", defaults_.field, names_.front());
       }
-      return schema_with(*std::move(shape));
+      return schema_with(*std::move(shape), pixels);
     }
     numbers += static_cast<int64_t>(value.numbers.size());
   }
   if (numbers == 0) return Error(ErrorKind::kData, "the input has no numbers");
-  return schema_with({numbers});
+  return schema_with({numbers}, pixels);
 }
 
 Status Recipe::put_image(std::span<const std::byte> file, const Schema& schema, float* to) const {

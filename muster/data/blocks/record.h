@@ -68,8 +68,8 @@ class Recipe {
   Status put_class(double label, std::byte* target) const;
   // The shape that an encoded image has after `size`, if that is set, or its own.
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
-  // A schema with this input and the target that the options name.
-  Schema schema_with(std::vector<int64_t> input_shape) const;
+  // A schema with this input and the target that the options name. `pixels`: as in Schema.
+  Schema schema_with(std::vector<int64_t> input_shape, bool pixels) const;
   // What samples follow from besides the records and the schema. If they are images: also what the
   // decoder of this machine makes of some.
   void add_to(const Schema& schema, Hasher& hasher) const;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """make.py [DIRECTORY]: writes the test files of this directory with the programs that users write such files with.
 
-Needs numpy, pillow, webdataset, lmdb, tensorflow (or tensorflow-cpu) and mosaicml-streaming from PyPI; the tests need none
-of them. The files are committed, so this is run only to add one. Versions of the last run: numpy 2.4, pillow 13.0,
-webdataset 1.0.2, lmdb 3.0, tensorflow-cpu 2.21. Megatron's and llm.c's token files are written by hand, after
+Needs numpy, pillow, webdataset, lmdb, tensorflow (or tensorflow-cpu), mosaicml-streaming and pyarrow from PyPI; the tests
+need none of them. The files are committed, so this is run only to add one. Versions of the last run: numpy 2.4, pillow 13.0,
+webdataset 1.0.2, lmdb 3.0, tensorflow-cpu 2.21, pyarrow 26.0.1. Megatron's and llm.c's token files are written by hand, after
 megatron/core/datasets/indexed_dataset.py and llm.c's data_common.py: both would need torch for a few bytes.
 """
 
@@ -208,8 +208,38 @@ def write_mds():
                        "weights": numpy.array([[i, 0.5], [-1, 2]], numpy.float32)})
 
 
+def write_columns():
+    """Parquet and Arrow files with the same contents."""
+    import pyarrow
+    from pyarrow import feather, parquet
+
+    def table(rows, names, types):
+        return pyarrow.table({name: pyarrow.array([row[name] for row in rows], kind) for name, kind in zip(names, types)})
+
+    # What write_tfrecord() has, then columns of other types.
+    numbers = table(
+        [{"dense": [i + 0.5, -1.25, 3e4], "more": [i, -i, 1 << 40], "label": i % 3, "half": i / 4, "byte": 250 + i % 6,
+          "flag": i % 2 == 0, "lengths": list(range(i % 4)), "name": f"row {i}", "maybe": None if i == 7 else i,
+          "image": {"bytes": bytes([i, 2, 3, 4, 5, 6]), "path": "x"}} for i in range(10)],
+        ["dense", "more", "label", "half", "byte", "flag", "lengths", "name", "maybe", "image"],
+        [pyarrow.list_(pyarrow.float32(), 3), pyarrow.list_(pyarrow.int64()), pyarrow.int8(), pyarrow.float16(),
+         pyarrow.uint8(), pyarrow.bool_(), pyarrow.list_(pyarrow.float64()), pyarrow.string(), pyarrow.int32(),
+         pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])])
+    parquet.write_table(numbers, HERE / "numbers.parquet", row_group_size=4, compression="zstd", write_page_checksum=True)
+    parquet.write_table(numbers, HERE / "numbers-v2.parquet", compression="snappy", data_page_version="2.0",
+                        use_dictionary=False, write_page_checksum=True)
+    with pyarrow.OSFile(str(HERE / "numbers.arrow"), "wb") as sink, pyarrow.ipc.new_file(sink, numbers.schema) as out:
+        out.write_table(numbers, max_chunksize=4)
+    with pyarrow.OSFile(str(HERE / "numbers.arrows"), "wb") as sink, pyarrow.ipc.new_stream(sink, numbers.schema) as out:
+        out.write_table(numbers)
+    feather.write_feather(numbers, str(HERE / "numbers.feather"), compression="lz4", chunksize=4)
+    images = table([{"image": encoded(Image.fromarray(picture(24, 16, i)), "JPEG" if i % 2 == 0 else "PNG"), "label": i}
+                    for i in range(5)], ["image", "label"], [pyarrow.binary(), pyarrow.int64()])
+    parquet.write_table(images, HERE / "images.parquet", row_group_size=2, write_page_checksum=True)
+
+
 def main():
-    for write in (write_images, write_webdataset, write_tokens, write_lmdb, write_tfrecord, write_mds):
+    for write in (write_images, write_webdataset, write_tokens, write_lmdb, write_tfrecord, write_mds, write_columns):
         try:
             write()
             print(f"{write.__name__}: done")

@@ -1,0 +1,259 @@
+#include "muster/data/pack/pack.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/random.h"
+#include "muster/data/batch.h"
+#include "muster/data/blocks/open_blocks.h"
+#include "muster/data/data_testing.h"
+#include "muster/data/pack/sample_writer.h"
+#include "muster/data/permutation.h"
+
+namespace muster::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+constexpr uint64_t kRows = 500;
+
+// Rows of three numbers, not representable exactly, and a class.
+std::string csv_rows() {
+  RandomStream random(1, Purpose::kUser);
+  std::string text = "a,b,c,class\n";
+  for (uint64_t i = 0; i < kRows; ++i) {
+    text += fmt::format("{},{},{},{}\n", random.normal(), random.normal(), i, i % 7);
+  }
+  return text;
+}
+
+class PackTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto status = check_packed_format(GetParam());
+    if (!status.ok()) GTEST_SKIP() << status.error().message();
+  }
+
+  config::SourceOptions csv(bool by_blocks) const {
+    config::SourceOptions options;
+    options.format = "csv";
+    options.path = dir_.write("rows.csv", csv_rows());
+    options.read = by_blocks ? "blocks" : "whole";
+    options.classes = 7;
+    options.mean = 0.3;
+    options.deviation = 1.7;
+    return options;
+  }
+
+  // As bytes, with images of 2 x 3 pixels.
+  config::SourceOptions idx() const {
+    std::string images(
+        "\0\0\x08\x03"
+        "\0\0\0\x28\0\0\0\x02\0\0\0\x03",
+        16);
+    std::string labels(
+        "\0\0\x08\x01"
+        "\0\0\0\x28",
+        8);
+    for (int i = 0; i < 40; ++i) {
+      for (int p = 0; p < 6; ++p) images.push_back(static_cast<char>(i * 6 + p));
+      labels.push_back(static_cast<char>(i % 10));
+    }
+    config::SourceOptions options;
+    options.format = "idx";
+    options.images = dir_.write("images", images);
+    options.labels = dir_.write("labels", labels);
+    options.mean = 0.1307;
+    options.deviation = 0.3081;
+    return options;
+  }
+
+  PackOptions to(const std::string& name) const {
+    PackOptions options;
+    options.directory = dir_.path(name);
+    options.format = GetParam();
+    options.block = 40 * 20;  // 40 samples of the csv file
+    options.file = 40 * 20 * 3;
+    options.seed = 9;
+    return options;
+  }
+
+  Result<Packed> run(const config::SourceOptions& source, const PackOptions& options) const {
+    MUSTER_TRY(const auto dataset, open(source));
+    return pack(*dataset, source, options, *files_);
+  }
+
+  static Result<std::unique_ptr<Dataset>> open(const config::SourceOptions& source) {
+    BlockSetup setup;
+    setup.block = 700;
+    return Registry::builtin().open(source, setup);
+  }
+
+  // All samples, each as its bytes.
+  static std::vector<std::string> contents(const config::SourceOptions& source) {
+    const auto dataset = open(source);
+    EXPECT_TRUE(dataset.ok()) << dataset.error().message();
+    if (!dataset.ok()) return {};
+    const Schema& schema = (*dataset)->schema();
+    Batch batch;
+    const auto status = read_range(**dataset, 0, (*dataset)->size(), batch);
+    EXPECT_TRUE(status.ok()) << status.error().message();
+    std::vector<std::string> samples;
+    for (uint64_t i = 0; i < batch.count; ++i) {
+      const auto* input = reinterpret_cast<const char*>(batch.inputs.data());
+      const auto* target = reinterpret_cast<const char*>(batch.targets.data());
+      samples.push_back(std::string(input + i * schema.input_bytes(), schema.input_bytes()) +
+                        std::string(target + i * schema.target_bytes(), schema.target_bytes()));
+    }
+    return samples;
+  }
+
+  // Of a directory, by name.
+  std::map<std::string, std::string> bytes_in(const std::string& name) const {
+    std::map<std::string, std::string> all;
+    const auto names = files_->list(dir_.path(name));
+    for (const auto& it : *names) all[it] = *files_->read(dir_.path(name) + "/" + it);
+    return all;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileSystem> files_ = posix_file_system();
+};
+
+TEST_P(PackTest, NumbersKeepTheirBits) {
+  const auto packed = run(csv(false), to("out"));
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  EXPECT_EQ(packed->samples, kRows);
+  EXPECT_EQ(packed->files, 5U);
+  EXPECT_EQ(packed->blocks, 13U);
+  EXPECT_EQ(packed->source.mean, 0) << "they are scaled already";
+  EXPECT_EQ(contents(packed->source), contents(csv(false)));
+}
+
+TEST_P(PackTest, PixelsAreStoredAsBytes) {
+  const auto packed = run(idx(), to("out"));
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  EXPECT_EQ(packed->source.mean, 0.1307);
+  EXPECT_EQ(packed->source.classes, 10);
+  const auto dataset = open(packed->source);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_THAT((*dataset)->schema().input_shape, ElementsAre(1, 2, 3));
+  EXPECT_TRUE((*dataset)->schema().pixels);
+  EXPECT_EQ(contents(packed->source), contents(idx()));
+  // What was packed can be packed.
+  const auto again = run(packed->source, to("again"));
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(contents(again->source), contents(idx()));
+}
+
+TEST_P(PackTest, ValuesAreTargets) {
+  auto source = csv(true);
+  source.target = "value";
+  source.classes = 0;
+  const auto packed = run(source, to("out"));
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  EXPECT_EQ(packed->source.target, "value");
+  EXPECT_EQ(contents(packed->source), contents(source));
+}
+
+TEST_P(PackTest, ShufflesByTheSeedHoweverTheDataIsRead) {
+  auto options = to("whole");
+  options.shuffle = true;
+  const auto whole = run(csv(false), options);
+  options.directory = dir_.path("blocks");
+  const auto blocks = run(csv(true), options);
+  ASSERT_TRUE(whole.ok()) << whole.error().message();
+  ASSERT_TRUE(blocks.ok()) << blocks.error().message();
+  auto a = bytes_in("whole");
+  auto b = bytes_in("blocks");
+  a.erase("pack.json");  // the data set is another one
+  b.erase("pack.json");
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a.size(), 5U) << "nothing else is left";
+
+  const auto before = contents(csv(false));
+  const auto after = contents(whole->source);
+  ASSERT_EQ(after.size(), kRows);
+  const Permutation order(kRows, RandomStream(9, Purpose::kPack));
+  for (uint64_t i = 0; i < kRows; ++i) EXPECT_EQ(after[i], before[order(i)]) << i;
+
+  options.directory = dir_.path("other");
+  options.seed = 10;
+  const auto other = run(csv(false), options);
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(contents(other->source), after);
+}
+
+// Ended after every possible call of progress, then run again.
+TEST_P(PackTest, ContinuesAfterTheLastCompleteFile) {
+  for (const bool by_blocks : {false, true}) {
+    const std::string name = by_blocks ? "blocks" : "whole";
+    auto options = to(name);
+    options.shuffle = true;
+    ASSERT_TRUE(run(csv(by_blocks), options).ok());
+    const auto expected = bytes_in(name);
+    options.directory = dir_.path(name + "-in-parts");
+    int parts = 0;
+    for (bool done = false; !done; ++parts) {
+      ASSERT_LT(parts, 100);
+      // One more call than it takes to complete the first file.
+      int left = by_blocks && parts == 0 ? 5 : by_blocks && parts == 1 ? 13 + 4 : 4;
+      options.progress = [&](const PackProgress& progress) {
+        EXPECT_LE(progress.samples_done, progress.samples);
+        return --left > 0;
+      };
+      const auto packed = run(csv(by_blocks), options);
+      done = packed.ok();
+      if (!done) {
+        EXPECT_EQ(packed.error().kind(), ErrorKind::kInterrupted) << packed.error().message();
+      }
+    }
+    EXPECT_GE(parts, 4);
+    EXPECT_EQ(bytes_in(name + "-in-parts"), expected);
+  }
+}
+
+TEST_P(PackTest, RefusesADirectoryWithOtherThings) {
+  auto options = to("out");
+  ASSERT_TRUE(run(csv(false), options).ok());
+  ASSERT_TRUE(run(csv(false), options).ok()) << "it is done already";
+  options.shuffle = true;
+  EXPECT_THAT(run(csv(false), options).error().message(), HasSubstr("other options"));
+  options.shuffle = false;
+  EXPECT_THAT(run(idx(), options).error().message(), HasSubstr("other data"));
+  std::filesystem::create_directory(dir_.path("mine"));
+  dir_.write("mine/x", "x");
+  options.directory = dir_.path("mine");
+  EXPECT_THAT(run(csv(false), options).error().message(), HasSubstr("not empty"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, PackTest, ::testing::ValuesIn(packed_formats()),
+                         [](const auto& format) { return format.param; });
+
+TEST(PackErrorsTest, SaysWhatCannotBePacked) {
+  const TempDir dir;
+  const auto files = posix_file_system();
+  config::SourceOptions text;
+  text.format = "text";
+  text.path = dir.write("text", std::string(1000, 'x'));
+  const auto dataset = Registry::builtin().open(text);
+  ASSERT_TRUE(dataset.ok());
+  PackOptions options;
+  options.directory = dir.path("out");
+  EXPECT_THAT(pack(**dataset, text, options, *files).error().message(), HasSubstr("tokens"));
+  options.format = "tfrecords";
+  EXPECT_THAT(pack(**dataset, text, options, *files).error().message(),
+              HasSubstr("did you mean 'tfrecord'?"));
+}
+
+}  // namespace
+}  // namespace muster::data
