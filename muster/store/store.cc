@@ -1,5 +1,7 @@
 #include "muster/store/store.h"
 
+#include "muster/store/url.h"
+
 namespace muster::store {
 
 Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
@@ -10,7 +12,14 @@ Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<st
 Result<std::optional<std::string>> Store::write(std::string_view address,
                                                 std::span<const std::byte>, const WriteCondition&) {
   return Error(ErrorKind::kJob,
-               "'{}' cannot be written: objects can be written to local paths and s3://", address);
+               "'{}' cannot be written: objects can be written to local paths and s3://",
+               printable(address));
+}
+
+Status Store::remove(std::string_view address) {
+  return Error(ErrorKind::kJob,
+               "'{}' cannot be removed: objects can be removed from local paths and s3://",
+               printable(address));
 }
 
 }  // namespace muster::store
