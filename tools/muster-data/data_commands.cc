@@ -1,10 +1,7 @@
 #include "tools/muster-data/data_commands.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -20,6 +17,7 @@
 #include "muster/data/blocks/strata.h"
 #include "muster/data/dataset.h"
 
+#include "tools/muster-data/status_line.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/text_table.h"
 
@@ -29,29 +27,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kSamplesAtOnce = 256;
-
-// One line on a terminal's standard error, redrawn; nothing elsewhere.
-class StatusLine {
- public:
-  StatusLine() : shown_(isatty(STDERR_FILENO) != 0) {}
-  ~StatusLine() { clear(); }
-  StatusLine(const StatusLine&) = delete;
-  StatusLine& operator=(const StatusLine&) = delete;
-
-  void show(const std::string& text) {
-    if (!shown_) return;
-    fmt::print(stderr, "\r{}\x1b[K", text);
-    std::fflush(stderr);
-    drawn_ = true;
-  }
-  void clear() {
-    if (std::exchange(drawn_, false)) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  const bool shown_;
-  bool drawn_ = false;
-};
 
 struct NamedSource {
   std::string key;  // "data.train"
