@@ -43,12 +43,12 @@ struct CopiedCheckpoint {
 };
 
 struct CopyIndex {
-  std::string run;     // random, the same for the life of the run
-  std::string name;    // of the run directory
-  uint64_t claim = 0;  // how often the copy was claimed
-  std::string writer;  // random: who has the claim
-  std::string host;    // its machine, for people
-  uint64_t roster = 0;
+  std::string run;                            // random, the same for the life of the run
+  std::string name;                           // of the run directory
+  uint64_t claim = 0;                         // how often the copy was claimed
+  std::string writer;                         // random: who has the claim
+  std::string host;                           // its machine, for people
+  uint64_t roster = 0;                        // the newest of those that claimed it
   std::vector<CopiedFile> files;              // what is not part of a checkpoint
   std::vector<CopiedCheckpoint> checkpoints;  // oldest first
   bool operator==(const CopyIndex&) const = default;

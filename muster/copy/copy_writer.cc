@@ -97,7 +97,7 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
     next.claim += 1;
     next.writer = random_id();
     next.host = machine_name();
-    next.roster = roster;
+    next.roster = std::max(next.roster, roster);
     std::erase_if(next.checkpoints, [&](const auto& each) { return each.step > step; });
     const std::string text = next.encode();
     MUSTER_TRY(const auto version,
