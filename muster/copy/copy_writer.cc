@@ -108,6 +108,7 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
     index_ = std::move(next);
     version_ = *version;
     part_ = 0;
+    published_ = false;
     unnamed_.clear();
     MUSTER_RETURN_IF_ERROR(remove_leftovers());
     return Outcome::kDone;
@@ -130,7 +131,15 @@ Status CopyWriter::remove_leftovers() {
 }
 
 Result<CopyWriter::Outcome> CopyWriter::send() {
-  bool published = false;
+  auto outcome = send_missing();
+  if (outcome.ok() || outcome.error().kind() == ErrorKind::kInterrupted) return outcome;
+  // Whoever has taken over removes what this process was sending.
+  const auto there = read_index(store_, options_.to);
+  if (there.ok() && *there && (*there)->version != version_) return lose();
+  return outcome;
+}
+
+Result<CopyWriter::Outcome> CopyWriter::send_missing() {
   while (true) {
     MUSTER_RETURN_IF_ERROR(remove_unnamed(index_));
     ++part_;
@@ -149,13 +158,10 @@ Result<CopyWriter::Outcome> CopyWriter::send() {
       next.checkpoints.insert(after, *std::move(copied));
     }
     drop_superseded(next, local, rollback);
-    // The job, so that others can join before there is a checkpoint.
-    const bool changed = next.checkpoints != index_.checkpoints || next.find(kJobFile) == nullptr;
-    if (!newest && (published || !changed)) return Outcome::kDone;
+    if (!newest && published_ && next.checkpoints == index_.checkpoints) return Outcome::kDone;
     MUSTER_TRY(next.files, upload_others());
     MUSTER_TRY(const auto outcome, publish(std::move(next)));
     if (outcome == Outcome::kTakenOver) return outcome;
-    published = true;
   }
 }
 
@@ -255,6 +261,7 @@ Result<CopyWriter::Outcome> CopyWriter::publish(CopyIndex next) {
   if (!version) return lose();
   const auto before = objects_of(std::exchange(index_, std::move(next)));
   version_ = *version;
+  published_ = true;
   unnamed_.clear();
   const auto now = objects_of(index_);
   for (const auto& object : before) {

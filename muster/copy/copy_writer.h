@@ -59,6 +59,7 @@ class CopyWriter {
   const CopyOptions& options() const { return options_; }
 
  private:
+  Result<Outcome> send_missing();
   // A checkpoint of the run directory that the copy has not; nothing if it has all.
   std::optional<ckpt::SnapshotInfo> missing(const std::vector<ckpt::SnapshotInfo>& local) const;
   Result<CopiedCheckpoint> upload(const ckpt::SnapshotInfo& checkpoint);
@@ -81,6 +82,7 @@ class CopyWriter {
   ckpt::SnapshotStore local_;
   CopyIndex index_;                   // as it was last written by this process
   std::string version_;               // of latest.json then
+  bool published_ = false;            // something was sent since the claim: at least the job
   uint64_t part_ = 0;                 // counts what was sent since the claim
   std::vector<std::string> unnamed_;  // objects that were sent since index_ was written
   std::string taker_;
