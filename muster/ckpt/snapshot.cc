@@ -24,11 +24,6 @@ constexpr std::string_view kOldPrefix = ".old-";
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kStateFile = "state.safetensors";
 constexpr const char* kMetaFile = "meta.json";
-constexpr const char* kManifestFile = "manifest.json";
-constexpr const char* kRollbackFile = "rollback.json";
-
-// Nine digits, so that the names sort by step; more if it takes more.
-std::string directory_name(int64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
 template <typename Number>
 std::optional<Number> parse_number(std::string_view digits) {
@@ -44,7 +39,7 @@ std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const auto step = parse_number<int64_t>(name.substr(kPrefix.size()));
   // Only our own spelling: "step-5" is somebody else's.
-  if (!step || *step < 0 || directory_name(*step) != name) return std::nullopt;
+  if (!step || *step < 0 || snapshot_directory_name(*step) != name) return std::nullopt;
   return step;
 }
 
@@ -70,6 +65,9 @@ Result<FileDigest> write_text(FileSystem& fs, const std::string& path, std::stri
 }
 
 }  // namespace
+
+// Nine digits, so that the names sort by step; more if it takes more.
+std::string snapshot_directory_name(int64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
 struct SnapshotStore::Manifest {
   // Format 1, which had the counters as one tensor of bytes, can be read too.
@@ -139,7 +137,7 @@ Status SnapshotStore::write(const SnapshotView& snapshot) {
   if (Status status = remove_leftovers(snapshot.roster); !status.ok()) {
     return failed(std::move(status).error());
   }
-  const std::string name = directory_name(snapshot.step);
+  const std::string name = snapshot_directory_name(snapshot.step);
   const std::string aside = path(fmt::format("{}{}-{}", kTmpPrefix, snapshot.roster, name));
   Status status = write_files(snapshot, aside);
   if (status.ok()) status = put_in_place(aside, name);
@@ -478,10 +476,11 @@ Result<std::vector<SnapshotInfo>> SnapshotStore::list(std::optional<Error>* unre
       continue;
     }
     if (manifest->step != candidate.step) continue;
-    uint64_t bytes = 0;
-    for (const auto& [name, file] : manifest->files) bytes += file.first;
-    infos.push_back(
-        {candidate.step, manifest->roster, manifest->best, path(candidate.name), bytes});
+    SnapshotInfo info{candidate.step, manifest->roster, manifest->best, path(candidate.name), {}};
+    for (const auto& [name, file] : manifest->files) {
+      info.files.push_back({name, file.first, file.second});
+    }
+    infos.push_back(std::move(info));
   }
   return infos;
 }

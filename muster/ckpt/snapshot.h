@@ -70,14 +70,33 @@ struct Snapshot {
   nlohmann::json meta;
 };
 
+// A file of a snapshot, as its manifest has it.
+struct SnapshotFile {
+  std::string name;
+  uint64_t size = 0;
+  std::string hash;  // XXH3, 32 hexadecimal digits
+  bool operator==(const SnapshotFile&) const = default;
+};
+
 // What a manifest says, before the tensors are read.
 struct SnapshotInfo {
   int64_t step = 0;
   uint64_t roster = 0;
   bool best = false;
   std::string path;
-  uint64_t bytes = 0;
+  std::vector<SnapshotFile> files;  // all but the manifest itself, by name
+
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const auto& file : files) sum += file.size;
+    return sum;
+  }
 };
+
+// The names of a snapshot's directory, and of the file in it that is written last.
+std::string snapshot_directory_name(int64_t step);
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kRollbackFile = "rollback.json";
 
 // Safe for concurrent use, with one write() at a time per directory (the run directory's lock keeps
 // other processes away, a SnapshotWriter other threads). Reading never changes the directory.

@@ -62,8 +62,11 @@ std::vector<TensorView> SnapshotBuffer::views(const std::vector<Entry>& entries)
   return views;
 }
 
-SnapshotWriter::SnapshotWriter(SnapshotStore& store, Log& log)
-    : store_(store), log_(log), thread_("muster-ckpt", [this] { run(); }) {}
+SnapshotWriter::SnapshotWriter(SnapshotStore& store, Log& log, std::function<void()> written)
+    : store_(store),
+      log_(log),
+      written_(std::move(written)),
+      thread_("muster-ckpt", [this] { run(); }) {}
 
 SnapshotWriter::~SnapshotWriter() {
   {
@@ -115,6 +118,7 @@ void SnapshotWriter::run() {
       log_.info("snapshot of step {} written: {} in {}", pending_->step,
                 human_bytes(static_cast<double>(buffer_.bytes())),
                 human_seconds(seconds(clock.now() - start)));
+      if (written_) written_();
     } else {
       // Not as an error: begin() or wait() returns it, and whoever calls them tells it once.
       log_.info("{}", status.error().message());

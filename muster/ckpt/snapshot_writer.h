@@ -13,6 +13,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -74,7 +75,9 @@ struct SnapshotHeader {
 // For one caller: begin, submit and wait from one thread. The store and the log must outlive it.
 class SnapshotWriter {
  public:
-  SnapshotWriter(SnapshotStore& store, Log& log);
+  // `written`: called whenever a snapshot is complete, before wait() returns, from the thread that
+  // writes.
+  SnapshotWriter(SnapshotStore& store, Log& log, std::function<void()> written = {});
   // Waits for the write under way; its error, if nobody asked, is in the log.
   ~SnapshotWriter();
   SnapshotWriter(const SnapshotWriter&) = delete;
@@ -95,6 +98,7 @@ class SnapshotWriter {
 
   SnapshotStore& store_;
   Log& log_;
+  const std::function<void()> written_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<SnapshotHeader> pending_;  // guarded by mutex_; while it is there, buffer_ is the

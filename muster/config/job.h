@@ -195,6 +195,7 @@ struct CheckpointOptions {
   Every every = {1, Every::Unit::kPasses};
   int64_t keep = 3;
   bool best = true;
+  std::string to;  // where a copy is sent: a URL or a directory; empty: nowhere
   bool operator==(const CheckpointOptions&) const = default;
 };
 

@@ -359,6 +359,13 @@ void add_around_training(const Section<Job>& job) {
   checkpoint.add("keep", &CheckpointOptions::keep, "How many are kept, the newest ones.")
       .at_least(1);
   checkpoint.add("best", &CheckpointOptions::best, "Also keep the best one, as best_by says.");
+  checkpoint
+      .add("to", &CheckpointOptions::to,
+           "Also send each checkpoint there, and what a resume needs besides: s3://bucket/prefix, "
+           "or a directory. A place for this run alone; `muster resume` of that address continues "
+           "the run on another machine. Empty: nowhere. No effect on the result.")
+      .as(Form::kAddress)
+      .like("s3://bucket/lenet-1");
   auto eval = job.section("eval", &Job::eval, "Evaluation on data.test while training.");
   eval.add("every", &EvalOptions::every, "How often; always at the end too.").like("500 steps");
   eval.add("batch", &EvalOptions::batch, "Samples at a time.").at_least(1);

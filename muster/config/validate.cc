@@ -31,6 +31,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(sync());
     MUSTER_RETURN_IF_ERROR(tables());
     MUSTER_RETURN_IF_ERROR(workers());
+    MUSTER_RETURN_IF_ERROR(copy());
     return evaluation();
   }
 
@@ -184,6 +185,19 @@ class Rules {
     }
     if (data.cache_size > 0 && data.cache.empty()) {
       return at("data.cache_size", "data.cache_size has no effect without data.cache; remove it");
+    }
+    return {};
+  }
+
+  Status copy() const {
+    const std::string& to = job_.checkpoint.to;
+    if (has_wildcard(to)) {
+      return at("checkpoint.to", "checkpoint.to '{}' must not contain * or ?", to);
+    }
+    if (is_url(to) && !to.starts_with("s3://") && !to.starts_with("file:///")) {
+      return at("checkpoint.to",
+                "checkpoint.to '{}': checkpoints can be sent to s3://BUCKET/PREFIX or a directory",
+                to);
     }
     return {};
   }

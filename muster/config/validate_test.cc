@@ -546,6 +546,20 @@ TEST(Validate, DataThatIsReadByBlocks) {
   EXPECT_EQ(said(uncached), "data.cache_size has no effect without data.cache; remove it");
 }
 
+TEST(Validate, WhereTheCopyIs) {
+  Job copied = good();
+  for (const char* to : {"s3://bucket", "s3://bucket/run/1", "/mnt/copies/1", "file:///mnt/x"}) {
+    copied.checkpoint.to = to;
+    EXPECT_TRUE(validate(copied).ok()) << to;
+  }
+  copied.checkpoint.to = "s3://bucket/*";
+  EXPECT_EQ(said(copied), "checkpoint.to 's3://bucket/*' must not contain * or ?");
+  copied.checkpoint.to = "https://host/x";
+  EXPECT_EQ(said(copied),
+            "checkpoint.to 'https://host/x': checkpoints can be sent to s3://BUCKET/PREFIX or a "
+            "directory");
+}
+
 TEST(Validate, DataThatIsReadAsAWhole) {
   Job job = good();
   job.data.order = "strata";

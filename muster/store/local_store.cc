@@ -234,4 +234,17 @@ Result<std::optional<std::string>> LocalStore::write(std::string_view address,
   return std::optional(version_of(s));
 }
 
+Status LocalStore::remove(std::string_view address) {
+  MUSTER_TRY(const auto path, local_path(address));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    return file_error(errno, path, "remove");
+  }
+  // S3 has no directories: one that nothing is left in is not left behind either.
+  std::string folder = folder_of(path);
+  while (folder != "." && folder != "/" && ::rmdir(folder.c_str()) == 0) {
+    folder = folder_of(folder);
+  }
+  return {};
+}
+
 }  // namespace muster::store

@@ -20,6 +20,7 @@ class LocalStore final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override;
+  Status remove(std::string_view address) override;
 };
 
 }  // namespace muster::store

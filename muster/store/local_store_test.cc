@@ -142,6 +142,19 @@ TEST_F(LocalStoreTest, WritesUnderConditions) {
   EXPECT_THAT(names("**"), ElementsAre("new/deep/x"));
 }
 
+TEST_F(LocalStoreTest, RemovesWithDirectoriesThatBecomeEmpty) {
+  put("top", "1");
+  const auto first = put("a/b/x", "1");
+  const auto second = put("a/y", "2");
+  ASSERT_TRUE(store_.remove(first).ok());
+  ASSERT_TRUE(store_.remove(first).ok());  // there is none
+  EXPECT_THAT(names("**"), ElementsAre("a/y", "top"));
+  EXPECT_FALSE(stdfs::exists(root_.path() + "/a/b"));
+  ASSERT_TRUE(store_.remove(second).ok());
+  EXPECT_FALSE(stdfs::exists(root_.path() + "/a"));
+  EXPECT_TRUE(stdfs::exists(root_.path() + "/top"));
+}
+
 TEST_F(LocalStoreTest, OfSeveralThatCreateOneSucceeds) {
   const std::string path = root_.path() + "/x";
   std::atomic<int> won{0};

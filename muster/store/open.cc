@@ -45,6 +45,10 @@ class AnyStore final : public Store {
     MUSTER_TRY(Store * store, of(address));
     return store->write(address, bytes, condition);
   }
+  Status remove(std::string_view address) override {
+    MUSTER_TRY(Store * store, of(address));
+    return store->remove(address);
+  }
 
  private:
   Result<Store*> of(std::string_view address) {

@@ -288,4 +288,8 @@ Result<std::optional<std::string>> RetryStore::write(std::string_view address,
   return version;
 }
 
+Status RetryStore::remove(std::string_view address) {
+  return persist([&] { return inner_->remove(address); }, stop_.get_token(), std::nullopt);
+}
+
 }  // namespace muster::store

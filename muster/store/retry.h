@@ -1,7 +1,7 @@
 // A Store that waits until another one works: tries again, and asks a second time when an answer is
 // late.
 //
-// - Errors of kind kIo are tried again (backoff.h), reads and writes without a limit: when a server
+// - Errors of kind kIo are tried again (backoff.h), all but lists without a limit: when a server
 //   is down, training waits for it and does not fail. problem() says why. stop() ends all waiting.
 //   Lists end after Options::list_timeout, because a job begins with them, and there a server that
 //   cannot be reached is more often a wrong address.
@@ -55,6 +55,7 @@ class RetryStore final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override;
+  Status remove(std::string_view address) override;
 
   // All calls, those under way too, return an error of kind kInterrupted from now on.
   void stop() { stop_.request_stop(); }

@@ -238,4 +238,14 @@ Result<std::optional<std::string>> S3Store::write(std::string_view text,
   return std::optional(version_of(response));
 }
 
+Status S3Store::remove(std::string_view text) {
+  MUSTER_TRY(const auto address, s3_address(text));
+  MUSTER_TRY(const auto response,
+             client_.perform(signed_request("DELETE", address.host, address.path, {}, text)));
+  // Some servers say so of a key that does not exist.
+  const bool gone = response.status == 404 && parse_s3_error(response.body).code == "NoSuchKey";
+  if (response.status == 204 || response.status == 200 || gone) return {};
+  return error_of(response, text);
+}
+
 }  // namespace muster::store

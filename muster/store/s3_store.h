@@ -42,6 +42,7 @@ class S3Store final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override;
+  Status remove(std::string_view address) override;
 
  private:
   using Query = std::vector<std::pair<std::string, std::string>>;

@@ -207,6 +207,16 @@ TEST_F(S3StoreTest, WritesUnderConditions) {
   EXPECT_EQ(won, 1);
 }
 
+TEST_F(S3StoreTest, Removes) {
+  put("a/x", "1");
+  put("a/b+c d", "2");
+  ASSERT_TRUE(store_->remove(MinioServer::url("a/b+c d")).ok());
+  const auto again = store_->remove(MinioServer::url("a/b+c d"));
+  EXPECT_TRUE(again.ok()) << again.error().message();
+  EXPECT_THAT(keys("**"), ElementsAre("a/x"));
+  EXPECT_THAT(store_->remove("s3://no-such-bucket/x").error().message(), HasSubstr("NoSuchBucket"));
+}
+
 // A server that is killed and started again costs the time it is away, and no byte.
 TEST_F(S3StoreTest, RetriesOutlastARestartOfTheServer) {
   std::string text(1 << 20, ' ');

@@ -21,4 +21,10 @@ Result<std::optional<std::string>> Store::write(std::string_view address,
                printable(address));
 }
 
+Status Store::remove(std::string_view address) {
+  return Error(ErrorKind::kJob,
+               "'{}' cannot be removed: objects can be removed from local paths and s3://",
+               printable(address));
+}
+
 }  // namespace muster::store

@@ -1,5 +1,6 @@
-// Where data is: objects that are listed, and read by ranges. Files of this machine, HTTP, S3 and
-// WebHDFS (url.h says which one an address means, open.h gives a Store for all of them).
+// Where data is: objects that are listed, read by ranges, written and removed. Files of this
+// machine, HTTP, S3 and WebHDFS (url.h says which one an address means, open.h gives a Store for
+// all of them).
 //
 // A request may fail and may take long. Failures that can be expected to pass (a broken connection,
 // a server that is down or asks to slow down) are of kind kIo, and the caller may try again
@@ -87,6 +88,9 @@ class Store {
   virtual Result<std::optional<std::string>> write(std::string_view address,
                                                    std::span<const std::byte> bytes,
                                                    const WriteCondition& condition);
+
+  // Fine if there is none. A store that cannot be written to returns an error.
+  virtual Status remove(std::string_view address);
 };
 
 }  // namespace muster::store

@@ -29,7 +29,10 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
       store_(*parts.files, parts.run->checkpoints(),
              static_cast<int>(session.job().checkpoint.keep), session.job().checkpoint.best,
              parts.saving),
-      writer_(store_, *parts.log),
+      writer_(store_, *parts.log,
+              [copy = parts.copy] {
+                if (copy != nullptr) copy->changed();
+              }),
       last_report_(parts.clock->now()),
       last_save_(parts.clock->now()) {}
 
@@ -38,7 +41,15 @@ Recorder::~Recorder() = default;
 Status Recorder::begin(uint64_t roster) {
   roster_ = roster;
   const auto& counters = session_.arena().counters();
-  if (!on()) MUSTER_RETURN_IF_ERROR(open(counters.step));
+  if (!on()) {
+    MUSTER_RETURN_IF_ERROR(open(counters.step));
+    if (parts_.copy != nullptr) {
+      parts_.copy->begin(roster, counters.step);
+      // A wrong address is told at once, not after the first hour. Of several workers, the others
+      // wait for this one.
+      if (roster == 0) MUSTER_RETURN_IF_ERROR(parts_.copy->wait_until_claimed());
+    }
+  }
   if (step_is_untold()) MUSTER_RETURN_IF_ERROR(step({0, parts_.clock->wall()}));
   if (counters.evaluation.step != counters.step || told_test_ >= counters.step) return {};
   return evaluated(session_.last_evaluation());
@@ -124,6 +135,7 @@ void Recorder::end() {
   if (auto written = writer_.wait(); !written.ok()) {
     parts_.log->warning("{}", written.error().message());
   }
+  if (parts_.copy != nullptr) parts_.copy->end();
   progress_.reset();
   events_.reset();
   metrics_.reset();
@@ -185,6 +197,9 @@ Status Recorder::step(const StepTimes& times) {
   if (report.redone) parts_.log->debug("step {} was redone with wider scales", counters.step);
   if (report.skipped) warn(fmt::format("step {} was skipped: not finite", counters.step));
   if (report.gradient_bits >= 0) warn_of_few_bits(report.gradient_bits);
+  if (parts_.copy != nullptr) {
+    if (const auto notice = parts_.copy->take_notice()) progress_->message(*notice);
+  }
   if (!is_due_now()) return {};
   // Events first: what the metrics tell, nobody looks after again.
   if (events_ != nullptr) {
@@ -320,8 +335,25 @@ Status Recorder::save(bool best, double seconds) {
 
 Status Recorder::flush() { return writer_.wait(); }
 
+Status Recorder::finish_copy(std::optional<Duration> limit) {
+  if (parts_.copy == nullptr) return {};
+  constexpr auto kShort = std::chrono::seconds(1);  // not worth a word
+  const Moment began = parts_.clock->now();
+  bool told = false;
+  return parts_.copy->wait_until_sent(limit, [&](const std::string& problem) {
+    note_progress();
+    if (told || parts_.clock->now() - began < kShort) return;
+    told = true;
+    message(fmt::format("sending the last checkpoint to {}{}", parts_.copy->to(),
+                        problem.empty() ? "" : ": " + problem));
+  });
+}
+
 Status Recorder::finish(const nlohmann::json& result) {
-  if (!on() || std::exchange(finished_, true)) return {};
+  if (!on() || finished_) return {};
+  // First: a run that is finished is not sent again.
+  MUSTER_RETURN_IF_ERROR(finish_copy(std::nullopt));
+  finished_ = true;
   MUSTER_RETURN_IF_ERROR(parts_.run->write_result(result));
   note_progress();
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(track::RunState::kFinished, "",
@@ -335,6 +367,10 @@ Status Recorder::interrupt(int signal, const nlohmann::json& result) {
   const int64_t step = session_.arena().counters().step;
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(
       track::RunState::kInterrupted, fmt::format("signal {}", signal), step, *parts_.clock));
+  // A worker alone waits until it is told to stop a second time; several have less than 3 s.
+  constexpr auto kOfSeveral = std::chrono::seconds(1);
+  const auto limit = roster_ == 0 ? std::nullopt : std::optional<Duration>(kOfSeveral);
+  if (const auto sent = finish_copy(limit); !sent.ok()) warn(sent.error().message());
   progress_->message(fmt::format(
       "stopped at step {}, {}; go on with: muster resume {}", step,
       saved() ? "everything is saved"

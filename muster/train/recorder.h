@@ -7,8 +7,9 @@
 //
 // One that was removed while it was suspended does no harm when it continues. It can only append to
 // the metrics, and what it appends they have already (track/metrics.h); its checkpoint is refused
-// and it removes none, because of its older roster (ckpt/snapshot.h); its TensorBoard file is its
-// own; that a job of several is running only its launcher says.
+// and it removes none, because of its older roster (ckpt/snapshot.h), nor does it send any
+// (copy/copy_writer.h); its TensorBoard file is its own; that a job of several is running only its
+// launcher says.
 //
 // For one thread.
 #pragma once
@@ -28,6 +29,7 @@
 #include "muster/ckpt/snapshot.h"
 #include "muster/ckpt/snapshot_writer.h"
 #include "muster/comm/measure_links.h"
+#include "muster/copy/copy_sender.h"
 #include "muster/track/event_file.h"
 #include "muster/track/metrics.h"
 #include "muster/track/progress.h"
@@ -48,6 +50,7 @@ struct RecorderParts {
   // others may be waiting.
   // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::function<void()> saving = {};
+  copy::CopySender* copy = nullptr;  // if the job has checkpoint.to
 };
 
 // How the last step went, beyond what is in the state.
@@ -95,12 +98,14 @@ class Recorder {
   Moment last_save() const { return last_save_; }
   // Until nothing is left to be written.
   Status flush();
-  // The end of the run: everything is on the disk when it returns.
+  // The end of the run: everything is on the disk, and in the copy if there is one, when it
+  // returns.
   Status finish(const nlohmann::json& result);
   Status interrupt(int signal, const nlohmann::json& result);
 
  private:
   Status open(int64_t step);
+  Status finish_copy(std::optional<Duration> limit);
   Status open_metrics(int64_t step);
   Status write_line(nlohmann::json line);  // to the metrics
   Status open_events(int64_t step);

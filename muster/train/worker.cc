@@ -18,6 +18,8 @@
 #include "muster/config/load.h"
 #include "muster/config/rounds.h"
 #include "muster/config/table.h"
+#include "muster/copy/copy_sender.h"
+#include "muster/store/open.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
 #include "muster/train/membership/membership.h"
@@ -112,6 +114,22 @@ Registries with_indexes(const Registries& registries, const std::string& run) {
   return result;
 }
 
+// What sends checkpoints to checkpoint.to; null if the job has none.
+std::unique_ptr<copy::CopySender> open_copy(const config::Job& job, const track::RunDirectory& run,
+                                            FileSystem& files, const Clock& clock, Log& log) {
+  const auto& checkpoint = job.checkpoint;
+  if (checkpoint.to.empty()) return nullptr;
+  store::RetryOptions retries;
+  retries.hedges = 0;  // it hardly reads
+  return std::make_unique<copy::CopySender>(
+      std::make_unique<store::RetryStore>(store::open_store(), clock, retries), files,
+      copy::CopyOptions{.to = checkpoint.to,
+                        .run_directory = run.path(),
+                        .keep = static_cast<int>(checkpoint.keep),
+                        .keep_best = checkpoint.best},
+      log);
+}
+
 // One training run in a directory that `muster` has made. Returns the exit code.
 Result<int> train_in(const Arguments& args, Registries registries, track::RunDirectory& run,
                      FileSystem& files, const Clock& clock, Log& log) {
@@ -152,9 +170,12 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
     options.process = getpid();
     MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
-  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display), [&] {
+  const auto copy = open_copy(session->job(), run, files, clock, log);
+  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display),
+                               [&] {
                                  if (membership != nullptr) membership->progress();
-                               }});
+                               },
+                               copy.get()});
   TrainerEnvironment environment{&files, &clock, &log, [&] { return signals.received(); }};
   environment.accept_other_data = args.accept_other_data;
   Trainer trainer(*session, recorder, environment, membership.get());

@@ -1,8 +1,5 @@
 #include "tools/muster-data/job_data.h"
 
-#include <unistd.h>
-
-#include <cstdio>
 #include <utility>
 
 #include "muster/config/load.h"
@@ -10,19 +7,6 @@
 #include "tools/muster/job_sources.h"
 
 namespace muster::cli {
-
-StatusLine::StatusLine() : shown_(isatty(STDERR_FILENO) != 0) {}
-
-void StatusLine::show(const std::string& text) {
-  if (!shown_) return;
-  fmt::print(stderr, "\r{}\x1b[K", text);
-  std::fflush(stderr);
-  drawn_ = true;
-}
-
-void StatusLine::clear() {
-  if (std::exchange(drawn_, false)) fmt::print(stderr, "\r\x1b[K");
-}
 
 Result<config::Job> load_job(const std::string& path, const std::vector<std::string>& sets,
                              Context& context) {

@@ -1,8 +1,6 @@
-// What the data commands share: the data of a job, opened as a worker opens it, and a line that
-// shows how far they are.
+// What the data commands share: the data of a job, opened as a worker opens it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,34 +9,10 @@
 #include "muster/data/blocks/open_blocks.h"
 #include "muster/data/dataset.h"
 
+#include "tools/muster-data/status_line.h"
 #include "tools/muster/commands.h"
 
 namespace muster::cli {
-
-// One line on a terminal's standard error, redrawn; nothing elsewhere.
-class StatusLine {
- public:
-  StatusLine();
-  ~StatusLine() { clear(); }
-  StatusLine(const StatusLine&) = delete;
-  StatusLine& operator=(const StatusLine&) = delete;
-
-  void show(const std::string& text);
-  // The same, at most five times a second; text() is called only then.
-  template <typename Text>
-  void show_now_and_then(const Text& text) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_last_ < std::chrono::milliseconds(200)) return;
-    shown_last_ = now;
-    show(text());
-  }
-  void clear();
-
- private:
-  const bool shown_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point shown_last_;
-};
 
 struct NamedSource {
   std::string key;  // "data.train"

@@ -1,9 +1,11 @@
-// muster-data: what of `muster` reads data. See data_commands.h.
+// muster-data: what of `muster` reads data or a copy of a run. See data_commands.h,
+// fetch_command.h.
 #include <signal.h>
 
 #include <variant>
 
 #include "tools/muster-data/data_commands.h"
+#include "tools/muster-data/fetch_command.h"
 #include "tools/muster/program.h"
 
 namespace {
@@ -23,6 +25,12 @@ Outcome carry_out(const DataCheckArguments& arguments, Context& context) {
 }
 Outcome carry_out(const DataPackArguments& arguments, Context& context) {
   return pack_data(arguments, context);
+}
+Outcome carry_out(const RunsFetchArguments& arguments, Context& context) {
+  return fetch_run(arguments, context);
+}
+Outcome carry_out(const ResumeArguments& arguments, Context& context) {
+  return resume_copy(arguments, context);
 }
 template <typename Other>
 Outcome carry_out(const Other&, Context&) {

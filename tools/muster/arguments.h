@@ -13,7 +13,7 @@ namespace muster::cli {
 
 // Which run, for commands that look at one. Empty name: the latest.
 struct RunChoice {
-  std::string name;  // of a run, or a path
+  std::string name;  // of a run, or a path; resume: or where its copy is
   std::string runs;  // where runs are: --runs, MUSTER_RUNS or "runs"
 };
 
@@ -151,6 +151,13 @@ struct RunsCompareArguments {
   Format format = Format::kTable;
 };
 
+struct RunsFetchArguments {
+  std::string from;           // where the copy of a run is: a job's checkpoint.to
+  std::string runs;           // in which it gets its own name
+  std::string run_directory;  // or exactly here
+  Format format = Format::kTable;
+};
+
 struct ExportArguments {
   RunChoice run;
   std::string checkpoint;
@@ -230,8 +237,8 @@ using Request =
                  CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
                  ReplayArguments, ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
-                 VerifyArguments, ExportArguments, DoctorArguments, PlanArguments,
-                 DataIndexArguments, DataInfoArguments, DataCheckArguments, DataPackArguments,
-                 CompletionArguments, VersionArguments>;
+                 RunsFetchArguments, VerifyArguments, ExportArguments, DoctorArguments,
+                 PlanArguments, DataIndexArguments, DataInfoArguments, DataCheckArguments,
+                 DataPackArguments, CompletionArguments, VersionArguments>;
 
 }  // namespace muster::cli

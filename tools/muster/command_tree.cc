@@ -147,7 +147,11 @@ void add_resume(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
-  add_run(app, a->run, false);
+  app->add_option("RUN", a->run.name,
+                  "a run: its name or its path, or where its copy is (checkpoint.to); default: the "
+                  "latest")
+      ->type_name("RUN");
+  add_runs(app, a->run.runs);
   add_set(app, a->set, "of length (passes, steps, time), machine and place of the data: see below");
   app->add_flag("--accept-other-data", a->accept_other_data,
                 "go on although the data have changed since the checkpoint");
@@ -303,6 +307,18 @@ void add_runs_commands(CLI::App* root, Request& request) {
   app->add_option("B", compare->b, "another")->type_name("RUN")->required();
   add_runs(app, compare->runs);
   add_format(app, compare->format);
+
+  auto fetch = add_command<RunsFetchArguments>(
+      group, app, "fetch", "the newest checkpoint of a run that a job sent elsewhere", request);
+  app->add_option("COPY", fetch->from, "the job's checkpoint.to: s3://bucket/prefix, or a path")
+      ->type_name("COPY")
+      ->required();
+  auto* place = app->add_option("--run-dir", fetch->run_directory,
+                                "where it is written; default: its own name, where runs are")
+                    ->type_name("DIR");
+  add_runs(app, fetch->runs);
+  app->get_option("--runs")->excludes(place);
+  add_format(app, fetch->format);
 }
 
 void add_data_commands(CLI::App* root, Request& request) {

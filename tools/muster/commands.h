@@ -4,8 +4,8 @@
 //
 //   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
 //   hand_over.cc         status, join, coordinator, and train with several workers are done by
-//                        another program, muster-launch; data index, info, check, pack by
-//                        muster-data
+//                        another program, muster-launch; data index, info, check, pack and runs
+//                        fetch by muster-data, and resume of a copy begins there
 //   ask_commands.cc      eval, predict: the worker answers
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
@@ -53,6 +53,7 @@ Outcome run(const ConfigSchemaArguments& arguments, Context& context);
 Outcome run(const RunsListArguments& arguments, Context& context);
 Outcome run(const RunsShowArguments& arguments, Context& context);
 Outcome run(const RunsCompareArguments& arguments, Context& context);
+Outcome run(const RunsFetchArguments& arguments, Context& context);
 Outcome run(const ExportArguments& arguments, Context& context);
 Outcome run(const DoctorArguments& arguments, Context& context);
 Outcome run(const PlanArguments& arguments, Context& context);

@@ -6,6 +6,7 @@
 #include "muster/base/text.h"
 #include "muster/ckpt/snapshot.h"
 #include "muster/config/load.h"
+#include "muster/config/source.h"
 
 namespace muster::cli {
 namespace {
@@ -71,6 +72,10 @@ Result<track::RunDirectory> find_run(const RunChoice& choice, FileSystem& files)
   return Error(ErrorKind::kUsage, "there is no run '{}' in '{}'{}; `muster runs list` shows {}",
                choice.name, choice.runs, did_you_mean(choice.name, names),
                runs.empty() ? "none there" : "what is there");
+}
+
+bool is_copy(const std::string& name, FileSystem& files) {
+  return config::is_url(name) || (!name.empty() && files.exists(name + "/latest.json"));
 }
 
 std::string run_name(const track::RunDirectory& run) {

@@ -16,6 +16,10 @@ namespace muster::cli {
 // one run has it, `latest`, or empty, which is the same. An error (kUsage) says what there is.
 Result<track::RunDirectory> find_run(const RunChoice& choice, FileSystem& files);
 
+// Whether it is where a job sent its run (checkpoint.to) rather than a run: a URL, or a directory
+// with the latest.json of a copy.
+bool is_copy(const std::string& name, FileSystem& files);
+
 // The last part of its path: what `muster resume` takes.
 std::string run_name(const track::RunDirectory& run);
 

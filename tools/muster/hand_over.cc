@@ -23,6 +23,9 @@ Error hand_over(Context& context, const std::string& name) {
 Outcome run(const StatusArguments&, Context& context) { return hand_over(context); }
 Outcome run(const CoordinatorArguments&, Context& context) { return hand_over(context); }
 Outcome run(const JoinArguments&, Context& context) { return hand_over(context); }
+Outcome run(const RunsFetchArguments&, Context& context) {
+  return hand_over(context, "muster-data");
+}
 Outcome run(const DataIndexArguments&, Context& context) {
   return hand_over(context, "muster-data");
 }

@@ -23,11 +23,13 @@ Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with 
   muster resume lenet-mnist-20260301-123005
   muster resume latest -s passes=10               train longer
   muster resume latest --workers 2                with another number of workers
+  muster resume s3://bucket/lenet-1               on another machine, if the job has checkpoint.to
 
 A run that ended is only told about. Options that decide the bits cannot change on the way, nor
 can the data (--accept-other-data) or the kind of machine (-s numerics=tolerant). With --set:
-passes, steps, time, threads, workers, audit, numerics, data.memory, data.requests, data.cache,
-data.cache_size, and where the same data is: data.train.path, data.test.path, data.index.)"},
+passes, steps, time, threads, workers, audit, numerics, checkpoint.to, data.memory, data.requests,
+data.cache, data.cache_size, and where the same data is: data.train.path, data.test.path,
+data.index.)"},
     Examples{"verify", R"(  muster verify examples/lenet-mnist.yaml
   muster verify job.yaml --workers 4 --faults kill:20,suspend:5,leave:5,join:5 --seed 3
   muster verify job.yaml --faults kill@before-commit:5,kill@checkpoint:5,pair:3,most:2
@@ -77,6 +79,11 @@ same bits; 9: not.)"},
     Examples{"runs show", R"(  muster runs show
   muster runs show lenet-mnist-20260301-123005 -o json)"},
     Examples{"runs compare", R"(  muster runs compare lenet-1 lenet-2)"},
+    Examples{"runs fetch", R"(  muster runs fetch s3://bucket/lenet-1
+  muster runs fetch /mnt/copies/lenet-1 --run-dir lenet
+
+Makes a run directory of what a job sent to its checkpoint.to: job, metrics, the newest checkpoint
+and the best one. `muster resume s3://bucket/lenet-1` does so too, and trains on.)"},
     Examples{"export", R"(  muster export latest --out lenet.safetensors
   muster export latest --checkpoint 500 --out lenet-500.safetensors --with-job
   muster export latest --checkpoint newest --since 500 --out change.safetensors)"},

@@ -58,6 +58,7 @@ config::Job short_run(config::Job job, int64_t steps, double seconds) {
   job.passes = 0;
   job.time = seconds;
   job.checkpoint.every = {};
+  job.checkpoint.to.clear();
   job.track.tensorboard = false;
   job.track.every = {.value = 1, .unit = config::Every::Unit::kSteps};
   job.data.test = {};

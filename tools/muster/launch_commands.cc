@@ -197,13 +197,13 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
 Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Context& context) {
   MUSTER_TRY(auto run, find_run(arguments.run, context.files));
   MUSTER_TRY(auto job,
-             load_run_job(run, arguments.set,
-                          {"threads", "workers", "audit", "passes", "steps", "time", "numerics",
-                           "data.memory", "data.requests", "data.cache", "data.cache_size",
-                           // Where the data is; whether it is the same, the fingerprint tells.
-                           "data.train.path", "data.test.path", "data.index"},
-                          "other options would change the bits of what is trained already",
-                          context.files));
+             load_run_job(
+                 run, arguments.set,
+                 {"threads", "workers", "audit", "passes", "steps", "time", "numerics",
+                  "checkpoint.to", "data.memory", "data.requests", "data.cache", "data.cache_size",
+                  // Where the data is; whether it is the same, the fingerprint tells.
+                  "data.train.path", "data.test.path", "data.index"},
+                 "other options would change the bits of what is trained already", context.files));
   const auto state = run.read_status().state;
   if (state == track::RunState::kFinished && arguments.set.empty()) {
     tell_finished(run, arguments.json, context);
@@ -248,6 +248,8 @@ Outcome run(const TrainArguments& arguments, Context& context) {
 }
 
 Outcome run(const ResumeArguments& arguments, Context& context) {
+  // It fetches the run, and becomes `muster resume` of that.
+  if (is_copy(arguments.run.name, context.files)) return hand_over(context, "muster-data");
   if (arguments.several.any()) return hand_over(context);
   MUSTER_TRY(auto ready, choose_run(arguments, context));
   if (!ready) return 0;

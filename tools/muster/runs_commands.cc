@@ -79,7 +79,7 @@ void show_as_table(const RunFacts& facts, const std::optional<config::Job>& job,
   if (!facts.weights_hash.empty()) table.add({"weights", facts.weights_hash});
   for (const auto& snapshot : snapshots) {
     table.add({"checkpoint", fmt::format("step {}, {}{}", snapshot.step,
-                                         human_bytes(static_cast<double>(snapshot.bytes)),
+                                         human_bytes(static_cast<double>(snapshot.bytes())),
                                          snapshot.best ? ", best" : "")});
   }
   table.add({"log", run.log_file()});
@@ -246,7 +246,7 @@ Outcome run(const RunsShowArguments& arguments, Context& context) {
   for (const auto& snapshot : known) {
     object["checkpoints"].push_back({{"step", snapshot.step},
                                      {"best", snapshot.best},
-                                     {"bytes", snapshot.bytes},
+                                     {"bytes", snapshot.bytes()},
                                      {"path", snapshot.path}});
   }
   object["log"] = directory.log_file();

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "muster/base/check.h"
+#include "muster/base/mapped_file.h"
 #include "muster/base/text.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/decoding_dataset.h"
-#include "muster/data/blocks/mapped_file.h"
+#include "muster/data/blocks/match_files.h"
 #include "muster/data/blocks/token_file.h"
 #include "muster/data/formats.h"
 

@@ -99,7 +99,8 @@ std::vector<std::string> settings(const VerifyArguments& arguments, const Added&
   auto set = arguments.set;
   if (arguments.servers > 0) set.push_back(fmt::format("tables.servers={}", arguments.servers));
   set.insert(set.end(), added.set.begin(), added.set.end());
-  set.insert(set.end(), {"track.every=1 steps", "workers.restarts=100000"});
+  // Both runs cannot have one copy.
+  set.insert(set.end(), {"checkpoint.to=", "track.every=1 steps", "workers.restarts=100000"});
   return set;
 }
 

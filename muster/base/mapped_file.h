@@ -4,14 +4,13 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "muster/base/result.h"
 
-namespace muster::data {
+namespace muster {
 
 // Owns the mapping. The file must not be made shorter while it is mapped: reading would end the
-// process.
+// process. (Removing it does no harm.)
 class MappedFile {
  public:
   // A regular file that is not empty. Errors: kIo, kData.
@@ -29,8 +28,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The files that match a pattern with * and ? in its last part, by name bytewise; a path without
-// them is taken as it is. Errors: none does (kData), or the directory cannot be listed (kIo).
-Result<std::vector<std::string>> match_files(const std::string& pattern);
-
-}  // namespace muster::data
+}  // namespace muster

@@ -1,0 +1,296 @@
+#include "muster/copy/copy_writer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "muster/base/address.h"
+#include "muster/base/hash.h"
+#include "muster/base/mapped_file.h"
+
+namespace muster::copy {
+namespace {
+
+using ckpt::SnapshotInfo;
+
+// What a resume needs besides a checkpoint. Logs, TensorBoard files and status are of a machine.
+constexpr const char* kJobFile = "job.yaml";
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kIndexes = "index";
+
+bool is_same(const SnapshotInfo& local, const CopiedCheckpoint& copied) {
+  if (local.step != copied.step || local.roster != copied.roster || local.best != copied.best) {
+    return false;
+  }
+  return std::ranges::all_of(local.files, [&](const ckpt::SnapshotFile& file) {
+    return std::ranges::any_of(copied.files, [&](const CopiedFile& there) {
+      return there.name.ends_with("/" + file.name) && there.size == file.size &&
+             there.hash == file.hash;
+    });
+  });
+}
+
+std::set<std::string> objects_of(const CopyIndex& index) {
+  std::set<std::string> objects;
+  for (const auto& file : index.files) objects.insert(file.object);
+  for (const auto& checkpoint : index.checkpoints) {
+    for (const auto& file : checkpoint.files) objects.insert(file.object);
+  }
+  return objects;
+}
+
+// "3-2/metrics.jsonl": the 3.
+std::optional<uint64_t> claim_of(std::string_view object) {
+  uint64_t claim = 0;
+  const auto [end, error] = std::from_chars(object.data(), object.data() + object.size(), claim);
+  const bool good = error == std::errc() && end != object.data() + object.size() && *end == '-';
+  return good ? std::optional(claim) : std::nullopt;
+}
+
+std::string directory_name(const std::string& path) {
+  const auto normal = std::filesystem::absolute(path).lexically_normal();
+  return normal.has_filename() ? normal.filename().string()
+                               : normal.parent_path().filename().string();
+}
+
+}  // namespace
+
+CopyWriter::CopyWriter(store::Store& store, FileSystem& files, CopyOptions options)
+    : store_(store),
+      files_(files),
+      options_([&] {
+        options.to = plain_place(options.to);
+        return std::move(options);
+      }()),
+      local_(files, options_.run_directory + "/checkpoints", options_.keep, options_.keep_best) {}
+
+Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
+  while (true) {
+    MUSTER_TRY(auto there, read_index(store_, options_.to));
+    MUSTER_TRY(auto own, read_run_id(files_, options_.run_directory));
+    if (there && there->index.run != own) {
+      return Error(ErrorKind::kUsage,
+                   "checkpoint.to: '{0}' has the copy of another run, {1}; name another place, or "
+                   "continue that run with `muster resume {0}`",
+                   options_.to, there->index.name);
+    }
+    CopyIndex next = there ? std::move(there->index) : CopyIndex();
+    if (roster != 0 && next.roster > roster) {
+      taker_ = next.host;
+      return Outcome::kTakenOver;
+    }
+    if (const auto* newest = next.newest();
+        roster == 0 && newest != nullptr && newest->step > step) {
+      return Error(ErrorKind::kUsage,
+                   "checkpoint.to: the copy in '{0}' has a later checkpoint (of step {1}) than the "
+                   "run directory (step {2}); continue from it with `muster resume {0}`",
+                   options_.to, newest->step, step);
+    }
+    if (own.empty()) {
+      own = random_id();
+      MUSTER_RETURN_IF_ERROR(write_run_id(files_, options_.run_directory, own));
+    }
+    next.run = own;
+    next.name = directory_name(options_.run_directory);
+    next.claim += 1;
+    next.writer = random_id();
+    next.host = machine_name();
+    next.roster = std::max(next.roster, roster);
+    std::erase_if(next.checkpoints, [&](const auto& each) { return each.step > step; });
+    const std::string text = next.encode();
+    MUSTER_TRY(const auto version,
+               store_.write(address_in(options_.to, kIndexFile), std::as_bytes(std::span(text)),
+                            there ? store::WriteCondition::if_version(there->version)
+                                  : store::WriteCondition::if_absent()));
+    if (!version) continue;  // another process was quicker
+    index_ = std::move(next);
+    version_ = *version;
+    part_ = 0;
+    published_ = false;
+    unnamed_.clear();
+    MUSTER_RETURN_IF_ERROR(remove_leftovers());
+    return Outcome::kDone;
+  }
+}
+
+// Of earlier claims: what their processes send now, they cannot make part of the copy.
+Status CopyWriter::remove_leftovers() {
+  MUSTER_TRY(const auto found, store_.list(address_in(options_.to, "*-*/**")));
+  const auto used = objects_of(index_);
+  const std::string before = address_in(options_.to, "");
+  for (const auto& object : found) {
+    if (!object.name.starts_with(before)) continue;
+    const std::string name = object.name.substr(before.size());
+    const auto claim = claim_of(name);
+    if (!claim || *claim >= index_.claim || used.contains(name)) continue;
+    MUSTER_RETURN_IF_ERROR(store_.remove(object.name));
+  }
+  return {};
+}
+
+Result<CopyWriter::Outcome> CopyWriter::send() {
+  auto outcome = send_missing();
+  if (outcome.ok() || outcome.error().kind() == ErrorKind::kInterrupted) return outcome;
+  // Whoever has taken over removes what this process was sending.
+  const auto there = read_index(store_, options_.to);
+  if (there.ok() && *there && (*there)->version != version_) return lose();
+  return outcome;
+}
+
+Result<CopyWriter::Outcome> CopyWriter::send_missing() {
+  while (true) {
+    MUSTER_RETURN_IF_ERROR(remove_unnamed(index_));
+    ++part_;
+    MUSTER_TRY(const auto rollback, local_.rollback());
+    MUSTER_TRY(const auto local, local_.list());
+    const auto newest = missing(local);
+    CopyIndex next = index_;
+    if (newest) {
+      auto copied = upload(*newest);
+      // It was superseded while it was being read.
+      if (!copied.ok() && !files_.exists(newest->path)) continue;
+      if (!copied.ok()) return std::move(copied).error();
+      std::erase_if(next.checkpoints, [&](const auto& each) { return each.step == copied->step; });
+      const auto after = std::ranges::find_if(
+          next.checkpoints, [&](const auto& each) { return each.step > copied->step; });
+      next.checkpoints.insert(after, *std::move(copied));
+    }
+    drop_superseded(next, local, rollback);
+    if (!newest && published_ && next.checkpoints == index_.checkpoints) return Outcome::kDone;
+    MUSTER_TRY(next.files, upload_others());
+    MUSTER_TRY(const auto outcome, publish(std::move(next)));
+    if (outcome == Outcome::kTakenOver) return outcome;
+  }
+}
+
+std::optional<SnapshotInfo> CopyWriter::missing(const std::vector<SnapshotInfo>& local) const {
+  for (auto it = local.rbegin(); it != local.rend(); ++it) {
+    const bool there = std::ranges::any_of(
+        index_.checkpoints, [&](const CopiedCheckpoint& each) { return is_same(*it, each); });
+    if (!there) return *it;
+  }
+  return std::nullopt;
+}
+
+Result<CopiedFile> CopyWriter::upload(const std::string& name, std::span<const std::byte> bytes,
+                                      std::string hash) {
+  CopiedFile file{.name = name,
+                  .object = fmt::format("{}-{}/{}", index_.claim, part_, name),
+                  .size = bytes.size(),
+                  .hash = std::move(hash)};
+  const auto address = address_in(options_.to, file.object);
+  unnamed_.push_back(file.object);
+  MUSTER_TRY(const auto version, store_.write(address, bytes, store::WriteCondition::if_absent()));
+  if (version) return file;
+  return Error(ErrorKind::kIo, "'{}' is there already, but nobody else may write it: remove it",
+               address);
+}
+
+Result<CopiedCheckpoint> CopyWriter::upload(const SnapshotInfo& checkpoint) {
+  const std::string inside =
+      fmt::format("checkpoints/{}/", ckpt::snapshot_directory_name(checkpoint.step));
+  CopiedCheckpoint copied;
+  copied.step = checkpoint.step;
+  copied.roster = checkpoint.roster;
+  copied.best = checkpoint.best;
+  for (const auto& file : checkpoint.files) {
+    MUSTER_TRY(const auto mapped, MappedFile::open(checkpoint.path + "/" + file.name));
+    if (hash128(mapped.bytes()).hex() != file.hash) {
+      return Error(ErrorKind::kCheckpoint,
+                   "'{}/{}' is damaged: its bytes have changed since it was written",
+                   checkpoint.path, file.name);
+    }
+    MUSTER_TRY(copied.files.emplace_back(), upload(inside + file.name, mapped.bytes(), file.hash));
+  }
+  MUSTER_TRY(const auto manifest, files_.read(checkpoint.path + "/" + ckpt::kManifestFile));
+  const auto bytes = std::as_bytes(std::span(manifest));
+  MUSTER_TRY(copied.files.emplace_back(),
+             upload(inside + ckpt::kManifestFile, bytes, hash128(bytes).hex()));
+  return copied;
+}
+
+Result<std::vector<CopiedFile>> CopyWriter::upload_others() {
+  std::vector<std::string> names = {kJobFile, kMetricsFile,
+                                    fmt::format("checkpoints/{}", ckpt::kRollbackFile)};
+  MUSTER_TRY(const auto indexes, files_.list(options_.run_directory + "/" + kIndexes));
+  for (const auto& name : indexes) {
+    if (name.ends_with(".index")) names.push_back(fmt::format("{}/{}", kIndexes, name));
+  }
+  std::vector<CopiedFile> copied;
+  for (const auto& name : names) {
+    const auto path = options_.run_directory + "/" + name;
+    if (!files_.exists(path)) continue;
+    // A copy in memory: the metrics may be cut while they are sent.
+    MUSTER_TRY(const auto text, files_.read(path));
+    const auto bytes = std::as_bytes(std::span(text));
+    auto hash = hash128(bytes).hex();
+    const CopiedFile* const before = index_.find(name);
+    if (before != nullptr && before->size == bytes.size() && before->hash == hash) {
+      copied.push_back(*before);
+      continue;
+    }
+    MUSTER_TRY(copied.emplace_back(), upload(name, bytes, std::move(hash)));
+  }
+  return copied;
+}
+
+void CopyWriter::drop_superseded(CopyIndex& next, const std::vector<SnapshotInfo>& local,
+                                 const ckpt::SnapshotStore::Rollback& rollback) const {
+  std::erase_if(next.checkpoints, [&](const CopiedCheckpoint& each) {
+    return rollback.invalidates(each.step, each.roster);
+  });
+  const auto* const best = next.best();
+  const int64_t best_step = options_.keep_best && best != nullptr ? best->step : -1;
+  const auto count = static_cast<int64_t>(next.checkpoints.size());
+  const int64_t first_kept =
+      count > options_.keep ? next.checkpoints[static_cast<size_t>(count - options_.keep)].step : 0;
+  std::erase_if(next.checkpoints, [&](const CopiedCheckpoint& each) {
+    const bool is_local =
+        std::ranges::any_of(local, [&](const SnapshotInfo& info) { return is_same(info, each); });
+    return !is_local && each.step < first_kept && each.step != best_step;
+  });
+}
+
+Result<CopyWriter::Outcome> CopyWriter::publish(CopyIndex next) {
+  const std::string text = next.encode();
+  MUSTER_TRY(const auto version,
+             store_.write(address_in(options_.to, kIndexFile), std::as_bytes(std::span(text)),
+                          store::WriteCondition::if_version(version_)));
+  if (!version) return lose();
+  const auto before = objects_of(std::exchange(index_, std::move(next)));
+  version_ = *version;
+  published_ = true;
+  unnamed_.clear();
+  const auto now = objects_of(index_);
+  for (const auto& object : before) {
+    if (now.contains(object)) continue;
+    MUSTER_RETURN_IF_ERROR(store_.remove(address_in(options_.to, object)));
+  }
+  return Outcome::kDone;
+}
+
+Result<CopyWriter::Outcome> CopyWriter::lose() {
+  MUSTER_TRY(const auto there, read_index(store_, options_.to));
+  if (!there) {
+    return Error(ErrorKind::kUsage,
+                 "'{}' was removed while the copy was being written; stop the run, and `muster "
+                 "resume` makes a new copy",
+                 address_in(options_.to, kIndexFile));
+  }
+  taker_ = there->index.host;
+  MUSTER_RETURN_IF_ERROR(remove_unnamed(there->index));
+  return Outcome::kTakenOver;
+}
+
+Status CopyWriter::remove_unnamed(const CopyIndex& index) {
+  const auto used = objects_of(index);
+  for (const auto& object : std::exchange(unnamed_, {})) {
+    if (used.contains(object)) continue;
+    MUSTER_RETURN_IF_ERROR(store_.remove(address_in(options_.to, object)));
+  }
+  return {};
+}
+
+}  // namespace muster::copy

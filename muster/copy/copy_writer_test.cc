@@ -1,0 +1,346 @@
+#include "muster/copy/copy_writer.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/copy/copy_testing.h"
+
+namespace muster::copy {
+namespace {
+
+using testing::HasSubstr;
+using Outcome = CopyWriter::Outcome;
+
+constexpr size_t kFilesOfCheckpoint = 4;  // model, state, meta, manifest
+constexpr size_t kOthers = 3;             // latest.json, job.yaml, metrics.jsonl
+
+// The claim and what follows are expected to succeed.
+#define EXPECT_DONE(...)                                      \
+  do {                                                        \
+    const auto outcome_ = (__VA_ARGS__);                      \
+    ASSERT_TRUE(outcome_.ok()) << outcome_.error().message(); \
+    EXPECT_EQ(*outcome_, Outcome::kDone);                     \
+  } while (false)
+#define EXPECT_TAKEN_OVER(...)                                \
+  do {                                                        \
+    const auto outcome_ = (__VA_ARGS__);                      \
+    ASSERT_TRUE(outcome_.ok()) << outcome_.error().message(); \
+    EXPECT_EQ(*outcome_, Outcome::kTakenOver);                \
+  } while (false)
+
+class CopyWriterTest : public CopyTest {};
+INSTANTIATE_TEST_SUITE_P(In, CopyWriterTest, testing::Values("file", "minio"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(CopyWriterTest, ARunIsFetchedAsItWasSent) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 0));
+  EXPECT_DONE(copy.send());  // the job alone
+  EXPECT_EQ(fetched_step("early"), -1);
+  run.write(100);
+  EXPECT_DONE(copy.send());
+  run.write(200, 0, /*best=*/true);
+  run.write(300);
+  EXPECT_DONE(copy.send());
+
+  EXPECT_EQ(fetched_step("there"), 300);
+  auto there = make_run("there");
+  EXPECT_EQ(there.text("job.yaml"), "muster: 1\n");
+  EXPECT_EQ(there.text("metrics.jsonl"), run.text("metrics.jsonl"));
+  const auto best = there.store().load_best();
+  ASSERT_TRUE(best.ok() && *best);
+  EXPECT_EQ((*best)->step, 200);
+  EXPECT_THAT(there.store().load(100).error().message(), HasSubstr("there is no snapshot"));
+}
+
+TEST_P(CopyWriterTest, TheCopyKeepsWhatTheRunKeeps) {
+  auto run = make_run("run", /*keep=*/2);
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 0));
+  for (int64_t step = 100; step <= 600; step += 100) {
+    run.write(step, 0, /*best=*/step == 200);
+    EXPECT_DONE(copy.send());
+  }
+  EXPECT_DONE(copy.send());  // nothing new
+  EXPECT_EQ(objects(), 3 * kFilesOfCheckpoint + kOthers);
+  // A process that continues from what it fetched does not take away what it has not.
+  EXPECT_EQ(fetched_step("there"), 600);
+  auto there = make_run("there", 2);
+  auto next = writer(there);
+  EXPECT_DONE(next.claim(0, 600));
+  EXPECT_DONE(next.send());
+  EXPECT_EQ(objects(), 3 * kFilesOfCheckpoint + kOthers);
+  there.write(700);
+  EXPECT_DONE(next.send());
+  EXPECT_EQ(objects(), 3 * kFilesOfCheckpoint + kOthers);
+  EXPECT_EQ(fetched_step("third"), 700);
+  EXPECT_EQ((*make_run("third").store().load_best())->step, 200);
+}
+
+// Fails from the n-th write on, as if the process died there.
+class DyingStore final : public store::Store {
+ public:
+  DyingStore(store::Store& inner, int writes) : inner_(inner), writes_(writes) {}
+  Result<std::vector<store::Object>> list(std::string_view address) override {
+    return inner_.list(address);
+  }
+  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
+    return inner_.read(object, offset, into);
+  }
+  Result<std::optional<std::string>> write(std::string_view address,
+                                           std::span<const std::byte> bytes,
+                                           const store::WriteCondition& condition) override {
+    if (writes_-- <= 0) return Error(ErrorKind::kData, "dead");
+    return inner_.write(address, bytes, condition);
+  }
+  Status remove(std::string_view address) override {
+    if (writes_ <= 0) return Error(ErrorKind::kData, "dead");
+    return inner_.remove(address);
+  }
+
+ private:
+  store::Store& inner_;
+  int writes_;
+};
+
+TEST_P(CopyWriterTest, AnUploadThatIsCutOffIsNotTakenForACheckpoint) {
+  auto run = make_run("run", 1);
+  {
+    auto copy = writer(run);
+    EXPECT_DONE(copy.claim(0, 0));
+    run.write(100);
+    EXPECT_DONE(copy.send());
+  }
+  run.write(200);
+  bool sent = false;
+  for (int writes = 0; !sent; ++writes) {
+    ASSERT_LT(writes, 20);
+    DyingStore dying(*store_, writes);
+    CopyWriter copy(dying, *files_, run.options(to_));
+    const auto claimed = copy.claim(0, 200);
+    const auto outcome = claimed.ok() ? copy.send() : claimed;
+    const int64_t step = fetched_step("at-" + std::to_string(writes));
+    // Removing what was superseded may fail after the new one has become part of the copy.
+    if (step == 100) {
+      EXPECT_FALSE(outcome.ok());
+    } else {
+      EXPECT_EQ(step, 200);
+      sent = outcome.ok();
+    }
+  }
+  // What was left behind is removed by the next one to claim the copy.
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 200));
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(objects(), kFilesOfCheckpoint + kOthers);
+}
+
+TEST_P(CopyWriterTest, AWorkerOfAnOlderRosterNoticesAndStops) {
+  auto run = make_run("run");
+  auto older = writer(run);
+  EXPECT_DONE(older.claim(5, 0));
+  run.write(100, 5);
+  EXPECT_DONE(older.send());
+
+  // Another host records, with a run directory of its own.
+  EXPECT_EQ(fetched_step("other"), 100);
+  auto other = make_run("other");
+  auto newer = writer(other);
+  EXPECT_DONE(newer.claim(6, 100));
+  other.write(200, 6);
+  EXPECT_DONE(newer.send());
+  const size_t before = objects();
+
+  run.write(300, 5);  // it was suspended, and does not know
+  EXPECT_TAKEN_OVER(older.send());
+  EXPECT_FALSE(older.taker().empty());
+  EXPECT_TAKEN_OVER(older.claim(5, 300));
+  EXPECT_EQ(objects(), before);
+  EXPECT_EQ(fetched_step("there"), 200);
+  other.write(400, 6);
+  EXPECT_DONE(newer.send());
+}
+
+TEST_P(CopyWriterTest, AWorkerAloneTakesOver) {
+  auto run = make_run("run");
+  auto lost = writer(run);
+  EXPECT_DONE(lost.claim(0, 0));
+  run.write(100);
+  EXPECT_DONE(lost.send());
+  EXPECT_EQ(fetched_step("other"), 100);
+  auto other = make_run("other");
+  auto resumed = writer(other);
+  EXPECT_DONE(resumed.claim(0, 100));
+  run.write(200);
+  EXPECT_TAKEN_OVER(lost.send());
+  other.write(150);
+  EXPECT_DONE(resumed.send());
+  EXPECT_EQ(fetched_step("there"), 150);
+
+  // The first one is started again where it was left: it must not take the place of what is newer.
+  auto stale = make_run("stale");
+  ASSERT_TRUE(
+      write_run_id(*files_, stale.directory(), *read_run_id(*files_, run.directory())).ok());
+  stale.write(100);
+  auto again = writer(stale);
+  const auto claimed = again.claim(0, 100);
+  ASSERT_FALSE(claimed.ok());
+  EXPECT_EQ(claimed.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(claimed.error().message(), HasSubstr("later checkpoint (of step 150)"));
+  // What is newer is fetched into it.
+  EXPECT_EQ(fetched_step("stale"), 150);
+  EXPECT_DONE(writer(stale).claim(0, 150));
+}
+
+TEST_P(CopyWriterTest, OfWritersThatRaceOneIsLeftAndTheCopyIsWhole) {
+  constexpr int kWriters = 4;
+  constexpr int kRounds = 6;
+  auto first = make_run("run");
+  EXPECT_DONE(writer(first).claim(1, 0));
+  const std::string id = *read_run_id(*files_, first.directory());
+  std::atomic<uint64_t> roster{1};
+  std::atomic<int> lost{0};
+  std::atomic<int> sent{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kWriters; ++t) {
+    threads.emplace_back([&, t] {
+      const auto store = open();
+      auto run = make_run("run-" + std::to_string(t), 1);
+      ASSERT_TRUE(write_run_id(*files_, run.directory(), id).ok());
+      for (int round = 0; round < kRounds; ++round) {
+        const uint64_t own = ++roster;
+        const auto step = static_cast<int64_t>(own);
+        run.write(step, own);
+        CopyWriter copy(*store, *files_, run.options(to_));
+        auto outcome = copy.claim(own, step);
+        if (outcome.ok() && *outcome == Outcome::kDone) outcome = copy.send();
+        ASSERT_TRUE(outcome.ok()) << outcome.error().message();
+        ++(*outcome == Outcome::kDone ? sent : lost);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(lost + sent, kWriters * kRounds);
+  EXPECT_GE(sent, 1);
+  EXPECT_GE(fetched_step("there"), 1);
+  const auto index = read_index(*store_, to_);
+  ASSERT_TRUE(index.ok() && *index);
+  EXPECT_EQ((*index)->index.roster, roster);  // nobody could take it from the last one
+  // Whoever claims it next leaves nothing but what is in the index.
+  auto last = make_run("there", 1);
+  auto copy = writer(last);
+  EXPECT_DONE(copy.claim(roster + 1, last.newest()));
+  EXPECT_DONE(copy.send());
+  const auto now = read_index(*store_, to_);
+  size_t named = 1 + (*now)->index.files.size();
+  for (const auto& each : (*now)->index.checkpoints) named += each.files.size();
+  EXPECT_EQ(objects(), named);
+}
+
+TEST_P(CopyWriterTest, TheCopyOfAnotherRunIsRefused) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 0));
+  auto another = make_run("another");
+  const auto refused = writer(another).claim(0, 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(refused.error().message(), HasSubstr("has the copy of another run, run"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("muster resume " + to_));
+  const auto fetched = fetch("another");
+  ASSERT_FALSE(fetched.ok());
+  EXPECT_EQ(fetched.error().kind(), ErrorKind::kUsage);
+}
+
+TEST_P(CopyWriterTest, ADamagedCheckpointIsPassedOver) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 0));
+  run.write(100);
+  run.write(200);
+  EXPECT_DONE(copy.send());
+  const auto index = read_index(*store_, to_);
+  ASSERT_TRUE(index.ok() && *index);
+  const auto& file = (*index)->index.newest()->files.front();
+  const std::string wrong(file.size, 'x');
+  ASSERT_TRUE(store_
+                  ->write(address_in(to_, file.object), std::as_bytes(std::span(wrong)),
+                          store::WriteCondition::always())
+                  .ok());
+  const auto fetched = fetch("there");
+  ASSERT_TRUE(fetched.ok()) << fetched.error().message();
+  EXPECT_EQ(fetched->step, 100);
+  ASSERT_EQ(fetched->notes.size(), 1U);
+  EXPECT_THAT(fetched->notes[0], HasSubstr("step 200 is passed over"));
+  ASSERT_TRUE(store_->remove(address_in(to_, file.object)).ok());
+  EXPECT_EQ(fetch("third")->step, 100);
+  for (const auto& each : (*index)->index.checkpoints.front().files) {
+    ASSERT_TRUE(store_->remove(address_in(to_, each.object)).ok());
+  }
+  const auto none = fetch("fourth");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind(), ErrorKind::kCheckpoint);
+  EXPECT_THAT(none.error().message(), HasSubstr("no checkpoint in"));
+  EXPECT_FALSE(files_->exists(scratch_.path() + "/fourth"));
+}
+
+// After an audit found a faulty worker, what it computed is not in the copy either.
+TEST_P(CopyWriterTest, WhatARollbackMadeInvalidIsDropped) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(5, 0));
+  run.write(100, 5);
+  run.write(200, 5);
+  EXPECT_DONE(copy.send());
+  ASSERT_TRUE(run.store().roll_back({.roster = 5, .step = 100}).ok());
+  EXPECT_DONE(copy.claim(6, 100));
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(fetched_step("there"), 100);
+  EXPECT_EQ(make_run("there").store().rollback()->roster, 5U);
+}
+
+TEST(CopyIndexTest, NamesOutsideOfTheRunDirectoryAreRefused) {
+  CopyIndex index;
+  index.run = index.writer = random_id();
+  index.name = "lenet-1";
+  index.files = {{.name = "metrics.jsonl", .object = "1-1/metrics.jsonl", .size = 3, .hash = "ab"}};
+  index.checkpoints = {{.step = 7,
+                        .roster = 1,
+                        .best = true,
+                        .files = {{.name = "checkpoints/step-000000007/meta.json",
+                                   .object = "1-1/x",
+                                   .size = 1,
+                                   .hash = "cd"}}}};
+  const auto same = CopyIndex::decode(index.encode());
+  ASSERT_TRUE(same.ok()) << same.error().message();
+  EXPECT_EQ(*same, index);
+  for (const char* name : {"../x", "/etc/x", "a//b", "a/./b", "", "a\nb"}) {
+    CopyIndex bad = index;
+    bad.files[0].name = name;
+    EXPECT_FALSE(CopyIndex::decode(bad.encode()).ok()) << name;
+    bad = index;
+    bad.files[0].object = name;
+    EXPECT_FALSE(CopyIndex::decode(bad.encode()).ok()) << name;
+    bad = index;
+    bad.name = name;
+    EXPECT_FALSE(CopyIndex::decode(bad.encode()).ok()) << name;
+  }
+  CopyIndex bad = index;
+  bad.checkpoints[0].files[0].name = "checkpoints/step-000000008/meta.json";
+  EXPECT_FALSE(CopyIndex::decode(bad.encode()).ok());
+  bad = index;
+  bad.checkpoints[0].step = -1;
+  EXPECT_FALSE(CopyIndex::decode(bad.encode()).ok());
+  std::string text = index.encode();
+  text[text.find("lenet-1")] = 'L';
+  EXPECT_THAT(CopyIndex::decode(text).error().message(), HasSubstr("it was changed"));
+  EXPECT_FALSE(CopyIndex::decode("").ok());
+  EXPECT_FALSE(CopyIndex::decode("{}").ok());
+}
+
+}  // namespace
+}  // namespace muster::copy

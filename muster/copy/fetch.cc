@@ -1,0 +1,216 @@
+#include "muster/copy/fetch.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "muster/base/hash.h"
+#include "muster/base/text.h"
+#include "muster/ckpt/snapshot.h"
+#include "muster/copy/copy_index.h"
+#include "muster/track/run_directory.h"
+
+namespace muster::copy {
+namespace {
+
+constexpr size_t kAtOnce = size_t{16} << 20;
+constexpr const char* kMetricsFile = "metrics.jsonl";
+
+std::string parent_of(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Fetches the files of one state of the copy.
+class Fetcher {
+ public:
+  Fetcher(store::Store& store, FileSystem& files, const FetchOptions& options, std::string to,
+          StoredIndex stored)
+      : store_(store),
+        files_(files),
+        options_(options),
+        to_(std::move(to)),
+        stored_(std::move(stored)) {}
+
+  const CopyIndex& index() const { return stored_.index; }
+  uint64_t bytes() const { return bytes_; }
+  std::vector<std::string> take_notes() { return std::move(notes_); }
+
+  // Whether the copy is still as it was when its index was read.
+  Result<bool> is_current() {
+    MUSTER_TRY(const auto now, read_index(store_, to_));
+    return now && now->version == stored_.version;
+  }
+
+  Status fetch(const CopiedFile& file, const std::string& path) {
+    if (options_.tell) {
+      options_.tell(
+          fmt::format("fetching {} ({})", file.name, human_bytes(static_cast<double>(file.size))));
+    }
+    MUSTER_RETURN_IF_ERROR(files_.create_directories(parent_of(path)));
+    MUSTER_TRY(const auto out, files_.create(path));
+    // Its name is used once, so there is no other version to be confused with.
+    const store::Object object{
+        .name = address_in(to_, file.object), .size = file.size, .version = {}};
+    std::vector<std::byte> buffer(std::min<uint64_t>(file.size, kAtOnce));
+    Hasher hasher;
+    for (uint64_t at = 0; at < file.size; at += buffer.size()) {
+      const auto part = std::span(buffer).first(std::min<uint64_t>(file.size - at, buffer.size()));
+      MUSTER_RETURN_IF_ERROR(store_.read(object, at, part));
+      hasher.add(part);
+      MUSTER_RETURN_IF_ERROR(out->append(part));
+    }
+    if (hasher.finish().hex() != file.hash) {
+      return Error(ErrorKind::kCheckpoint, "'{}' is damaged: its bytes have changed", object.name);
+    }
+    MUSTER_RETURN_IF_ERROR(out->sync());
+    MUSTER_RETURN_IF_ERROR(out->close());
+    bytes_ += file.size;
+    return {};
+  }
+
+  // Into DIRECTORY/checkpoints; whole, or not at all. Fine if it is there.
+  Status fetch(const CopiedCheckpoint& checkpoint, const std::string& directory) {
+    const std::string all = directory + "/checkpoints";
+    const std::string name = ckpt::snapshot_directory_name(checkpoint.step);
+    const std::string place = all + "/" + name;
+    if (files_.exists(place)) return {};
+    // A name that ckpt takes for a leftover if this process dies.
+    const std::string aside = fmt::format("{}/.tmp-0-{}-{}", all, name, random_id());
+    const auto fetched = [&]() -> Status {
+      for (const auto& file : checkpoint.files) {
+        MUSTER_RETURN_IF_ERROR(
+            fetch(file, aside + "/" + file.name.substr(file.name.rfind('/') + 1)));
+      }
+      MUSTER_RETURN_IF_ERROR(files_.sync_directory(aside));
+      MUSTER_RETURN_IF_ERROR(files_.rename(aside, place));
+      return files_.sync_directory(all);
+    }();
+    if (!fetched.ok()) (void)files_.remove_all(aside);
+    return fetched;
+  }
+
+  // The newest one that is whole and after `after`, and the best one.
+  Result<std::optional<int64_t>> fetch_checkpoints(const std::string& directory, int64_t after) {
+    const auto& all = index().checkpoints;
+    std::optional<int64_t> newest;
+    for (auto it = all.rbegin(); it != all.rend() && !newest && it->step > after; ++it) {
+      MUSTER_TRY(const bool whole, try_fetch(*it, directory));
+      if (whole) newest = it->step;
+    }
+    if (!newest && !all.empty() && all.back().step > after) {
+      return Error(ErrorKind::kCheckpoint, "no checkpoint in '{}' is whole; the newest: {}", to_,
+                   notes_.front());
+    }
+    const auto* const best = index().best();
+    if (newest && best != nullptr && best->step < *newest) {
+      MUSTER_TRY(const bool whole, try_fetch(*best, directory));
+      (void)whole;
+    }
+    return newest;
+  }
+
+ private:
+  // False: it is damaged, and told in the notes.
+  Result<bool> try_fetch(const CopiedCheckpoint& checkpoint, const std::string& directory) {
+    auto fetched = fetch(checkpoint, directory);
+    if (fetched.ok()) return true;
+    const auto kind = fetched.error().kind();
+    if (kind != ErrorKind::kCheckpoint && kind != ErrorKind::kData) {
+      return std::move(fetched).error();
+    }
+    notes_.push_back(fmt::format("the checkpoint of step {} is passed over: {}", checkpoint.step,
+                                 fetched.error().message()));
+    return false;
+  }
+
+  store::Store& store_;
+  FileSystem& files_;
+  const FetchOptions& options_;
+  const std::string to_;
+  const StoredIndex stored_;
+  uint64_t bytes_ = 0;
+  std::vector<std::string> notes_;
+};
+
+Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& files,
+                                              const std::string& directory) {
+  const std::string parent = parent_of(directory);
+  MUSTER_RETURN_IF_ERROR(files.create_directories(parent));
+  const std::string aside =
+      fmt::format("{}/.fetch-{}", parent, random_id());  // lists of runs pass over it
+  const auto fetched = [&]() -> Result<std::optional<int64_t>> {
+    MUSTER_RETURN_IF_ERROR(files.create_directories(aside + "/checkpoints"));
+    for (const auto& file : fetcher.index().files) {
+      MUSTER_RETURN_IF_ERROR(fetcher.fetch(file, aside + "/" + file.name));
+    }
+    MUSTER_TRY(const auto step, fetcher.fetch_checkpoints(aside, -1));
+    MUSTER_RETURN_IF_ERROR(write_run_id(files, aside, fetcher.index().run));
+    MUSTER_RETURN_IF_ERROR(files.sync_directory(aside));
+    MUSTER_RETURN_IF_ERROR(files.rename(aside, directory));
+    MUSTER_RETURN_IF_ERROR(files.sync_directory(parent));
+    return step;
+  }();
+  if (!fetched.ok()) (void)files.remove_all(aside);
+  return fetched;
+}
+
+Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& files,
+                                                const std::string& directory) {
+  MUSTER_TRY(const auto own, read_run_id(files, directory));
+  if (own != fetcher.index().run) {
+    return Error(ErrorKind::kUsage,
+                 "'{}' is there already, and is not the run of the copy; name another directory "
+                 "with --run-dir",
+                 directory);
+  }
+  MUSTER_TRY(const auto run, track::RunDirectory::open(files, directory));
+  MUSTER_TRY(const auto lock, run.lock());
+  ckpt::SnapshotStore local(files, run.checkpoints(), 1, true);
+  MUSTER_TRY(const auto there, local.list());
+  MUSTER_TRY(const auto step,
+             fetcher.fetch_checkpoints(directory, there.empty() ? -1 : there.back().step));
+  if (!step) return step;
+  // Of the steps up to that checkpoint, those here may have none.
+  if (const auto* const metrics = fetcher.index().find(kMetricsFile); metrics != nullptr) {
+    MUSTER_RETURN_IF_ERROR(replace_file(files, run.metrics_file(), [&](const std::string& aside) {
+      return fetcher.fetch(*metrics, aside);
+    }));
+  }
+  return step;
+}
+
+}  // namespace
+
+Result<Fetched> fetch_run(store::Store& store, FileSystem& files, const FetchOptions& options) {
+  const std::string to = plain_place(options.to);
+  constexpr int kTries = 5;
+  for (int i = 1;; ++i) {
+    MUSTER_TRY(auto stored, read_index(store, to));
+    if (!stored) {
+      return Error(ErrorKind::kCheckpoint,
+                   "there is no copy of a run in '{}': it has no {}; name what the job has in "
+                   "checkpoint.to",
+                   to, kIndexFile);
+    }
+    Fetcher fetcher(store, files, options, to, *std::move(stored));
+    Fetched result;
+    result.run_directory = options.run_directory.empty() ? options.runs + "/" + fetcher.index().name
+                                                         : options.run_directory;
+    const bool there = files.exists(result.run_directory);
+    auto step = there ? update_directory(fetcher, files, result.run_directory)
+                      : make_directory(fetcher, files, result.run_directory);
+    result.bytes = fetcher.bytes();
+    result.notes = fetcher.take_notes();
+    // What was missing may have been superseded while it was fetched.
+    if (!step.ok() || !result.notes.empty()) {
+      MUSTER_TRY(const bool current, fetcher.is_current());
+      if (!current && i < kTries) continue;
+    }
+    if (!step.ok()) return std::move(step).error();
+    result.step = *step;
+    return result;
+  }
+}
+
+}  // namespace muster::copy
