@@ -125,7 +125,7 @@ void Rows::put(Entry entry, uint64_t hash) {
 bool Rows::grow() { return grow_to(std::max(2 * capacity_, kSmallestIndex)); }
 
 void Rows::reserve(size_t rows) {
-  const size_t capacity = std::bit_ceil(kFullOf * rows / kFull + 1);
+  const size_t capacity = std::bit_ceil((kFullOf * rows + kFull - 1) / kFull);
   if (capacity > std::max(capacity_, kSmallestIndex)) grow_to(capacity);
 }
 
