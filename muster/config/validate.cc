@@ -191,13 +191,20 @@ class Rules {
 
   Status copy() const {
     const std::string& to = job_.checkpoint.to;
-    if (has_wildcard(to)) {
-      return at("checkpoint.to", "checkpoint.to '{}' must not contain * or ?", to);
+    // Without the value, as with the path of data.
+    if (has_credentials(to)) {
+      return at("checkpoint.to",
+                "checkpoint.to may not contain a user name, a password or a key; put them into "
+                "~/.aws/credentials");
     }
     if (is_url(to) && !to.starts_with("s3://") && !to.starts_with("file:///")) {
+      // What follows a '?' may be a signature.
       return at("checkpoint.to",
                 "checkpoint.to '{}': checkpoints can be sent to s3://BUCKET/PREFIX or a directory",
-                to);
+                to.substr(0, to.find('?')));
+    }
+    if (has_wildcard(to)) {
+      return at("checkpoint.to", "checkpoint.to '{}' must not contain * or ?", to);
     }
     return {};
   }

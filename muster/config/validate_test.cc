@@ -554,10 +554,18 @@ TEST(Validate, WhereTheCopyIs) {
   }
   copied.checkpoint.to = "s3://bucket/*";
   EXPECT_EQ(said(copied), "checkpoint.to 's3://bucket/*' must not contain * or ?");
-  copied.checkpoint.to = "https://host/x";
-  EXPECT_EQ(said(copied),
-            "checkpoint.to 'https://host/x': checkpoints can be sent to s3://BUCKET/PREFIX or a "
-            "directory");
+  for (const char* to : {"https://host/x", "https://host/x?X-Amz-Signature=abc"}) {
+    copied.checkpoint.to = to;
+    EXPECT_EQ(said(copied),
+              "checkpoint.to 'https://host/x': checkpoints can be sent to s3://BUCKET/PREFIX or a "
+              "directory");
+  }
+  for (const char* to : {"s3://KEY:sec/ret@bucket/x", "s3://KEY:secret@bucket/*"}) {
+    copied.checkpoint.to = to;
+    EXPECT_EQ(said(copied),
+              "checkpoint.to may not contain a user name, a password or a key; put them into "
+              "~/.aws/credentials");
+  }
 }
 
 TEST(Validate, DataThatIsReadAsAWhole) {
