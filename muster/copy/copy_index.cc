@@ -182,23 +182,27 @@ Result<std::optional<StoredIndex>> read_index(store::Store& store, const std::st
   }
 }
 
-Result<std::string> read_run_id(FileSystem& files, const std::string& run_directory) {
+Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory) {
   const auto path = fmt::format("{}/{}", run_directory, kIdFile);
-  if (!files.exists(path)) return std::string();
+  if (!files.exists(path)) return RunId();
   MUSTER_TRY(const auto text, files.read(path));
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("run") || !object["run"].is_string()) {
+  try {
+    return RunId{.run = object.at("run").get<std::string>(),
+                 .writer = object.at("writer").get<std::string>(),
+                 .passed_over = object.at("passed_over").get<int64_t>()};
+  } catch (const json::exception&) {
     return Error(ErrorKind::kCheckpoint,
                  "'{}' is damaged: it says which copy belongs to the run. Remove it, and name "
                  "another place in checkpoint.to",
                  path);
   }
-  return object["run"].get<std::string>();
 }
 
-Status write_run_id(FileSystem& files, const std::string& run_directory, const std::string& run) {
+Status write_run_id(FileSystem& files, const std::string& run_directory, const RunId& id) {
+  const json object = {{"run", id.run}, {"writer", id.writer}, {"passed_over", id.passed_over}};
   return write_file_atomically(files, fmt::format("{}/{}", run_directory, kIdFile),
-                               json{{"run", run}}.dump() + "\n");
+                               object.dump() + "\n");
 }
 
 std::string random_id() {

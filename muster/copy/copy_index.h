@@ -77,10 +77,14 @@ std::string address_in(const std::string& to, std::string_view name);
 // Nothing if there is no copy in `to`.
 Result<std::optional<StoredIndex>> read_index(store::Store& store, const std::string& to);
 
-// Of which run a directory is: CopyIndex::run, which it has in copy.json once it has a copy. Empty:
-// it has none.
-Result<std::string> read_run_id(FileSystem& files, const std::string& run_directory);
-Status write_run_id(FileSystem& files, const std::string& run_directory, const std::string& run);
+// Of which run a directory is, and what it knows of the copy: copy.json.
+struct RunId {
+  std::string run;           // CopyIndex::run; empty: it has no copy
+  std::string writer;        // CopyIndex::writer of the last claim from this directory
+  int64_t passed_over = -1;  // the newest step that was damaged when it was fetched; -1: none was
+};
+Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory);
+Status write_run_id(FileSystem& files, const std::string& run_directory, const RunId& id);
 // 32 hexadecimal digits.
 std::string random_id();
 

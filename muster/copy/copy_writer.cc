@@ -70,7 +70,7 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
   while (true) {
     MUSTER_TRY(auto there, read_index(store_, options_.to));
     MUSTER_TRY(auto own, read_run_id(files_, options_.run_directory));
-    if (there && there->index.run != own) {
+    if (there && there->index.run != own.run) {
       return Error(ErrorKind::kUsage,
                    "checkpoint.to: '{0}' has the copy of another run, {1}; name another place, or "
                    "continue that run with `muster resume {0}`",
@@ -81,18 +81,19 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
       taker_ = next.host;
       return Outcome::kTakenOver;
     }
-    if (const auto* newest = next.newest();
-        roster == 0 && newest != nullptr && newest->step > step) {
+    const bool is_of_group = roster != 0 && next.writer == own.writer;
+    if (const auto* newest = next.newest(); newest != nullptr && newest->step > step &&
+                                            newest->step > own.passed_over && !is_of_group) {
       return Error(ErrorKind::kUsage,
                    "checkpoint.to: the copy in '{0}' has a later checkpoint (of step {1}) than the "
                    "run directory (step {2}); continue from it with `muster resume {0}`",
                    options_.to, newest->step, step);
     }
-    if (own.empty()) {
-      own = random_id();
+    if (own.run.empty()) {
+      own.run = random_id();
       MUSTER_RETURN_IF_ERROR(write_run_id(files_, options_.run_directory, own));
     }
-    next.run = own;
+    next.run = own.run;
     next.name = directory_name(options_.run_directory);
     next.claim += 1;
     next.writer = random_id();
@@ -105,6 +106,8 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
                             there ? store::WriteCondition::if_version(there->version)
                                   : store::WriteCondition::if_absent()));
     if (!version) continue;  // another process was quicker
+    MUSTER_RETURN_IF_ERROR(
+        write_run_id(files_, options_.run_directory, {.run = own.run, .writer = next.writer}));
     index_ = std::move(next);
     version_ = *version;
     part_ = 0;

@@ -46,9 +46,11 @@ class CopyWriter {
     kTakenOver,  // by another process: this one must not send any more. taker() says by whom
   };
   // Makes this process the one that writes the copy. `roster`: of the group that it records for, 0
-  // without. `step`: where it continues. If the copy has later steps, a worker alone gets an error
-  // (kUsage); for a group, which knows the newest state, they are dropped, so that the run's past
-  // is one line. An error (kUsage) if the copy is of another run.
+  // without. `step`: where it continues. If the copy has later steps, the run directory is behind,
+  // which is an error (kUsage). They are dropped, so that the run's past is one line, if they were
+  // found to be damaged when the copy was fetched, and by a group, which knows the newest state, if
+  // the last claim was made from the same directory. An error (kUsage) if the copy is of another
+  // run.
   Result<Outcome> claim(uint64_t roster, int64_t step);
   // Sends what the run directory has and the copy has not, the newest checkpoint first. After a
   // claim.

@@ -196,12 +196,36 @@ TEST_P(CopyWriterTest, AWorkerAloneTakesOver) {
   EXPECT_DONE(writer(stale).claim(0, 150));
 }
 
+TEST_P(CopyWriterTest, AGroupInARunDirectoryThatIsBehindDropsNothing) {
+  auto run = make_run("run");
+  auto first = writer(run);
+  EXPECT_DONE(first.claim(5, 0));
+  run.write(100, 5);
+  EXPECT_DONE(first.send());
+  EXPECT_EQ(fetched_step("other"), 100);
+  auto other = make_run("other");
+  auto resumed = writer(other);
+  EXPECT_DONE(resumed.claim(0, 100));
+  other.write(200);
+  EXPECT_DONE(resumed.send());
+  const size_t before = objects();
+
+  // The first one is resumed with several workers: their roster is newer, their state is not.
+  const auto claimed = writer(run).claim(6, 100);
+  ASSERT_FALSE(claimed.ok());
+  EXPECT_EQ(claimed.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(claimed.error().message(), HasSubstr("later checkpoint (of step 200)"));
+  EXPECT_EQ(objects(), before);
+  EXPECT_EQ(fetched_step("run"), 200);
+  EXPECT_DONE(writer(run).claim(6, 200));
+}
+
 TEST_P(CopyWriterTest, OfWritersThatRaceOneIsLeftAndTheCopyIsWhole) {
   constexpr int kWriters = 4;
   constexpr int kRounds = 6;
   auto first = make_run("run");
   EXPECT_DONE(writer(first).claim(1, 0));
-  const std::string id = *read_run_id(*files_, first.directory());
+  const RunId id = *read_run_id(*files_, first.directory());
   std::atomic<uint64_t> roster{1};
   std::atomic<int> lost{0};
   std::atomic<int> sent{0};
@@ -278,6 +302,7 @@ TEST_P(CopyWriterTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_THAT(fetched->notes[0], HasSubstr("step 200 is passed over"));
   ASSERT_TRUE(store_->remove(address_in(to_, file.object)).ok());
   EXPECT_EQ(fetch("third")->step, 100);
+  const auto third = make_run("third");
   for (const auto& each : (*index)->index.checkpoints.front().files) {
     ASSERT_TRUE(store_->remove(address_in(to_, each.object)).ok());
   }
@@ -286,6 +311,9 @@ TEST_P(CopyWriterTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_EQ(none.error().kind(), ErrorKind::kCheckpoint);
   EXPECT_THAT(none.error().message(), HasSubstr("no checkpoint in"));
   EXPECT_FALSE(files_->exists(scratch_.path() + "/fourth"));
+  // One that could not be fetched does not keep the run from continuing before it.
+  EXPECT_FALSE(writer(run).claim(0, 100).ok());
+  EXPECT_DONE(writer(third).claim(0, 100));
 }
 
 // After an audit found a faulty worker, what it computed is not in the copy either.

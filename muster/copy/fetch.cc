@@ -35,6 +35,10 @@ class Fetcher {
   const CopyIndex& index() const { return stored_.index; }
   uint64_t bytes() const { return bytes_; }
   std::vector<std::string> take_notes() { return std::move(notes_); }
+  // Of a directory that has what could be fetched. `writer`: of the last claim from there.
+  RunId run_id(const std::string& writer) const {
+    return {.run = index().run, .writer = writer, .passed_over = passed_over_};
+  }
 
   // Whether the copy is still as it was when its index was read.
   Result<bool> is_current() {
@@ -119,6 +123,7 @@ class Fetcher {
     if (kind != ErrorKind::kCheckpoint && kind != ErrorKind::kData) {
       return std::move(fetched).error();
     }
+    passed_over_ = std::max(passed_over_, checkpoint.step);
     notes_.push_back(fmt::format("the checkpoint of step {} is passed over: {}", checkpoint.step,
                                  fetched.error().message()));
     return false;
@@ -130,6 +135,7 @@ class Fetcher {
   const std::string to_;
   const StoredIndex stored_;
   uint64_t bytes_ = 0;
+  int64_t passed_over_ = -1;
   std::vector<std::string> notes_;
 };
 
@@ -145,7 +151,7 @@ Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& file
       MUSTER_RETURN_IF_ERROR(fetcher.fetch(file, aside + "/" + file.name));
     }
     MUSTER_TRY(const auto step, fetcher.fetch_checkpoints(aside, -1));
-    MUSTER_RETURN_IF_ERROR(write_run_id(files, aside, fetcher.index().run));
+    MUSTER_RETURN_IF_ERROR(write_run_id(files, aside, fetcher.run_id("")));
     MUSTER_RETURN_IF_ERROR(files.sync_directory(aside));
     MUSTER_RETURN_IF_ERROR(files.rename(aside, directory));
     MUSTER_RETURN_IF_ERROR(files.sync_directory(parent));
@@ -158,7 +164,7 @@ Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& file
 Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& files,
                                                 const std::string& directory) {
   MUSTER_TRY(const auto own, read_run_id(files, directory));
-  if (own != fetcher.index().run) {
+  if (own.run != fetcher.index().run) {
     return Error(ErrorKind::kUsage,
                  "'{}' is there already, and is not the run of the copy; name another directory "
                  "with --run-dir",
@@ -170,13 +176,13 @@ Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& fi
   MUSTER_TRY(const auto there, local.list());
   MUSTER_TRY(const auto step,
              fetcher.fetch_checkpoints(directory, there.empty() ? -1 : there.back().step));
-  if (!step) return step;
   // Of the steps up to that checkpoint, those here may have none.
-  if (const auto* const metrics = fetcher.index().find(kMetricsFile); metrics != nullptr) {
+  if (const auto* const metrics = fetcher.index().find(kMetricsFile); step && metrics != nullptr) {
     MUSTER_RETURN_IF_ERROR(replace_file(files, run.metrics_file(), [&](const std::string& aside) {
       return fetcher.fetch(*metrics, aside);
     }));
   }
+  MUSTER_RETURN_IF_ERROR(write_run_id(files, directory, fetcher.run_id(own.writer)));
   return step;
 }
 
