@@ -5,7 +5,8 @@
 //   launch_commands.cc   train, resume: make or choose the run, then be the worker's doorkeeper
 //   hand_over.cc         status, join, coordinator, and train with several workers are done by
 //                        another program, muster-launch; data index, info, check by muster-data
-//   ask_commands.cc      eval, predict: the worker answers
+//   ask_commands.cc      eval, predict, replay: the worker answers
+//   predict_command.cc   predict --out: several workers write a file
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
 //   export_command.cc    export
