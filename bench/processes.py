@@ -65,6 +65,15 @@ def start(command, log, env=None):
                                 env={**os.environ, **(env or {})})
 
 
+def run(command, env=None, **options):
+    """To its end, which must be a good one; what it printed."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, **(env or {})}, **options)
+    if done.returncode != 0:
+        sys.exit(f"exit code {done.returncode}: {' '.join(map(str, command))}")
+    return done.stdout
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

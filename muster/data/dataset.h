@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,15 @@ class Fetcher;
 // kInterrupted. Empty: it waits as long as it takes.
 using KeepWaiting = std::function<bool()>;
 
+// What was fetched of streamed data since it was opened.
+struct FetchReport {
+  uint64_t blocks = 0;        // from the store
+  uint64_t bytes = 0;         // of these
+  uint64_t from_disk = 0;     // blocks that the cache on disk had
+  uint64_t waited = 0;        // blocks that a reader had to wait for
+  std::string cache_problem;  // why the cache on disk keeps nothing more; else empty
+};
+
 // Immutable once opened; safe for concurrent use.
 class Dataset {
  public:
@@ -49,10 +59,14 @@ class Dataset {
                           const KeepWaiting& keep_waiting) const;
   // What fetches data that is streamed; null for data in memory.
   virtual Fetcher* fetcher() const { return nullptr; }
+  // Nothing for data in memory.
+  virtual std::optional<FetchReport> fetched() const { return std::nullopt; }
   // The index of data that is read by blocks; null for other data.
   virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
   // Equal for data sets whose samples are equal and come from the same format, wherever their files
-  // are and however these are compressed: a hash of schema, size and contents.
+  // are and however these are compressed: a hash of schema, size and contents. Of data that is read
+  // by blocks only if it is divided into the same blocks too: not if the same samples are in other
+  // files, or are compressed, or data.block differs.
   Hash128 hash() const;
 
  protected:

@@ -41,12 +41,13 @@ Moment Backoff::failed(Moment now, Moment started, int tries) {
   return std::max(now + delay(tries), start_at(now));
 }
 
-void Backoff::succeeded(Moment started) {
+bool Backoff::succeeded(Moment started) {
   // An answer to what was asked before the failure does not show that the server is back.
-  if (level_ > 0 && started >= last_failure_) {
-    level_ = 0;
-    gate_ = Moment{};
-  }
+  if (level_ == 0 || started < last_failure_) return false;
+  const bool all_waited = level_ >= options_.shared_from;
+  level_ = 0;
+  gate_ = Moment{};
+  return all_waited;
 }
 
 void ReadTimes::add(uint64_t bytes, Duration took) {

@@ -16,7 +16,7 @@ namespace muster::store {
 // One failed request delays only itself. When requests fail one after the other and none succeeds,
 // the server is down or overloaded, and it does not help that each request finds out by itself:
 // then all requests wait, those that have not failed too, and when the time is over they start
-// spread over as long again.
+// spread over as long again. The first one that succeeds ends the waiting of all.
 class Backoff {
  public:
   struct Options {
@@ -32,8 +32,9 @@ class Backoff {
   // An attempt that started at `started` failed at `now`; it is the request's `tries`-th failure,
   // from 1. Returns when the request may try again.
   Moment failed(Moment now, Moment started, int tries);
-  // An attempt that started at `started` succeeded.
-  void succeeded(Moment started);
+  // An attempt that started at `started` succeeded. Returns whether all requests had to wait: from
+  // now on none has to, those that wait already either.
+  bool succeeded(Moment started);
   // Failures in a row, as far as all requests together count them.
   int level() const { return level_; }
 

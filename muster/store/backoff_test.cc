@@ -58,11 +58,13 @@ TEST(BackoffTest, ASuccessEndsIt) {
   Backoff backoff(kOptions, 1);
   for (int i = 1; i <= 5; ++i) (void)backoff.failed(at(100 * i), at(100 * i - 1), 1);
   EXPECT_GT(backoff.start_at(at(501)), at(501));
-  backoff.succeeded(at(490));  // was asked before the last failure
+  EXPECT_FALSE(backoff.succeeded(at(490)));  // was asked before the last failure
   EXPECT_EQ(backoff.level(), 5);
-  backoff.succeeded(at(500));
+  EXPECT_TRUE(backoff.succeeded(at(500)));
   EXPECT_EQ(backoff.level(), 0);
   EXPECT_EQ(backoff.start_at(at(501)), at(501));
+  (void)backoff.failed(at(600), at(599), 1);
+  EXPECT_FALSE(backoff.succeeded(at(601))) << "one failure delays only itself";
 }
 
 TEST(ReadTimesTest, KnowsTheP95OfEachSize) {

@@ -1,5 +1,7 @@
 #include "muster/store/hdfs_store.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "muster/store/glob.h"
@@ -59,6 +61,9 @@ Error error_of(const HttpResponse& response, std::string_view name) {
     const auto text = message.get<std::string>();
     details += ": " + text.substr(0, text.find('\n'));
   }
+  // As it is printed: a server could move the cursor.
+  std::ranges::replace_if(
+      details, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   if (passes(exception)) {
     return Error(ErrorKind::kIo, "'{}': the name node cannot answer now ({})", name, details);
   }
@@ -158,6 +163,12 @@ Result<std::vector<Object>> HdfsStore::list_stoppable(std::string_view text,
         std::vector<FolderEntry> entries;
         if (response.status == 404) return entries;
         if (response.status != 200) return error_of(response, asking.name);
+        if (response.truncated) {
+          return Error(ErrorKind::kData,
+                       "'{}': the list of this directory is longer than 256 MiB; put fewer files "
+                       "into one directory",
+                       asking.name);
+        }
         MUSTER_TRY(const auto statuses, parse_list_status(response.body, asking.name));
         for (const auto& status : statuses) {
           // The list of a file is the file itself, without a name: it is no folder.

@@ -192,9 +192,13 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request, const std::
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, details);
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kReceiveBuffer);
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);  // a stop does not wait for a name server
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);  // a key may contain "..", and is signed so
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  // What was asked for over TLS is not read without it, nor is a password sent to another host.
+  const bool tls = request.url.starts_with("https://");
+  curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
+  curl_easy_setopt(easy, CURLOPT_UNRESTRICTED_AUTH, 0L);
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_MAXREDIRS, static_cast<long>(request.redirects));

@@ -41,7 +41,7 @@ struct HttpRequest {
   bool fill = false;                     // use `into`, which may be empty
   bool accept_whole = false;             // the body of a 200 goes there too
   size_t most_body = size_t{64} * 1024;  // of HttpResponse::body; the rest is dropped
-  int redirects = 5;                     // to follow; only from HTTP to HTTP(S)
+  int redirects = 5;                     // to follow; never from HTTPS to HTTP
   bool netrc = false;                    // take user and password from ~/.netrc, if it has the host
 };
 

@@ -90,7 +90,7 @@ Result<std::vector<Object>> HttpStore::list(std::string_view address) {
 Result<std::vector<Object>> HttpStore::list_stoppable(std::string_view address,
                                                       const std::stop_token& stop) {
   MUSTER_RETURN_IF_ERROR(check_http(address));
-  if (address.find('*') != std::string_view::npos) {
+  if (address.substr(0, address.find('?')).find('*') != std::string_view::npos) {
     return Error(ErrorKind::kJob,
                  "'{}': HTTP servers cannot be listed, so * has no meaning: name each object (a * "
                  "in its name is %2A)",

@@ -61,7 +61,11 @@ class AnyStore final : public Store {
       default:
         if (!s3_) {
           MUSTER_TRY(auto settings, s3_settings(options_.environment));
-          s3_.emplace(std::move(settings), clock_, options_.http);
+          S3Store::Renew renew;
+          if (settings.from_file) {
+            renew = [environment = options_.environment] { return s3_settings(environment); };
+          }
+          s3_.emplace(std::move(settings), clock_, options_.http, std::move(renew));
         }
         return &*s3_;
     }

@@ -55,33 +55,6 @@ struct RetryStore::HedgedRead {
   std::stop_source stop_second;
 };
 
-// Counts a call as under way.
-class RetryStore::Call {
- public:
-  explicit Call(RetryStore& store) : store_(store) {
-    const std::scoped_lock lock(store_.mutex_);
-    at_ = store_.calls_.insert(store_.calls_.end(), store_.clock_.now());
-  }
-  ~Call() {
-    const std::scoped_lock lock(store_.mutex_);
-    store_.calls_.erase(at_);
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
- private:
-  RetryStore& store_;
-  std::list<Moment>::iterator at_;
-};
-
-std::string describe(const Waiting& waiting) {
-  if (waiting.requests == 0) return "";
-  const std::string error = waiting.last_error.empty() ? "" : "; last error: " + waiting.last_error;
-  return fmt::format("waiting for data: {}, oldest {:.1f} s{}",
-                     counted(static_cast<uint64_t>(waiting.requests), "request"),
-                     seconds(waiting.oldest), error);
-}
-
 RetryStore::RetryStore(std::unique_ptr<Store> inner, const Clock& clock, RetryOptions options)
     : inner_(std::move(inner)),
       clock_(clock),
@@ -97,49 +70,54 @@ RetryStore::~RetryStore() {
   for (auto& thread : hedgers_) thread.join();
 }
 
-RetryCounters RetryStore::counters() const {
+StoreCounters RetryStore::counters() const {
   const std::scoped_lock lock(mutex_);
   return counters_;
 }
 
-Waiting RetryStore::waiting() const {
+std::string RetryStore::problem() const {
   const std::scoped_lock lock(mutex_);
-  return {.requests = static_cast<int>(calls_.size()),
-          .oldest = calls_.empty() ? Duration{} : clock_.now() - calls_.front(),
-          .last_error = last_error_};
+  return last_error_;
 }
 
-bool RetryStore::wait_until(Moment moment, const std::stop_token& stop) {
+bool RetryStore::wait_until(Moment moment, uint64_t recoveries, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto left = moment - clock_.now();
-  if (left > Duration{}) changed_.wait_for(lock, stop, left, [] { return false; });
+  if (left > Duration{}) {
+    changed_.wait_for(lock, stop, left, [&] { return recoveries_ != recoveries; });
+  }
   return !stop.stop_requested();
 }
 
 Status RetryStore::persist(const std::function<Status()>& attempt, const std::stop_token& stop,
                            std::optional<Duration> limit) {
-  const Call call(*this);
   const Moment began = clock_.now();
   Moment start;
+  uint64_t recoveries = 0;
   {
     const std::scoped_lock lock(mutex_);
     start = backoff_.start_at(began);
+    recoveries = recoveries_;
   }
   for (int tries = 1;; ++tries) {
-    if (!wait_until(start, stop)) return interrupted();
+    if (!wait_until(start, recoveries, stop)) return interrupted();
     const Moment started = clock_.now();
     Status status = attempt();
     if (stop.stop_requested() && !status.ok()) return interrupted();
     const Moment now = clock_.now();
     const std::scoped_lock lock(mutex_);
     if (status.ok()) {
-      backoff_.succeeded(started);
+      if (backoff_.succeeded(started)) {
+        ++recoveries_;
+        changed_.notify_all();
+      }
       last_error_.clear();
       return status;
     }
     if (status.error().kind() != ErrorKind::kIo) return status;
     last_error_ = status.error().message();
     start = backoff_.failed(now, started, tries);
+    recoveries = recoveries_;
     if (limit && start - began > *limit) {
       return Error(status.error())
           .context("gave up after {}", counted(static_cast<uint64_t>(tries), "attempt"));

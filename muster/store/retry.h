@@ -2,7 +2,7 @@
 // late.
 //
 // - Errors of kind kIo are tried again (backoff.h), reads and writes without a limit: when a server
-//   is down, training waits for it and does not fail. waiting() says so. stop() ends all waiting.
+//   is down, training waits for it and does not fail. problem() says why. stop() ends all waiting.
 //   Lists end after Options::list_timeout, because a job begins with them, and there a server that
 //   cannot be reached is more often a wrong address.
 // - Other errors are returned as they are.
@@ -39,26 +39,6 @@ struct RetryOptions {
   std::optional<uint64_t> seed;
 };
 
-// Since the store was made.
-struct RetryCounters {
-  uint64_t reads = 0;       // that succeeded
-  uint64_t bytes = 0;       // of those
-  uint64_t retries = 0;     // attempts after the first one, of all calls
-  uint64_t hedges = 0;      // second requests sent
-  uint64_t hedges_won = 0;  // that answered first
-  bool operator==(const RetryCounters&) const = default;
-};
-
-// Calls under way.
-struct Waiting {
-  int requests = 0;
-  Duration oldest{};       // since the call
-  std::string last_error;  // the last failure, if none has succeeded since; else empty
-};
-// "waiting for data: 3 requests, oldest 1.2 s", and the last error if there is one. Empty if
-// nothing is under way.
-std::string describe(const Waiting& waiting);
-
 class RetryStore final : public Store {
  public:
   // `clock` outlives the store.
@@ -79,20 +59,20 @@ class RetryStore final : public Store {
   // All calls, those under way too, return an error of kind kInterrupted from now on.
   void stop() { stop_.request_stop(); }
 
-  RetryCounters counters() const;
-  Waiting waiting() const;
-  std::string problem() const override { return waiting().last_error; }
+  StoreCounters counters() const override;
+  // The last failure, if no call has succeeded since; else empty.
+  std::string problem() const override;
 
  private:
   struct HedgedRead;
-  class Call;
 
   // Calls `attempt` until it succeeds, fails with another kind than kIo, or `stop` is requested.
   // `limit`: of the whole, if there is one.
   Status persist(const std::function<Status()>& attempt, const std::stop_token& stop,
                  std::optional<Duration> limit);
-  // Returns false if stopped before.
-  bool wait_until(Moment moment, const std::stop_token& stop);
+  // Ends earlier if the server has come back since recoveries_ had this value. Returns false if
+  // stopped before.
+  bool wait_until(Moment moment, uint64_t recoveries, const std::stop_token& stop);
   Status read_once(const Object& object, uint64_t offset, std::span<std::byte> into,
                    const std::stop_token& stop);
   // Ends the first request if the second one was quicker, or waits for it; returns the outcome.
@@ -110,10 +90,10 @@ class RetryStore final : public Store {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable_any changed_;
   Backoff backoff_;
+  uint64_t recoveries_ = 0;  // how often all requests had to wait, and then one succeeded
   ReadTimes times_;
-  RetryCounters counters_;
+  StoreCounters counters_;
   std::string last_error_;
-  std::list<Moment> calls_;                       // when those under way began, oldest first
   std::list<std::shared_ptr<HedgedRead>> reads_;  // may need a second request
   uint64_t reads_begun_ = 0;                      // grows with each read added there
   std::vector<Thread> hedgers_;

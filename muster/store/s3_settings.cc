@@ -126,6 +126,7 @@ Result<S3Settings> s3_settings(const Environment& environment) {
   MUSTER_TRY(const auto profile, read_profile(environment));
   S3Settings settings;
   MUSTER_TRY(settings.credentials, credentials_of(environment, profile));
+  settings.from_file = settings.credentials && !value_of(environment, "AWS_ACCESS_KEY_ID");
   auto region = value_of(environment, "AWS_REGION");
   if (!region) region = value_of(environment, "AWS_DEFAULT_REGION");
   if (!region) region = profile.get("region");

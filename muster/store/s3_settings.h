@@ -30,6 +30,7 @@ struct S3Settings {
   std::optional<std::string> endpoint;  // "http://host:port", without a slash at the end
   std::string region = "us-east-1";
   std::optional<Credentials> credentials;
+  bool from_file = false;  // the credentials, which may be renewed there while a job runs
 };
 
 // Errors (kJob) name the variable, or file and line, and never a value of a secret.

@@ -57,6 +57,11 @@ TEST_F(S3SettingsTest, TheEnvironmentComesFirst) {
   EXPECT_EQ(found->credentials->session_token, "token");
   EXPECT_EQ(found->region, "eu-west-1");
   EXPECT_EQ(found->endpoint, "http://localhost:9000");
+  EXPECT_FALSE(found->from_file);
+  variables_.erase("AWS_ACCESS_KEY_ID");
+  variables_.erase("AWS_SECRET_ACCESS_KEY");
+  EXPECT_EQ(settings()->credentials->key_id, "f");
+  EXPECT_TRUE(settings()->from_file);
 }
 
 TEST_F(S3SettingsTest, TakesAProfileFromBothFiles) {

@@ -57,7 +57,8 @@ HttpRequest S3Store::signed_request(const std::string& method, const std::string
                       .redirects = 0};
   const std::string host = host_of(place.root);
   request.headers.push_back("Host: " + host);
-  if (!settings_.credentials) return request;
+  const auto credentials = this->credentials();
+  if (!credentials) return request;
   // Range and conditions are not signed: some servers refuse them so.
   SignedRequest signing{.method = method,
                         .path = path,
@@ -67,8 +68,8 @@ HttpRequest S3Store::signed_request(const std::string& method, const std::string
   const std::string date = amz_date(clock_.wall());
   signing.headers = {
       {"host", host}, {"x-amz-content-sha256", signing.payload_hash}, {"x-amz-date", date}};
-  if (!settings_.credentials->session_token.empty()) {
-    signing.headers.emplace_back("x-amz-security-token", settings_.credentials->session_token);
+  if (!credentials->session_token.empty()) {
+    signing.headers.emplace_back("x-amz-security-token", credentials->session_token);
   }
   for (const auto& [header, value] : signing.headers) {
     if (header != "host") request.headers.push_back(header + ": " + value);
@@ -76,11 +77,26 @@ HttpRequest S3Store::signed_request(const std::string& method, const std::string
   request.headers.push_back(
       "Authorization: " + authorization(signing,
                                         {.date = date, .region = settings_.region, .service = "s3"},
-                                        *settings_.credentials));
+                                        *credentials));
   return request;
 }
 
-Error S3Store::error_of(const HttpResponse& response, std::string_view name) const {
+std::optional<Credentials> S3Store::credentials() const {
+  const std::scoped_lock lock(mutex_);
+  return credentials_;
+}
+
+// At most once a second, however many requests fail.
+void S3Store::renew_credentials() {
+  const std::scoped_lock lock(mutex_);
+  const Moment now = clock_.now();
+  if (renewed_ && now - *renewed_ < std::chrono::seconds(1)) return;
+  renewed_ = now;
+  // A file that is just being written: the next attempt reads it again.
+  if (auto settings = renew_(); settings.ok()) credentials_ = std::move(settings->credentials);
+}
+
+Error S3Store::error_of(const HttpResponse& response, std::string_view name) {
   const auto [code, message] = parse_s3_error(response.body);
   std::string details = code;
   if (!message.empty()) details += (code.empty() ? "" : ": ") + message;
@@ -93,6 +109,13 @@ Error S3Store::error_of(const HttpResponse& response, std::string_view name) con
   if (code == "RequestTimeTooSkewed") {
     return Error(ErrorKind::kMachine, "'{}': the clock of this machine is wrong: {}",
                  printable(name), message);
+  }
+  if (renew_ && (code == "ExpiredToken" || code == "TokenRefreshRequired")) {
+    renew_credentials();
+    return Error(ErrorKind::kIo,
+                 "'{}': the credentials have expired; renew them in ~/.aws/credentials, which is "
+                 "read again",
+                 printable(name));
   }
   // Some servers say so with a status that would mean that trying again is of no use.
   if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError") {

@@ -2,7 +2,14 @@
 // the server and the credentials come from.
 //
 // A version is the ETag. Reads ask for it with If-Match.
+//
+// Credentials of a session expire after hours. Then they are read again, and requests fail with
+// kIo until they were renewed there, so that a job waits (retry.h).
 #pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
 
 #include "muster/base/clock.h"
 #include "muster/store/http_client.h"
@@ -14,9 +21,16 @@ namespace muster::store {
 
 class S3Store final : public Store {
  public:
-  // `clock` outlives the store: a signature contains the time.
-  S3Store(S3Settings settings, const Clock& clock, HttpOptions options = {})
-      : settings_(std::move(settings)), clock_(clock), client_(std::move(options)) {}
+  using Renew = std::function<Result<S3Settings>()>;
+
+  // `clock` outlives the store: a signature contains the time. `renew`: reads the credentials
+  // again; empty: those that expire end the job.
+  S3Store(S3Settings settings, const Clock& clock, HttpOptions options = {}, Renew renew = {})
+      : settings_(std::move(settings)),
+        clock_(clock),
+        client_(std::move(options)),
+        renew_(std::move(renew)),
+        credentials_(settings_.credentials) {}
 
   Result<std::vector<Object>> list(std::string_view address) override;
   Result<std::vector<Object>> list_stoppable(std::string_view address,
@@ -37,11 +51,17 @@ class S3Store final : public Store {
                              std::span<const std::byte> body = {}) const;
   Result<std::vector<Object>> list_glob(const Address& address, std::string_view text,
                                         const std::stop_token& stop);
-  Error error_of(const HttpResponse& response, std::string_view name) const;
+  Error error_of(const HttpResponse& response, std::string_view name);
+  std::optional<Credentials> credentials() const;
+  void renew_credentials();
 
-  S3Settings settings_;
+  const S3Settings settings_;
   const Clock& clock_;
   HttpClient client_;
+  const Renew renew_;
+  mutable std::mutex mutex_;  // of what follows
+  std::optional<Credentials> credentials_;
+  std::optional<Moment> renewed_;  // when they were last read again
 };
 
 // Where a bucket is, for requests. `root`: scheme and host. `base`: the path before the key,

@@ -1,12 +1,15 @@
 // Against a real MinIO, which each test starts.
 #include "muster/store/s3_store.h"
 
+#include <atomic>
 #include <future>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/store/http_store.h"
+#include "muster/store/open.h"
 #include "muster/store/retry.h"
 #include "muster/store/server_testing.h"
 #include "muster/store/store_testing.h"
@@ -28,6 +31,37 @@ TEST(S3PlaceTest, BucketsOfAwsAreHosts) {
   EXPECT_EQ(place_of(settings, "b").root, "https://b.s3.cn-north-1.amazonaws.com.cn");
   settings.endpoint = "http://h:9000";
   EXPECT_EQ(place_of(settings, "b"), (BucketPlace{.root = "http://h:9000", .base = "/b/"}));
+}
+
+TEST(S3RenewalTest, CredentialsThatHaveExpiredAreReadAgain) {
+  if (const auto why = RangeServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
+  const RangeServer server;
+  const SystemClock clock;
+  auto object = HttpStore().list(server.url("/good"))->at(0);
+  const std::string expected = *read_text(*open_store(), object, 10, 20);
+  object.name = "s3://bucket/expiring";
+  S3Settings settings;
+  settings.endpoint = server.url("");
+  settings.credentials = Credentials{.key_id = "OLD-KEY", .secret = "s", .session_token = "t"};
+  S3Store without(settings, clock);
+  EXPECT_EQ(read_text(without, object, 10, 20).error().kind(), ErrorKind::kData);
+
+  std::atomic<int> renewals = 0;
+  const auto renew = [&]() -> Result<S3Settings> {
+    if (++renewals == 1) return Error(ErrorKind::kJob, "the file is just being written");
+    auto renewed = settings;
+    renewed.credentials->key_id = "NEW-KEY";
+    return renewed;
+  };
+  RetryOptions options;
+  options.backoff.first = std::chrono::milliseconds(5);
+  options.backoff.most = std::chrono::milliseconds(100);
+  RetryStore store(std::make_unique<S3Store>(settings, clock, HttpOptions(), renew), clock,
+                   options);
+  const auto read = read_text(store, object, 10, 20);
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  EXPECT_EQ(*read, expected);
+  EXPECT_EQ(renewals, 2);
 }
 
 class S3StoreTest : public testing::Test {
@@ -190,8 +224,7 @@ TEST_F(S3StoreTest, RetriesOutlastARestartOfTheServer) {
                                [&, i] { return read_text(store, object, i << 18, 1 << 18); }));
   }
   while (store.counters().retries < 8) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_THAT(describe(store.waiting()), HasSubstr("waiting for data: 4 requests"));
-  EXPECT_THAT(describe(store.waiting()), HasSubstr("cannot be reached"));
+  EXPECT_THAT(store.problem(), HasSubstr("cannot be reached"));
   server_->start();
   for (size_t i = 0; i < 4; ++i) {
     const auto read = reads[i].get();

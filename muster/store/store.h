@@ -43,6 +43,16 @@ struct WriteCondition {
   }
 };
 
+// Since the store was made, of stores that try again (retry.h).
+struct StoreCounters {
+  uint64_t reads = 0;       // that succeeded
+  uint64_t bytes = 0;       // of those
+  uint64_t retries = 0;     // attempts after the first one, of all calls
+  uint64_t hedges = 0;      // second requests sent
+  uint64_t hedges_won = 0;  // that answered first
+  bool operator==(const StoreCounters&) const = default;
+};
+
 // Safe for concurrent use.
 class Store {
  public:
@@ -69,6 +79,7 @@ class Store {
   // Why calls that are under way have not succeeded yet, for people; empty: no failure is known. Of
   // stores that try again.
   virtual std::string problem() const { return {}; }
+  virtual StoreCounters counters() const { return {}; }
 
   // Makes `bytes` the contents of the object, wholly or, after an error, not at all (an error of
   // kind kIo may also come after the object was written). Returns the new version, or nothing if

@@ -30,6 +30,7 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
              static_cast<int>(session.job().checkpoint.keep), session.job().checkpoint.best,
              parts.saving),
       writer_(store_, *parts.log),
+      last_report_(parts.clock->now()),
       last_save_(parts.clock->now()) {}
 
 Recorder::~Recorder() = default;
@@ -150,8 +151,28 @@ double Recorder::pass() const {
          static_cast<double>(session_.train_samples());
 }
 
+void Recorder::report_data() {
+  for (const auto& line : session_.fetched()) parts_.log->info("{}", line);
+  last_report_ = parts_.clock->now();
+}
+
+void Recorder::watch_data() {
+  constexpr auto kEvery = std::chrono::minutes(10);
+  if (!warned_of_cache_) {
+    if (const auto problem = session_.cache_problem(); !problem.empty()) {
+      warned_of_cache_ = true;
+      warn(problem);
+    }
+  }
+  const auto passes = static_cast<int64_t>(pass());
+  if (passes == reported_pass_ && parts_.clock->now() - last_report_ < kEvery) return;
+  reported_pass_ = passes;
+  report_data();
+}
+
 Status Recorder::step(const StepTimes& times) {
   waits_since_.reset();
+  watch_data();
   const auto& counters = session_.arena().counters();
   if (first_step_ < 0) {
     first_step_ = counters.step - counters.last.steps;

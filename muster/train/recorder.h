@@ -85,6 +85,9 @@ class Recorder {
   Status links(const comm::Links& links);
   void message(const std::string& text);
   void warn(const std::string& text);
+  // Tells the log what was fetched of streamed data so far, also while it is off. step() does so
+  // after each pass and every ten minutes.
+  void report_data();
   // Behind the training. `seconds`: of training so far.
   Status save(bool best, double seconds);
   // Whether the present step is saved, or about to be.
@@ -102,6 +105,7 @@ class Recorder {
   Status write_line(nlohmann::json line);  // to the metrics
   Status open_events(int64_t step);
   void warn_of_few_bits(int64_t bits);  // once
+  void watch_data();
   void note_progress() const;
   double pass() const;
   bool is_due_now() const;      // a line about the present step
@@ -129,6 +133,9 @@ class Recorder {
   Moment next_wait_shown_;
   Moment next_wait_logged_;
   bool warned_of_few_bits_ = false;
+  bool warned_of_cache_ = false;
+  int64_t reported_pass_ = 0;  // after which report_data() was called
+  Moment last_report_;
   int64_t saved_step_ = -1;
   Moment last_save_;
 };

@@ -9,6 +9,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
+#include "muster/base/text.h"
 #include "muster/base/thread.h"
 #include "muster/config/rounds.h"
 #include "muster/config/source.h"
@@ -274,14 +275,24 @@ void Session::set_on_waiting(std::function<bool(const std::string& what)> on_wai
   on_waiting_ = std::move(on_waiting);
 }
 
-// From any thread of the team.
+bool Session::has_lost_group() const {
+  return (group_ != nullptr && group_->failed()) || (site_ != nullptr && site_->failed());
+}
+
+// From any thread of the team, in a step or an evaluation.
 bool Session::wait_for_data() const {
+  // Else the others would wait for this worker in the next roster: no collective is under way here
+  // that could fail, and waiting for data counts as progress.
+  if (has_lost_group()) return false;
   if (!lane_runner_->keep_waiting()) return false;
   const std::lock_guard lock(waiting_mutex_);
   if (!on_waiting_) return true;
   std::string what = loader_ != nullptr ? loader_->waiting() : "";
-  // Or test data, or a batch that another thread fills.
-  if (what.empty()) what = "waiting for data";
+  // Of test data, in an evaluation.
+  if (what.empty() && test_ != nullptr && test_->fetcher() != nullptr) {
+    what = test_->fetcher()->waiting();
+  }
+  if (what.empty()) what = "waiting for data";  // a batch that another thread fills
   return on_waiting_(what);
 }
 
@@ -329,6 +340,7 @@ void Session::assign(const std::vector<std::vector<int>>& units, comm::Group& gr
   loading_.batches = batches();
   loader_->restart(loading_.batches, strategy_->lanes());
   group_ = &group;
+  site_ = site.group;
   shares_.clear();
   for (const auto& theirs : units) shares_.push_back(theirs.size());
   timeout_ = timeout;
@@ -340,7 +352,11 @@ Result<StepReport> Session::step(const std::function<CommitFlags()>& flags) {
     tried_ = true;
   }
   if (loader_ == nullptr) start_loader();
-  return strategy_->run(flags);
+  auto report = strategy_->run(flags);
+  if (!report.ok() && report.error().kind() == ErrorKind::kInterrupted && has_lost_group()) {
+    return Error(ErrorKind::kInternal, "the group failed while this worker waited for data");
+  }
+  return report;
 }
 
 // Labels of a test set may not use every class; the model has as many as the training data.
@@ -419,6 +435,33 @@ Result<JobFingerprint> Session::fingerprint() {
     fingerprint_.kernels = take_fingerprint().combined().hex();
   }
   return fingerprint_;
+}
+
+std::vector<std::string> Session::fetched() const {
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view key, const data::Dataset* dataset) {
+    const auto report = dataset != nullptr ? dataset->fetched() : std::nullopt;
+    if (!report) return;
+    lines.push_back(fmt::format("{}: {} ({}) fetched, {} from the cache on disk, {} waited for",
+                                key, counted(report->blocks, "block"),
+                                human_bytes(static_cast<double>(report->bytes)),
+                                with_commas(report->from_disk), with_commas(report->waited)));
+  };
+  add("data.train", train_.get());
+  add("data.test", test_.get());
+  if (lines.empty() || setup_.store == nullptr) return lines;
+  const auto counters = setup_.store->counters();
+  lines.push_back(fmt::format("store of the data: {} repeated, {} sent twice because of their age",
+                              counted(counters.retries, "request"), with_commas(counters.hedges)));
+  return lines;
+}
+
+std::string Session::cache_problem() const {
+  for (const data::Dataset* dataset : {train_.get(), test_.get()}) {
+    const auto report = dataset != nullptr ? dataset->fetched() : std::nullopt;
+    if (report && !report->cache_problem.empty()) return report->cache_problem;
+  }
+  return {};
 }
 
 Result<EvalReport> Session::evaluate() {

@@ -102,7 +102,7 @@ class Session {
   const Vitals& vitals() const { return *vitals_; }
   // Called about every 50 ms by whichever thread waits for data in step() or evaluate(), by one at
   // a time: `what` is "waiting for data: 3 requests, oldest 1.2 s". False ends the wait, and then
-  // the call gives an error of kind kInterrupted.
+  // the call gives an error of kind kInterrupted. A group that has failed ends it too.
   void set_on_waiting(std::function<bool(const std::string& what)> on_waiting);
   // Back to the initial state of the job, as if nothing had been trained.
   Status reset();
@@ -129,6 +129,11 @@ class Session {
   // Opened when first asked for.
   Result<const data::Dataset*> test_data();
   const data::Dataset& train_data() const { return *train_; }
+  // For the log, a line for each source that is streamed, and one for the store: "data.train: 12
+  // blocks (48 MB) fetched, ...". None if all data is in memory.
+  std::vector<std::string> fetched() const;
+  // Why a cache of blocks on disk keeps nothing more; else empty.
+  std::string cache_problem() const;
 
   // Begins to compute the job's fingerprint on this machine; again: nothing. Call it before the
   // state changes, because the model is run with its initial weights. Opens test data that is read
@@ -148,6 +153,7 @@ class Session {
   Status open_data();
   Result<std::unique_ptr<data::Dataset>> open_source(const std::string& key,
                                                      const config::SourceOptions& source) const;
+  bool has_lost_group() const;
   bool wait_for_data() const;
   Status check_own_loop() const;
   config::SourceOptions test_source() const;
@@ -185,6 +191,7 @@ class Session {
   std::unique_ptr<data::Loader> loader_;  // once training begins
   bool tried_ = false;                    // the smallest lanes
   comm::Group* group_ = nullptr;
+  comm::Group* site_ = nullptr;       // of the site, if its members compute together
   std::vector<size_t> shares_ = {1};  // by rank: how many units, a measure of speed
   Duration timeout_ = std::chrono::seconds(60);
   const Vitals* vitals_ = &kNoVitals;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -111,7 +112,8 @@ void write_points(const std::string& directory, uint64_t count) {
   write_file(directory + "/points.jsonl", json);
 }
 
-constexpr uint64_t kPoints = 400;
+// About 46 blocks of 4 KiB: while a job trains for three passes, lanes need new ones all the time.
+constexpr uint64_t kPoints = 4000;
 
 // Made once for all tests.
 const std::string& data_directory() {
@@ -131,7 +133,7 @@ model: {{ layers: [ linear: {{ out: 16 }}, batchnorm, relu, linear: {{ out: 2 }}
 data:
   train: {{ {}, classes: 2 }}
   {}
-batch: 20
+batch: 200
 lanes: 5
 steps: 60
 optimizer: {{ kind: adam, lr: 0.01 }}
@@ -221,6 +223,24 @@ TEST(StreamedData, TheLedgerIsWhatTheOrderSays) {
   EXPECT_EQ(session->arena().counters().ledger, expected_ledger(batches, session->order(), 60));
 }
 
+TEST(StreamedData, SaysWhatWasFetchedAndWhyTheCacheStopped) {
+  const track::TempDirectory directory;
+  const std::string cache = directory.path() + "/cache";
+  const auto session = open_session(blocks_job(), {"data.cache=" + cache});
+  EXPECT_EQ(session->cache_problem(), "");
+  // A disk that fails.
+  std::filesystem::remove_all(cache);
+  write_file(cache, "not a directory");
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(session->step().ok());
+  EXPECT_THAT(session->cache_problem(), HasSubstr("keeps no further blocks"));
+  const auto lines = session->fetched();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[0], ::testing::MatchesRegex("data.train: [0-9]+ blocks? \\([0-9.]+ kB\\) "
+                                                "fetched, 0 from the cache on disk, .*"));
+  EXPECT_THAT(lines[1], HasSubstr("0 requests repeated"));
+  EXPECT_TRUE(open_session(points_job("format: points"))->fetched().empty());
+}
+
 std::vector<std::string> train_together(const std::string& text, int workers) {
   const auto hub = comm::LocalHub::create(std::vector<std::string>(workers, "w"));
   std::vector<std::string> results(static_cast<size_t>(workers));
@@ -276,7 +296,10 @@ class BadStore final : public store::Store {
       return Error(ErrorKind::kIo, "'{}': the connection was reset", object.name);
     }
     if (slow) std::this_thread::sleep_for(5ms);
-    while (away && !stop.stop_requested()) std::this_thread::sleep_for(1ms);
+    const bool trains = object.name.find("/points-") != std::string::npos;
+    const auto blocks = [&] { return away || (trains && train_away); };
+    if (blocks()) ++blocked;
+    while (blocks() && !stop.stop_requested()) std::this_thread::sleep_for(1ms);
     if (stop.stop_requested()) return Error(ErrorKind::kInterrupted, "stopped");
     auto status = inner_->read(object, offset, into);
     if (damage) into[into.size() / 2] ^= std::byte{1};
@@ -287,6 +310,8 @@ class BadStore final : public store::Store {
   std::atomic<uint64_t> fail_every = 0;
   std::atomic<bool> slow = false;
   std::atomic<bool> away = false;
+  std::atomic<bool> train_away = false;  // only the training data
+  std::atomic<uint64_t> blocked = 0;     // reads that met one of these
   std::atomic<bool> damage = false;
 
  private:
@@ -315,8 +340,21 @@ track: { every: 1 steps }
     registries_.places.store = retry_;
   }
 
+  // Waits, but not for ever: a test that fails shall not hang.
+  template <typename Condition>
+  static void await(const Condition& condition) {
+    for (int i = 0; i < 60'000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+  }
+  // In the middle of the run, by the worker that comes there first.
+  void in_the_middle(std::function<void()> then) {
+    at_step_ = [this, then = std::move(then)](int64_t step) {
+      if (step >= 20 && !begun_.exchange(true)) then();
+    };
+  }
+
   BadStore* store_ = nullptr;
   std::shared_ptr<store::RetryStore> retry_;
+  std::atomic<bool> begun_ = false;
 };
 
 TEST_F(StreamedTrainerTest, WorkersThatLeaveAndRequestsThatFail) {
@@ -337,17 +375,18 @@ TEST_F(StreamedTrainerTest, AStoppedRunIsResumedWithTheSameIndex) {
   expect_as_alone("run", live("run", ""));
 }
 
-// A store that is away is waited for: longer than hang_timeout, without another roster.
+// A store that is away is waited for in a step: longer than hang_timeout, without another roster.
 TEST_F(StreamedTrainerTest, WaitingForDataIsNotAHang) {
   hang_timeout_ = 700ms;
   rebalance_every_ = 1h;
+  in_the_middle([&] { store_->train_away = true; });
   const std::jthread outage([&] {
-    while (newest_ < 20) std::this_thread::sleep_for(1ms);
-    store_->away = true;
+    await([&] { return store_->blocked > 0; });
     std::this_thread::sleep_for(3s);
-    store_->away = false;
+    store_->train_away = false;
   });
   const auto lives = together("run", {{}, {}});
+  EXPECT_GT(store_->blocked, 0U);
   for (const auto& life : lives) {
     ASSERT_TRUE(life.summary) << life.error;
     EXPECT_EQ(life.summary->reason, EndReason::kDone);
@@ -357,16 +396,11 @@ TEST_F(StreamedTrainerTest, WaitingForDataIsNotAHang) {
 }
 
 TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
-  Life life;
   {
-    const std::jthread outage([&] {
-      while (newest_ < 20) std::this_thread::sleep_for(1ms);
-      store_->away = true;
-    });
     std::atomic<int> signal = 0;
     // Told to stop a while after the store went away.
     const std::jthread person([&] {
-      while (!store_->away) std::this_thread::sleep_for(1ms);
+      await([&] { return store_->blocked > 0; });
       std::this_thread::sleep_for(1s);
       signal = SIGINT;
     });
@@ -374,11 +408,11 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
     const auto session = *Session::open(make_job(job_), registries_);
     NoSink sink;
     Recorder recorder(*session, {&run, files_.get(), &clock_, &log_, &sink});
-    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, [&] {
-                                           newest_ = std::max(newest_.load(),
-                                                              session->arena().counters().step);
-                                           return signal.load();
-                                         }});
+    const auto stop_signal = [&] {
+      if (session->arena().counters().step >= 20) store_->train_away = true;
+      return signal.load();
+    };
+    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, stop_signal});
     ASSERT_TRUE(trainer.prepare().ok());
     const auto summary = trainer.train();
     ASSERT_TRUE(summary.ok()) << summary.error().message();
@@ -386,32 +420,45 @@ TEST_F(StreamedTrainerTest, AWorkerAloneThatWaitsCanBeStoppedAndResumed) {
     EXPECT_LT(summary->counters.step, 60);
   }
   EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
-  store_->away = false;
+  store_->train_away = false;
   expect_as_alone("run", live("run", ""));
 }
 
-// A member that waits for test data would else keep the others waiting for the next roster.
-TEST_F(StreamedTrainerTest, ALostGroupEndsAnEvaluationThatWaits) {
-  const auto hub = comm::LocalHub::create({"a", "b"});
-  std::atomic<bool> over = false;
-  const std::jthread other([&] {
-    const auto group = *hub->join(1);
-    while (!store_->away) std::this_thread::sleep_for(1ms);
-    std::this_thread::sleep_for(200ms);
-    group->abort("it leaves");
-    for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
-    store_->away = false;
-  });
-  const auto group = *hub->join(0);
-  const auto session = *Session::open(make_job(job_), registries_);
-  ASSERT_TRUE(session->test_data().ok());
-  session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
-  store_->away = true;
-  const auto report = session->evaluate();
-  EXPECT_TRUE(store_->away) << "the wait did not end by itself";
-  over = true;
-  ASSERT_FALSE(report.ok());
-  EXPECT_THAT(report.error().message(), HasSubstr("the group failed during the evaluation"));
+// A member that waits for data would else keep the others waiting for the next roster.
+class LostGroupTest : public StreamedTrainerTest {
+ protected:
+  // Member 0 does this while the store is away, and member 1 leaves the group.
+  template <typename Work>
+  void expect_end_of(const Work& work) {
+    const auto hub = comm::LocalHub::create({"a", "b"});
+    std::atomic<bool> over = false;
+    const std::jthread other([&] {
+      const auto group = *hub->join(1);
+      while (!store_->away) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(200ms);
+      group->abort("it leaves");
+      for (int i = 0; i < 5000 && !over; ++i) std::this_thread::sleep_for(1ms);
+      store_->away = false;
+    });
+    const auto group = *hub->join(0);
+    const auto session = *Session::open(make_job(job_), registries_);
+    EXPECT_TRUE(session->test_data().ok());
+    store_->away = true;
+    session->assign({{0, 1, 2}, {3, 4}}, *group, 60s);
+    const auto result = work(*session);
+    EXPECT_TRUE(store_->away) << "the wait did not end by itself";
+    over = true;
+    ASSERT_FALSE(result.ok());
+    EXPECT_THAT(result.error().message(), HasSubstr("the group failed"));
+  }
+};
+
+TEST_F(LostGroupTest, EndsAStepThatWaits) {
+  expect_end_of([](Session& session) { return session.step(); });
+}
+
+TEST_F(LostGroupTest, EndsAnEvaluationThatWaits) {
+  expect_end_of([](Session& session) { return session.evaluate(); });
 }
 
 // Ctrl-C while test data is indexed ends the job before its first step. Once there are steps, they
@@ -449,13 +496,10 @@ TEST_F(StreamedTrainerTest, TheReadsBeforeTheFirstStepCanBeEnded) {
 }
 
 TEST_F(StreamedTrainerTest, DamageStopsTheJobAndNamesTheFile) {
-  const std::jthread fault([&] {
-    while (newest_ < 20) std::this_thread::sleep_for(1ms);
-    store_->damage = true;
-  });
-  const auto life = live("run", "", {}, {"steps=2000"});
+  in_the_middle([&] { store_->damage = true; });
+  const auto life = live("run", "");
   EXPECT_FALSE(life.summary);
-  EXPECT_THAT(life.error, HasSubstr("points-"));
+  EXPECT_THAT(life.error, HasSubstr("/points"));
   EXPECT_THAT(life.error, HasSubstr("is damaged"));
 }
 

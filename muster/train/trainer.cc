@@ -115,6 +115,7 @@ Result<TrainSummary> Trainer::train() {
     turn = *next;
   }
   over_ = true;
+  recorder_.report_data();
   recorder_.end();
   return summary(reason_);
 }

@@ -97,7 +97,10 @@ class TrainerTest : public testing::Test {
     const auto here = std::this_thread::get_id();
     std::atomic<int64_t> step{0};
     const auto signal = [&] {
-      if (std::this_thread::get_id() == here) step = session->arena().counters().step;
+      if (std::this_thread::get_id() == here) {
+        step = session->arena().counters().step;
+        if (at_step_) at_step_(step);
+      }
       newest_ = std::max(newest_.load(), step.load());
       return told.at_step >= 0 && step >= told.at_step ? told.signal : 0;
     };
@@ -155,6 +158,8 @@ class TrainerTest : public testing::Test {
   std::unique_ptr<FileSystem> files_ = posix_file_system();
   std::unique_ptr<roster::Coordinator> coordinator_;
   std::atomic<int64_t> newest_{0};
+  // Called by the thread of each worker, at least once in each step.
+  std::function<void(int64_t step)> at_step_;
   Duration hang_timeout_ = 60s;
   Duration rebalance_every_ = 5s;
 };

@@ -115,6 +115,15 @@ class Data(CommandTest):
         self.assertNotEqual(full[0], result["weights_hash"])
         # Longer, with the index of the run.
         self.assert_ok(self.muster("resume", result["run_dir"], "-s", "passes=4", "--json"))
+        # And from another place.
+        (self.folder / "moved").mkdir()
+        for number in range(3):
+            (self.folder / f"train-{number}.csv").rename(self.folder / "moved" / f"part-{number}.csv")
+        words = ["resume", result["run_dir"], "-s", "data.train.path=moved/part-*.csv"]
+        moved = self.assert_ok(self.muster(*words, "-s", "passes=5", "--json")).last_json
+        self.assertEqual(moved["fingerprint"], result["fingerprint"])
+        self.write_rows("moved/part-3.csv", 10)
+        self.assertNotEqual(self.muster(*words, "-s", "passes=6").code, 0)
 
     @needs_worker
     def test_changed_data_is_noticed(self):

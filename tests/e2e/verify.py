@@ -60,8 +60,8 @@ def verify(muster, *words, job=JOB):
         return done.returncode, json.loads(done.stdout)
 
 
-def disturb(muster, *words, job=JOB):
-    """Four workers and these faults, shown; what happened. Ends everything unless the runs are equal."""
+def disturbed(muster, *words, job=JOB):
+    """Four workers and these faults, shown; what was found. Ends everything unless the runs are equal."""
     code, found = verify(muster, "--workers", "4", *words, job=job)
     for what in found["timeline"]:
         print(f"step {what['step']:>4}  {what['fault']:<20} {what['worker']:<12} "
@@ -70,7 +70,12 @@ def disturb(muster, *words, job=JOB):
     if code != 0 or not found["equal"]:
         sys.exit(f"exit code {code}, {found['faults']} faults, differences: {found['differences']}")
     print(f"equal after {found['faults']} faults: weights {found['weights_hash']}", flush=True)
-    return found["timeline"]
+    return found
+
+
+def disturb(muster, *words, job=JOB):
+    """The same; what happened."""
+    return disturbed(muster, *words, job=job)["timeline"]
 
 
 def main():

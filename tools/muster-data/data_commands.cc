@@ -126,7 +126,7 @@ Json facts_of(const NamedSource& source, const data::Dataset& dataset, const con
   facts["blocks_of_a_lane"] = shape.tracks;
   // What all lanes together have open: block_cache.h.
   facts["least_memory"] =
-      lanes * (shape.tracks + (shape.tracks + 7) / 8) * index.bytes() / index.blocks.size();
+      lanes * (shape.tracks + (shape.tracks + 7) / 8) * (index.bytes() / index.blocks.size());
   return facts;
 }
 

@@ -158,9 +158,7 @@ void add_resume(CLI::App* root, Request& request) {
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
   add_run(app, a->run, false);
-  add_set(app, a->set,
-          "only threads, workers, passes, steps, time, numerics, data.memory, data.requests and "
-          "data.cache may change");
+  add_set(app, a->set, "of length (passes, steps, time), machine and place of the data: see below");
   app->add_flag("--accept-other-data", a->accept_other_data,
                 "go on although the data have changed since the checkpoint");
   auto* quiet = app->add_flag("-q,--quiet", a->quiet, "only the result");

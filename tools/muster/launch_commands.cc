@@ -199,7 +199,9 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
   MUSTER_TRY(auto job,
              load_run_job(run, arguments.set,
                           {"threads", "workers", "audit", "passes", "steps", "time", "numerics",
-                           "data.memory", "data.requests", "data.cache", "data.cache_size"},
+                           "data.memory", "data.requests", "data.cache", "data.cache_size",
+                           // Where the data is; whether it is the same, the fingerprint tells.
+                           "data.train.path", "data.test.path", "data.index"},
                           "other options would change the bits of what is trained already",
                           context.files));
   const auto state = run.read_status().state;

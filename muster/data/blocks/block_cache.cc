@@ -267,6 +267,7 @@ void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
     bytes_ -= entry.bytes;
     entry.bytes = 0;
   }
+  wanted_.erase(number);
   drop_if_unused(number);
   ready_.notify_all();
 }
@@ -325,6 +326,7 @@ BlockCache::Reading::Reading(BlockCache& cache, std::vector<uint32_t> blocks)
       const bool again = entry.state == State::kFailed && entry.error->kind() == ErrorKind::kIo;
       if (again) entry.state = State::kAbsent;
       if (entry.state == State::kAbsent) cache_.demand(number, entry);
+      if (entry.state != State::kFailed) cache_.wanted_.insert(number);
     }
   }
   if (missing) cache_.work_.notify_all();
@@ -342,6 +344,7 @@ BlockCache::Reading::~Reading() {
   for (const uint32_t number : blocks_) {
     Entry& entry = cache_.entries_.at(number);
     --entry.readers;
+    if (entry.readers == 0) cache_.wanted_.erase(number);
     if (entry.readers == 0 && entry.holders == 0 && !entry.loose && entry.state == State::kReady) {
       entry.loose = true;  // the next batch may read it too
       cache_.loose_.push_back(number);
@@ -378,7 +381,6 @@ void BlockCache::Reading::note_decoded(size_t i, uint64_t memory) {
   if (memory == 0) return;
   const std::lock_guard lock(cache_.mutex_);
   Entry& entry = cache_.entries_.at(blocks_[i]);
-  if (std::exchange(entry.decoded, true)) return;
   entry.bytes += memory;
   cache_.bytes_ += memory;
   cache_.counters_.most_bytes = std::max(cache_.counters_.most_bytes, cache_.bytes_);
@@ -388,19 +390,13 @@ void BlockCache::Reading::note_decoded(size_t i, uint64_t memory) {
 std::string BlockCache::waiting() const {
   const std::lock_guard lock(mutex_);
   const Moment moment = now();
-  uint64_t requests = 0;
+  if (wanted_.empty()) return "";
   Moment oldest = moment;
-  for (const auto& [number, entry] : entries_) {
-    if (entry.readers == 0 || entry.state == State::kReady || entry.state == State::kFailed) {
-      continue;
-    }
-    ++requests;
-    oldest = std::min(oldest, entry.wanted);
-  }
-  if (requests == 0) return "";
+  for (const uint32_t number : wanted_) oldest = std::min(oldest, entries_.at(number).wanted);
   const std::string problem = store_.problem();
-  return fmt::format("waiting for data: {}, oldest {:.1f} s{}{}", counted(requests, "request"),
-                     seconds(moment - oldest), problem.empty() ? "" : "; last error: ", problem);
+  return fmt::format("waiting for data: {}, oldest {:.1f} s{}{}",
+                     counted(wanted_.size(), "request"), seconds(moment - oldest),
+                     problem.empty() ? "" : "; last error: ", problem);
 }
 
 BlockCache::Counters BlockCache::counters() const {

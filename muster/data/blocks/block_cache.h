@@ -21,6 +21,7 @@
 // it waits for them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <mutex>
 #include <optional>
 #include <queue>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -63,9 +65,12 @@ class LoadedBlock {
   // Decoded by whoever asks first; the others wait. The error is the format's.
   const Result<std::unique_ptr<DecodedBlock>>& decoded(const BlockFormat& format, uint32_t count,
                                                        const Schema& schema);
+  // True for whoever asks first.
+  bool is_new() { return !seen_.test() && !seen_.test_and_set(); }
 
  private:
   const std::string bytes_;
+  std::atomic_flag seen_;
   std::once_flag once_;
   Result<std::unique_ptr<DecodedBlock>> decoded_ = std::unique_ptr<DecodedBlock>();
 };
@@ -95,7 +100,7 @@ class BlockCache final : public Fetcher {
     // Number `i` of them. Waits until it is there; errors: it cannot be had, or `keep_waiting` said
     // no (kInterrupted).
     Result<std::shared_ptr<LoadedBlock>> get(size_t i, const KeepWaiting& keep_waiting);
-    // Number `i` was decoded and holds this much memory besides its bytes. Counts once.
+    // Number `i` was decoded and holds this much memory besides its bytes. To be called once.
     void note_decoded(size_t i, uint64_t memory);
 
    private:
@@ -125,7 +130,6 @@ class BlockCache final : public Fetcher {
     uint64_t bytes = 0;     // counted in bytes_
     int holders = 0;        // uses of the schedule that are not over
     int readers = 0;        // that wait for it, or read it
-    bool decoded = false;   // and counted so
     bool demanded = false;  // in demanded_
     bool loose = false;     // in loose_
     Moment wanted;          // since when a reader waits
@@ -171,6 +175,7 @@ class BlockCache final : public Fetcher {
   // Guarded by mutex_ from here on.
   std::unordered_map<uint32_t, Entry> entries_;
   std::deque<uint32_t> demanded_;  // by readers, not begun
+  std::set<uint32_t> wanted_;      // that readers wait for
   std::deque<uint32_t> loose_;     // read, though no use of the schedule holds them; oldest first
   ReadPlan plan_;                  // its lanes are in lanes_
   uint64_t generation_ = 0;        // of follow()

@@ -67,7 +67,7 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
     MUSTER_TRY(const auto loaded, reading.get(b, keep_waiting));
     const auto& decoded = loaded->decoded(*format_, block.count, schema_);
     if (!decoded.ok()) return Error(decoded.error()).context("{}", index_->describe(blocks[b]));
-    reading.note_decoded(b, (*decoded)->memory());
+    if (loaded->is_new()) reading.note_decoded(b, (*decoded)->memory());
     for (; next != wanted.end() && next->first == blocks[b]; ++next) {
       const size_t place = next->second;
       const auto i = static_cast<uint32_t>(samples[place] - block.first);
@@ -82,11 +82,22 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
   return {};
 }
 
+std::optional<FetchReport> BlockDataset::fetched() const {
+  const auto counters = cache_->counters();
+  FetchReport report;
+  report.blocks = counters.fetched;
+  report.bytes = counters.fetched_bytes;
+  report.from_disk = counters.from_disk;
+  report.waited = counters.waited;
+  if (disk_ != nullptr) report.cache_problem = disk_->problem();
+  return report;
+}
+
 void BlockDataset::add_contents(Hasher& hasher) const {
   const Hash128 hash = index_->hash();
   hasher.add(&hash.high, sizeof(hash.high));
   hasher.add(&hash.low, sizeof(hash.low));
-  format_->add_to(hasher);
+  format_->add_to(schema_, hasher);
 }
 
 }  // namespace muster::data

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -46,6 +47,7 @@ class BlockDataset final : public Dataset {
   Status read_all(std::span<const uint64_t> samples, std::byte* inputs, std::byte* targets,
                   const KeepWaiting& keep_waiting) const override;
   Fetcher* fetcher() const override { return cache_.get(); }
+  std::optional<FetchReport> fetched() const override;
 
   std::shared_ptr<const BlockIndex> blocks() const override { return index_; }
 

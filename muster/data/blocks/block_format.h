@@ -71,7 +71,7 @@ class BlockFormat {
                                                        const Schema& schema) const = 0;
   // Adds the options that decode() reads by: what samples follow from besides blocks, about() and
   // schema. It is part of the data's hash.
-  virtual void add_to(Hasher& hasher) const = 0;
+  virtual void add_to(const Schema& schema, Hasher& hasher) const = 0;
 };
 
 inline Result<std::string> BlockFormat::about(const ObjectReader& /*object*/) const {

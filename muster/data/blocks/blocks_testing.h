@@ -145,7 +145,7 @@ class NumbersFormat final : public BlockFormat {
     if (bytes.size() != count * sizeof(uint64_t)) return Error(ErrorKind::kData, "a wrong length");
     return std::unique_ptr<DecodedBlock>(new Numbers(bytes, schema.input_elements()));
   }
-  void add_to(Hasher& /*hasher*/) const override {}
+  void add_to(const Schema& /*schema*/, Hasher& /*hasher*/) const override {}
 
   mutable std::atomic<uint64_t> decoded = 0;  // blocks
 

@@ -20,6 +20,9 @@ namespace {
 
 using Fields = std::vector<std::string_view>;
 
+// What is read of a file to learn its columns, if its first line is no longer.
+constexpr size_t kHeader = 64 << 10;
+
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -30,15 +33,14 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 // shows only if its line end is there; otherwise the next window begins with that record, longer if
 // it was the only one.
 template <typename Visit>
-Status for_each_record(const ObjectReader& object, char separator, Visit visit) {
-  ObjectWindow window(object);
+Status for_each_record(ObjectWindow& window, char separator, Visit visit) {
   Fields fields;
   size_t least = 1;
   uint64_t lines = 0;  // before `at`
-  for (uint64_t at = 0; at < object.size;) {
+  for (uint64_t at = 0; at < window.size();) {
     MUSTER_TRY(const auto bytes, window.from(at, least));
     const std::string_view text = text_of(bytes);
-    const bool last = text.size() == object.size - at;
+    const bool last = text.size() == window.size() - at;
     CsvScanner scanner(text, separator, lines == 0 ? "the text," : "the text from there on,");
     size_t done = 0;
     while (true) {
@@ -105,10 +107,11 @@ class CsvFormat final : public BlockFormat {
   explicit CsvFormat(config::SourceOptions options) : options_(std::move(options)) {}
 
   Result<std::vector<Extent>> cut(const ObjectReader& object, uint64_t block_bytes) const override {
-    MUSTER_RETURN_IF_ERROR(refuse_gzip(object));
+    ObjectWindow window(object);
+    MUSTER_RETURN_IF_ERROR(refuse_gzip(window));
     Cutter cutter(block_bytes);
     bool header = options_.header;
-    auto status = for_each_record(object, options_.separator[0],
+    auto status = for_each_record(window, options_.separator[0],
                                   [&](uint64_t begin, uint64_t end, const Fields&) {
                                     if (!header) cutter.add(begin, end);
                                     header = false;
@@ -120,10 +123,11 @@ class CsvFormat final : public BlockFormat {
 
   // {"columns": 3, "label": 2, "names": ["a", "b", "c"]}
   Result<std::string> about(const ObjectReader& object) const override {
-    MUSTER_RETURN_IF_ERROR(refuse_gzip(object));
+    ObjectWindow window(object, kHeader);
+    MUSTER_RETURN_IF_ERROR(refuse_gzip(window));
     CsvTable table(fmt::format("'{}'", object.name), options_);
     MUSTER_RETURN_IF_ERROR(for_each_record(
-        object, options_.separator[0], [&](uint64_t, uint64_t, const Fields& fields) {
+        window, options_.separator[0], [&](uint64_t, uint64_t, const Fields& fields) {
           auto status = table.start(fields);
           return status.ok() ? Result<bool>(false) : Result<bool>(std::move(status).error());
         }));
@@ -162,7 +166,7 @@ class CsvFormat final : public BlockFormat {
         std::make_unique<CsvBlock>(table.take_inputs(), table.take_targets(), schema));
   }
 
-  void add_to(Hasher& hasher) const override {
+  void add_to(const Schema& /*schema*/, Hasher& hasher) const override {
     const double numbers[] = {options_.mean, options_.deviation,
                               static_cast<double>(columns_.count),
                               static_cast<double>(columns_.label)};
@@ -172,13 +176,12 @@ class CsvFormat final : public BlockFormat {
 
  private:
   // Its header, and quotes, make a gzipped file of several blocks too much trouble for what it is.
-  static Status refuse_gzip(const ObjectReader& object) {
-    ObjectWindow window(object, kGzipStart);
+  static Status refuse_gzip(ObjectWindow& window) {
     MUSTER_TRY(const auto start, window.from(0, kGzipStart));
     if (!is_gzipped(start)) return {};
     return Error(ErrorKind::kData,
                  "'{}' is gzipped, and CSV that is read by blocks must not be; unpack it",
-                 object.name);
+                 window.name());
   }
 
   Result<CsvTable> read(std::span<const std::byte> block, uint32_t count) const {

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -13,22 +15,43 @@ namespace muster::data {
 namespace {
 
 constexpr size_t kHashBytes = 2 * sizeof(uint64_t);
+constexpr auto kLongestWrite = std::chrono::hours(1);
 
-std::array<char, kHashBytes> trailer(std::string_view bytes) {
-  const Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
+// Differs with the key too: a file under another name is not taken for that block.
+std::array<char, kHashBytes> trailer(const Hash128& key, std::string_view bytes) {
+  Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
+  hash.high += key.high;  // not xor: the key may be this hash
+  hash.low += key.low;
   std::array<char, kHashBytes> result;
   std::memcpy(result.data(), &hash.high, sizeof(hash.high));
   std::memcpy(result.data() + sizeof(hash.high), &hash.low, sizeof(hash.low));
   return result;
 }
 
+// A temporary file that a killed worker left: none is written for so long.
+bool is_left_over(const std::filesystem::directory_entry& file) {
+  // Only what has a name that this cache gives: the directory may have files of its user.
+  const std::string key = file.path().stem().string();
+  if (!file.path().has_extension() || key.size() != 32 ||
+      key.find_first_not_of("0123456789abcdef") != std::string::npos ||
+      file.path().parent_path().filename() != key.substr(0, 2)) {
+    return false;
+  }
+  std::error_code error;
+  const auto written = file.last_write_time(error);
+  return !error && std::filesystem::file_time_type::clock::now() - written > kLongestWrite;
+}
+
+// Of the files that are kept. Removes what was left over.
 uint64_t bytes_in(const std::string& directory) {
   uint64_t sum = 0;
   std::error_code error;
   auto it = std::filesystem::recursive_directory_iterator(directory, error);
   while (!error && it != std::filesystem::recursive_directory_iterator()) {
     std::error_code gone;  // another process may remove it meanwhile
-    if (it->is_regular_file(gone)) {
+    if (it->is_regular_file(gone) && is_left_over(*it)) {
+      std::filesystem::remove(it->path(), gone);
+    } else if (it->is_regular_file(gone)) {
       const uint64_t size = it->file_size(gone);
       if (!gone) sum += size;
     }
@@ -76,7 +99,7 @@ std::optional<std::string> DiskCache::read(const Hash128& key, uint64_t length) 
   }
   auto file = fs_.read(path);
   if (file.ok() && file->size() == length + kHashBytes) {
-    const auto expected = trailer(std::string_view(*file).substr(0, length));
+    const auto expected = trailer(key, std::string_view(*file).substr(0, length));
     if (std::memcmp(expected.data(), file->data() + length, kHashBytes) == 0) {
       ++hits_;
       file->resize(length);
@@ -87,7 +110,10 @@ std::optional<std::string> DiskCache::read(const Hash128& key, uint64_t length) 
   if (file.ok()) {  // else it is gone, or the disk is: nothing to remove
     ++damaged_;
     (void)fs_.remove_all(path);
-    bytes_ -= std::min<uint64_t>(bytes_, file->size());
+    // Another process may have written it, which is not counted here.
+    uint64_t held = bytes_;
+    while (!bytes_.compare_exchange_weak(held, held - std::min<uint64_t>(held, file->size()))) {
+    }
   }
   return std::nullopt;
 }
@@ -100,7 +126,7 @@ Status DiskCache::write_file(const Hash128& key, std::string_view bytes) {
     file = fs_.create(aside);
     if (!file.ok()) return std::move(file).error();
   }
-  const auto hash = trailer(bytes);
+  const auto hash = trailer(key, bytes);
   auto status = (*file)->append(bytes);
   if (status.ok()) status = (*file)->append(std::string_view(hash.data(), hash.size()));
   if (status.ok()) status = (*file)->close();

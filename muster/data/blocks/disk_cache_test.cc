@@ -1,6 +1,8 @@
 #include "muster/data/blocks/disk_cache.h"
 
+#include <chrono>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -62,6 +64,36 @@ TEST_F(DiskCacheTest, NoticesDamageAndRemovesIt) {
   EXPECT_EQ(cache->counters().damaged, good.size());
   cache->write(kKey, kContents);
   EXPECT_EQ(cache->read(kKey, kContents.size() + 1), std::nullopt) << "another length";
+}
+
+TEST_F(DiskCacheTest, AFileUnderAnotherNameIsDamage) {
+  const auto cache = open();
+  const Hash128 own = hash128(std::as_bytes(std::span(kContents)));
+  for (const Hash128& key : {kKey, own}) {
+    cache->write(key, kContents);
+    cache->write(kOther, kContents);
+    std::filesystem::copy_file(path_of(dir_, key), path_of(dir_, kOther),
+                               std::filesystem::copy_options::overwrite_existing);
+    EXPECT_EQ(cache->read(kOther, kContents.size()), std::nullopt);
+    EXPECT_EQ(cache->read(key, kContents.size()), kContents);
+  }
+}
+
+TEST_F(DiskCacheTest, RemovesTheTemporaryFilesOfKilledWorkers) {
+  open()->write(kKey, kContents);
+  const std::string old = dir_.write("cache/ab/" + kKey.hex() + ".17-0", "torn");
+  const std::string recent = dir_.write("cache/ab/" + kKey.hex() + ".18-0", "being written");
+  const std::string mine = dir_.write("cache/ab/notes.txt", "of the user");
+  for (const auto& path : {old, mine}) {
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  const auto cache = open();
+  EXPECT_FALSE(fs_->exists(old));
+  EXPECT_TRUE(fs_->exists(recent));
+  EXPECT_TRUE(fs_->exists(mine));
+  EXPECT_EQ(cache->counters().bytes, kContents.size() + 16 + 13 + 11);
+  EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
 }
 
 TEST_F(DiskCacheTest, MayBeDeletedAtAnyTime) {

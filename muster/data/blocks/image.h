@@ -1,9 +1,10 @@
 // Images from JPEG and PNG files in memory, and what happens to them before they are a sample.
 //
-// The same bytes give the same pixels on every machine: JPEG is decoded with the accurate integer
-// transform and "fancy" upsampling, never with the fast modes; resizing is done here, in fixed
-// point. Orientation tags, colour profiles, gamma and transparency are ignored, as Pillow's
-// convert("RGB") does.
+// The same bytes give the same pixels on every machine with the same version of the JPEG library,
+// which is used with the accurate integer transform and "fancy" upsampling, never with the fast
+// modes; resizing is done here, in fixed point. decoder_hash() tells versions apart that differ.
+// Orientation tags, colour profiles, gamma and transparency are ignored, as Pillow's convert("RGB")
+// does.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <span>
 
+#include "muster/base/hash.h"
 #include "muster/base/result.h"
 
 namespace muster::data {
@@ -34,6 +36,10 @@ inline constexpr uint64_t kMostPixels = uint64_t{1} << 26;
 // What decoders usually only warn of is an error too if pixels had to be made up.
 Result<Image> decode_image(std::span<const std::byte> file, size_t channels,
                            uint64_t most_pixels = kMostPixels);
+
+// Of the pixels that a few JPEG files have here: part of the hash of data that has images. They are
+// decoded once.
+Hash128 decoder_hash();
 
 // The middle `height` x `width` of the image once it is resized, keeping its proportions, so that
 // its shorter side is `shorter` pixels long, which is at least the larger of both. 0: as small as

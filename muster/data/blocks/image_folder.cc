@@ -4,15 +4,16 @@
 #include <cctype>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "muster/base/check.h"
+#include "muster/base/file_system.h"
 #include "muster/base/text.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/decoding_dataset.h"
-#include "muster/data/blocks/mapped_file.h"
 #include "muster/data/blocks/record.h"
 #include "muster/data/formats.h"
 
@@ -43,15 +44,17 @@ class ImageFolder final : public DecodingDataset {
     MUSTER_CHECK(index < chosen_.count, "a sample lies within the data");
     const File& file = files_[chosen_.first + index];
     *reinterpret_cast<int64_t*>(target) = file.label;
-    MUSTER_TRY(const MappedFile contents, MappedFile::open(root_ + "/" + file.name));
-    auto status = recipe_.put_image(contents.bytes(), schema_, reinterpret_cast<float*>(input));
+    // Read, not mapped: a mapped file that becomes shorter meanwhile would end the process.
+    MUSTER_TRY(const std::string contents, file_system_->read(root_ + "/" + file.name));
+    auto status = recipe_.put_image(std::as_bytes(std::span(contents)), schema_,
+                                    reinterpret_cast<float*>(input));
     if (!status.ok()) return std::move(status).error().context("'{}/{}'", root_, file.name);
     return {};
   }
 
  private:
   void add_contents(Hasher& hasher) const override {
-    recipe_.add_to(hasher);
+    recipe_.add_to(schema_, hasher);
     uint64_t total = 0;
     for (uint64_t i = chosen_.first; i < chosen_.first + chosen_.count; ++i) {
       const File& file = files_[i];
@@ -63,11 +66,12 @@ class ImageFolder final : public DecodingDataset {
     const HashedPieces hashed(total);
     for (uint64_t i = chosen_.first; i < chosen_.first + chosen_.count; ++i) {
       if (!hashed.contains(i)) continue;
-      const auto contents = MappedFile::open(root_ + "/" + files_[i].name);
-      if (contents.ok()) hasher.add(contents->bytes());
+      const auto contents = file_system_->read(root_ + "/" + files_[i].name);
+      if (contents.ok()) hasher.add(std::as_bytes(std::span(*contents)));
     }
   }
 
+  const std::unique_ptr<FileSystem> file_system_ = posix_file_system();
   const std::string root_;
   const std::vector<File> files_;
   const Recipe recipe_;
@@ -90,10 +94,10 @@ Result<std::vector<std::string>> list_classes(const std::string& root) {
   std::error_code why;
   std::vector<std::string> names;
   for (fs::directory_iterator it(root, why), end; it != end; it.increment(why)) {
-    if (it->is_directory(why) && !it->path().filename().string().starts_with('.')) {
+    std::error_code none;  // of a link that leads nowhere, which is no class
+    if (it->is_directory(none) && !it->path().filename().string().starts_with('.')) {
       names.push_back(it->path().filename().string());
     }
-    if (why) break;
   }
   if (why) return cannot_list(root, why);
   std::ranges::sort(names);
@@ -112,7 +116,8 @@ Status list_images(const std::string& root, const std::string& name, int64_t lab
   constexpr auto kFollow = fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator it(folder, kFollow, why), end; it != end;
        it.increment(why)) {
-    if (is_image(it->path()) && it->is_regular_file(why)) {
+    std::error_code none;  // of a link that leads nowhere, which is no image
+    if (is_image(it->path()) && it->is_regular_file(none)) {
       files.push_back({it->path().string().substr(root.size() + 1), it->file_size(why), label});
     }
     if (why) break;
@@ -153,8 +158,8 @@ Result<std::unique_ptr<Dataset>> open_image_folder(const config::SourceOptions& 
   }
   MUSTER_TRY(const Slice chosen, select_samples(options, files.size(), root));
   const std::string first = root + "/" + files.front().name;
-  MUSTER_TRY(const MappedFile contents, MappedFile::open(first));
-  auto shape = recipe.image_shape(contents.bytes());
+  MUSTER_TRY(const std::string contents, posix_file_system()->read(first));
+  auto shape = recipe.image_shape(std::as_bytes(std::span(contents)));
   if (!shape.ok()) return std::move(shape).error().context("'{}'", first);
   Schema schema = recipe.schema_with(*std::move(shape));
   return std::unique_ptr<Dataset>(std::make_unique<ImageFolder>(

@@ -125,6 +125,31 @@ TEST(ImageFolderTest, OtherContentsOfLargeDataShowInTheHash) {
   EXPECT_NE(hash(), before);
 }
 
+TEST(ImageFolderTest, SkipsLinksThatLeadNowhere) {
+  const TempDir dir;
+  add(dir, "a/1.jpg", testdata("images/photo.jpg"));
+  std::filesystem::create_symlink("nowhere", dir.path("b"));
+  std::filesystem::create_symlink("nowhere.jpg", dir.path("a/2.jpg"));
+  std::filesystem::create_symlink("1.jpg", dir.path("a/3.jpg"));
+  auto dataset = open_image_folder(options_of(dir.path("")));
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_EQ((*dataset)->size(), 2U);
+  EXPECT_EQ(sample(**dataset, 1).error, "");
+}
+
+TEST(ImageFolderTest, AFileThatBecomesShorterIsAnErrorOfItsSample) {
+  const TempDir dir;
+  add(dir, "a/1.jpg", testdata("images/photo.jpg"));
+  auto dataset = open_image_folder(options_of(dir.path("")));
+  ASSERT_TRUE(dataset.ok());
+  for (const uint64_t size : {1000, 0}) {
+    std::filesystem::resize_file(dir.path("a/1.jpg"), size);
+    EXPECT_THAT(sample(**dataset, 0).error, HasSubstr("a/1.jpg'"));
+  }
+  std::filesystem::remove(dir.path("a/1.jpg"));
+  EXPECT_THAT(sample(**dataset, 0).error, HasSubstr("a/1.jpg'"));
+}
+
 TEST(ImageFolderTest, SaysWhatIsWrong) {
   const TempDir dir;
   const auto failure = [&](std::string_view args = "{}", int64_t classes = 0) {

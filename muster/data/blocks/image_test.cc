@@ -11,6 +11,7 @@
 
 #include "muster/base/hash.h"
 #include "muster/data/blocks/formats_testing.h"
+#include "muster/data/blocks/record.h"
 
 namespace muster::data {
 namespace {
@@ -60,6 +61,27 @@ TEST(ImageTest, HasTheSamePixelsAsEver) {
   EXPECT_EQ(pixels(decode("photo.jpg")), "50 x 75 x 3 9594c2e879fc084f9486e39e365e12ed");
   EXPECT_EQ(pixels(fit_image(decode("photo.jpg"), 24, 40, 45)),
             "24 x 40 x 3 a739f836ebf16b1dfbbf236c6a408b22");
+}
+
+TEST(ImageTest, TheHashOfTheDecoderIsThatOfLibjpegTurbo21) {
+  EXPECT_EQ(decoder_hash().hex(), "2dbc507e8ac29cd772b854294fcfc788");
+}
+
+TEST(ImageTest, TheHashOfDataWithImagesHasThatOfTheDecoder) {
+  config::SourceOptions options;
+  options.classes = 2;
+  const auto hash = [&](std::string_view yaml, std::vector<int64_t> shape) {
+    options.args = *config::parse_value(yaml, "test");
+    config::ArgReader args(options.args, "test");
+    const auto recipe = Recipe::make(options, args, {.input = {"x"}});
+    Hasher hasher;
+    recipe->add_to(recipe->schema_with(std::move(shape)), hasher);
+    return hasher.finish();
+  };
+  EXPECT_NE(hash("{}", {3, 8, 8}), hash("{}", {192}));
+  EXPECT_EQ(hash("{}", {100}), hash("{}", {192}));
+  EXPECT_EQ(hash("{ shape: [3, 8, 8] }", {3, 8, 8}), hash("{ shape: [3, 8, 8] }", {192}))
+      << "raw pixels are not decoded";
 }
 
 TEST(ImageTest, ReadsEveryKindOfPng) {

@@ -73,7 +73,10 @@ class Handler {
   }
   // Something that is no number makes the entry unfit.
   bool other() {
-    if (wanted_ != nullptr) *wanted_ = {};
+    if (wanted_ != nullptr) {
+      wanted_->kind = Value::Kind::kOther;
+      wanted_->numbers.clear();
+    }
     return true;
   }
 

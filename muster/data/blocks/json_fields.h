@@ -12,8 +12,8 @@
 namespace muster::data {
 
 // values[i]: the entry names[i] of the object in `text`: a number, true (1), false (0), or a list
-// of these, lists inside it following each other. Entries of other kinds are missing. Of an entry
-// that is there twice the last one counts. Errors (kData): the text is not one JSON object.
+// of these, lists inside it following each other. Entries of other kinds are kOther. Of an
+// entry that is there twice the last one counts. Errors (kData): the text is not one JSON object.
 Status read_json_fields(std::string_view text, std::span<const std::string> names,
                         std::span<Value> values);
 // The keys of the object.

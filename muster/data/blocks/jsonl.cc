@@ -65,7 +65,9 @@ class JsonlFormat final : public BlockFormat {
         std::move(lines), std::move(text.owned), recipe_, schema, make_record));
   }
 
-  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+  void add_to(const Schema& schema, Hasher& hasher) const override {
+    recipe_.add_to(schema, hasher);
+  }
 
  private:
   const Recipe recipe_;

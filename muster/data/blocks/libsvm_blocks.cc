@@ -63,7 +63,7 @@ class LibsvmFormat final : public BlockFormat {
   }
 
   // All that it reads by is in the schema.
-  void add_to(Hasher& /*hasher*/) const override {}
+  void add_to(const Schema& /*schema*/, Hasher& /*hasher*/) const override {}
 
  private:
   const int64_t features_;

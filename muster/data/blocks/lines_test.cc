@@ -74,7 +74,14 @@ TEST(JsonlTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": 1,\n", options),
               HasSubstr("sample 1 of the block: not JSON from character"));
   EXPECT_THAT(failure("[1, 2]\n", options), HasSubstr("not a JSON object"));
-  EXPECT_THAT(failure("{\"x\": \"one\", \"label\": 1}\n", options), HasSubstr("no key 'x'"));
+  EXPECT_THAT(failure("{\"other\": 1, \"label\": 1}\n", options),
+              HasSubstr("no key 'x'; there are: other, label"));
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": \"cat\"}\n", options),
+              HasSubstr("the key 'label' is not a number, or a list of numbers"));
+  EXPECT_THAT(failure("{\"x\": [1, \"two\", 3], \"label\": 1}\n", options),
+              HasSubstr("the key 'x' is not a number"));
+  EXPECT_THAT(failure("{\"x\": null, \"label\": 1}\n", options),
+              HasSubstr("the key 'x' is not a number"));
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n{\"x\": [1, 2], \"label\": 1}\n", options),
               HasSubstr("key 'x' has 2 numbers"));
   EXPECT_THAT(failure("{\"x\": 1, \"label\": 1.5}\n", options), HasSubstr("the label is 1.5"));
@@ -140,7 +147,7 @@ TEST(CsvBlocksTest, EqualsTheFormatThatReadsWholeFiles) {
 TEST(CsvBlocksTest, ReadsRecordsThatDoNotFitAWindow) {
   std::string text = "x,label\n";
   for (int i = 0; i < 40; ++i) {
-    text += "\"" + std::string(50000 + 1000 * i, '\n') + std::to_string(i) + "\",1\n";
+    text += "\"" + std::string(200000 + 4000 * i, '\n') + std::to_string(i) + "\",1\n";
   }
   auto options = options_of("csv");
   auto all = read(text, options, 300000);
@@ -148,6 +155,21 @@ TEST(CsvBlocksTest, ReadsRecordsThatDoNotFitAWindow) {
   ASSERT_EQ(all->inputs.size(), 40U);
   EXPECT_GT(all->extents.size(), 7U);
   for (size_t i = 0; i < 40; ++i) EXPECT_EQ(all->inputs[i][0], static_cast<float>(i));
+}
+
+// Each read may be a request to a server.
+TEST(CsvBlocksTest, ReadsASmallFileOnceForItsRecordsAndOnceForItsColumns) {
+  const std::string text = "a,b\n1,2\n3,4\n";
+  auto object = testing::object_of(text);
+  int reads = 0;
+  object.read = [&reads, inner = object.read](uint64_t offset, std::span<std::byte> into) {
+    ++reads;
+    return inner(offset, into);
+  };
+  const auto format = *make_csv_blocks(options_of("csv"));
+  EXPECT_TRUE(format->cut(object, 1 << 20).ok());
+  EXPECT_TRUE(format->about(object).ok());
+  EXPECT_EQ(reads, 2);
 }
 
 TEST(CsvBlocksTest, SaysWhatIsWrong) {

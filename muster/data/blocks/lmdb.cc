@@ -121,7 +121,7 @@ class LmdbDataset final : public DecodingDataset {
   }
 
   void add_contents(Hasher& hasher) const override {
-    recipe_.add_to(hasher);
+    recipe_.add_to(schema_, hasher);
     uint64_t total = 0;
     for (uint64_t i = chosen_.first; i < chosen_.first + chosen_.count; ++i) {
       const auto& [key, value] = entries_[i];

@@ -243,7 +243,9 @@ class MdsFormat final : public BlockFormat {
         std::move(samples), std::vector<std::byte>(), recipe_, schema, make_record));
   }
 
-  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+  void add_to(const Schema& schema, Hasher& hasher) const override {
+    recipe_.add_to(schema, hasher);
+  }
 
  private:
   static Error damaged(std::string_view why) {

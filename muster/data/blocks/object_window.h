@@ -19,7 +19,8 @@ namespace muster::data {
 // Not safe for concurrent use.
 class ObjectWindow {
  public:
-  static constexpr size_t kUsual = size_t{1} << 20;
+  // Long enough that the time of a request does not count.
+  static constexpr size_t kUsual = size_t{4} << 20;
   // `object` must outlive the window.
   explicit ObjectWindow(const ObjectReader& object, size_t usual = kUsual)
       : object_(object), usual_(usual) {}

@@ -162,11 +162,6 @@ TEST_F(OpenBlocksTest, DataInMemoryHasNoStrata) {
 }
 
 TEST_F(OpenBlocksTest, TheIndexIsMadeOnceAndSaved) {
-  std::atomic<int> told = 0;
-  setup_.keep_waiting = [&] {
-    ++told;
-    return true;
-  };
   const auto first = open();
   ASSERT_EQ(saved().size(), 1U);
   const auto written = *files_->read(saved()[0]);

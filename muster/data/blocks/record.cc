@@ -157,7 +157,7 @@ Result<std::vector<int64_t>> Recipe::image_shape(std::span<const std::byte> file
                               static_cast<int64_t>(image.width)};
 }
 
-void Recipe::add_to(Hasher& hasher) const {
+void Recipe::add_to(const Schema& schema, Hasher& hasher) const {
   hasher.add(value_.data(), sizeof(value_));
   const double numbers[] = {mean_,
                             deviation_,
@@ -171,6 +171,12 @@ void Recipe::add_to(Hasher& hasher) const {
   hasher.add(numbers, sizeof(numbers));
   hasher.add(shape_.data(), shape_.size() * sizeof(int64_t));
   for (const std::string& name : names_) hasher.add(name.c_str(), name.size() + 1);
+  // Numbers have one dimension, unless `shape` is given, and so have raw pixels.
+  const bool images = shape_.empty() && schema.input_shape.size() == 3;
+  if (images) {
+    const Hash128 decoder = decoder_hash();
+    hasher.add(&decoder, sizeof(decoder));
+  }
 }
 
 Status Recipe::gather(const Record& record, std::vector<Value>& values) const {
@@ -178,6 +184,10 @@ Status Recipe::gather(const Record& record, std::vector<Value>& values) const {
   values.resize(names_.size());
   MUSTER_RETURN_IF_ERROR(record.get(names_, values));
   for (size_t i = 0; i < names_.size(); ++i) {
+    if (values[i].kind == Value::Kind::kOther) {
+      return Error(ErrorKind::kData, "the {} '{}' is not a number, or a list of numbers",
+                   defaults_.field, names_[i]);
+    }
     if (values[i].kind != Value::Kind::kMissing) continue;
     const auto there = record.names();
     return Error(ErrorKind::kData, "there is no {} '{}'{}; there are: {}", defaults_.field,

@@ -19,9 +19,9 @@
 
 namespace muster::data {
 
-// What a field holds: bytes (an encoded image, raw pixels) or numbers.
+// What a field holds: bytes (an encoded image, raw pixels), numbers, or something of no use (text).
 struct Value {
-  enum class Kind : uint8_t { kMissing, kBytes, kNumbers };
+  enum class Kind : uint8_t { kMissing, kBytes, kNumbers, kOther };
   Kind kind = Kind::kMissing;
   std::span<const std::byte> bytes;
   std::vector<double> numbers;
@@ -70,8 +70,9 @@ class Recipe {
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
   // A schema with this input and the target that the options name.
   Schema schema_with(std::vector<int64_t> input_shape) const;
-  // What samples follow from besides the records and the schema.
-  void add_to(Hasher& hasher) const;
+  // What samples follow from besides the records and the schema. If they are images: also what the
+  // decoder of this machine makes of some.
+  void add_to(const Schema& schema, Hasher& hasher) const;
 
  private:
   Status read_args(config::ArgReader& args);

@@ -19,6 +19,8 @@ enum Kind : uint64_t { kMixing = 1, kRotation = 2, kHomes = 3, kPieces = 4, kIns
 // How many tables of each lane, and of passes, are kept: a batch may go from one pass to the next,
 // and a schedule (schedule.h) looks ahead.
 constexpr size_t kKept = 2;
+// A lane that was not asked for in so many requests for each lane of the job is not read any more.
+constexpr uint64_t kIdle = 64;
 
 }  // namespace
 
@@ -63,9 +65,16 @@ struct Strata::Memo {
     return entries.back();
   }
 
+  struct Lane {
+    Entries<LaneTable> tables;
+    uint64_t used = 0;  // the last of `calls`
+  };
+
   std::mutex mutex;
-  Entries<PassTable> passes;                     // guarded by mutex
-  std::map<uint64_t, Entries<LaneTable>> lanes;  // guarded by mutex
+  // Guarded by mutex from here on.
+  Entries<PassTable> passes;
+  std::map<uint64_t, Lane> lanes;
+  uint64_t calls = 0;  // of table()
 };
 
 StrataShape strata_shape(const BlockIndex& index, uint64_t lanes, const StrataOptions& options) {
@@ -208,7 +217,15 @@ std::shared_ptr<const Strata::LaneTable> Strata::table(uint64_t pass, uint64_t l
   std::shared_ptr<Memo::Entry<LaneTable>> entry;
   {
     const std::lock_guard lock(memo_->mutex);
-    entry = Memo::find(memo_->lanes[lane], pass);
+    Memo::Lane& kept = memo_->lanes[lane];
+    kept.used = ++memo_->calls;
+    const auto is_same = [&](const auto& it) { return it->pass == pass; };
+    const bool is_new = std::ranges::none_of(kept.tables, is_same);
+    entry = Memo::find(kept.tables, pass);
+    if (is_new) {  // then those of lanes that other workers have by now go
+      std::erase_if(memo_->lanes,
+                    [&](const auto& it) { return it.second.used + kIdle * lanes_ < memo_->calls; });
+    }
   }
   std::call_once(entry->once, [&] { entry->table = make_table(pass, lane); });
   return entry->table;

@@ -68,7 +68,7 @@ struct StrataShape {
 StrataShape strata_shape(const BlockIndex& index, uint64_t lanes, const StrataOptions& options);
 
 // Safe for concurrent use. Tables of the lanes and passes that are asked for are made when first
-// needed and kept for two passes: 24 bytes for each block of the lane.
+// needed and kept for two passes, as long as the lane is in use: 24 bytes for each block of it.
 class Strata final : public SampleOrder {
  public:
   // The batch size and lanes of the job (BatchPlan).

@@ -212,6 +212,21 @@ TEST(StrataTest, LanesMayTakeOtherPositions) {
   EXPECT_TRUE(std::ranges::all_of(used, [](int count) { return count == 1; }));
 }
 
+TEST(StrataTest, KeepsTheTablesOfLanesThatAreInUseOnly) {
+  const Strata order(index_of(equal_blocks(40, 10)), 1, 8, 4, {.tracks = 2, .rows = 2});
+  const std::weak_ptr<const Strata::LaneTable> moved = order.table(0, 3);
+  const std::weak_ptr<const Strata::LaneTable> own = order.table(0, 0);
+  for (int i = 0; i < 1000; ++i) {
+    (void)order.table(0, 0);
+    (void)order.table(0, 1);
+  }
+  EXPECT_FALSE(moved.expired());
+  (void)order.table(1, 1);
+  EXPECT_TRUE(moved.expired()) << "when a table is made";
+  EXPECT_EQ(order.table(0, 0), own.lock());
+  EXPECT_EQ(order.table(0, 3)->lane, 3U) << "made again";
+}
+
 TEST(StrataTest, NeverChanges) {
   // Runs of earlier versions must repeat: these values are part of the format.
   std::vector<uint32_t> counts;

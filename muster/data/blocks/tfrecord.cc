@@ -104,7 +104,9 @@ class TfRecordFormat final : public BlockFormat {
         std::move(unpacked.records), std::move(unpacked.owned), recipe_, schema, make_record));
   }
 
-  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+  void add_to(const Schema& schema, Hasher& hasher) const override {
+    recipe_.add_to(schema, hasher);
+  }
 
  private:
   struct Unpacked {

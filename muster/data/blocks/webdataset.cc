@@ -1,7 +1,6 @@
 // WebDataset: a tar archive in which neighbouring files with the same name up to the first dot of
 // the base name are one sample; what follows the dot says what a file is: jpg, png, cls, json.
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <memory>
 #include <string>
@@ -25,6 +24,9 @@ std::string_view text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// More are taken for an archive that is no WebDataset.
+constexpr size_t kMostParts = 1000;
+
 struct PartName {
   std::string sample;
   std::string part;  // lower case; empty: the file belongs to no sample
@@ -36,8 +38,10 @@ PartName split_name(std::string_view name) {
   const size_t dot = name.find('.', base);
   if (dot == std::string_view::npos || dot == base) return {};
   PartName result{std::string(name.substr(0, dot)), std::string(name.substr(dot + 1))};
-  std::ranges::transform(result.part, result.part.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  // Of ASCII only, whatever the locale.
+  for (char& c : result.part) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
   return result;
 }
 
@@ -73,7 +77,7 @@ class Parts final : public Record {
         const std::string key = choice.substr(colon + 1);
         auto status = read_json_fields(text_of(part->bytes), {&key, 1}, {&value, 1});
         if (!status.ok()) return std::move(status).error().context("part '{}'", part->name);
-        if (value.kind == Value::Kind::kMissing) {
+        if (value.kind != Value::Kind::kNumbers) {
           const auto keys = json_keys(text_of(part->bytes));
           return Error(ErrorKind::kData, "part '{}' has no number '{}'{}", part->name, key,
                        did_you_mean(key, keys));
@@ -132,6 +136,12 @@ Status for_each_part(TarReader& tar, Visit visit) {
     if (name.part.empty()) continue;
     const bool starts = seen.empty() || name.sample != sample;
     if (starts) seen.clear();
+    if (seen.size() == kMostParts) {
+      return Error(ErrorKind::kData,
+                   "byte {} of the tar archive: the sample '{}' has more than {} parts; files of "
+                   "one sample have the same name up to the first dot",
+                   with_commas(entry.begin), name.sample, kMostParts);
+    }
     if (std::ranges::find(seen, name.part) != seen.end()) {
       return Error(ErrorKind::kData,
                    "byte {} of the tar archive: the sample '{}' has two parts '{}'",
@@ -229,7 +239,9 @@ class WebDatasetFormat final : public BlockFormat {
         std::make_unique<TarBlock>(std::move(samples), recipe_, schema));
   }
 
-  void add_to(Hasher& hasher) const override { recipe_.add_to(hasher); }
+  void add_to(const Schema& schema, Hasher& hasher) const override {
+    recipe_.add_to(schema, hasher);
+  }
 
  private:
   const Recipe recipe_;

@@ -123,6 +123,34 @@ TEST(WebDatasetTest, GroupsFilesByNameUpToTheFirstDot) {
   }
 }
 
+// A file of an archive (ustar), empty.
+std::string tar_entry(const std::string& name) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(100, 7, "0000644");
+  header.replace(124, 11, "00000000000");
+  header.replace(148, 8, 8, ' ');
+  header[156] = '0';
+  header.replace(257, 8, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const unsigned char c : header) sum += c;
+  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+  return header;
+}
+
+TEST(WebDatasetTest, RefusesSamplesWithVeryManyParts) {
+  std::string archive;
+  for (int i = 0; i < 1000; ++i) archive += tar_entry(fmt::format("sample.{}", i));
+  auto format = make_webdataset(options_of("{}"));
+  const std::string end(1024, '\0');
+  const std::string good = archive + end;
+  EXPECT_TRUE((*format)->cut(testing::object_of(good), 1 << 20).ok());
+  const std::string bad = archive + tar_entry("sample.more") + end;
+  const auto cut = (*format)->cut(testing::object_of(bad), 1 << 20);
+  ASSERT_FALSE(cut.ok());
+  EXPECT_THAT(cut.error().message(), HasSubstr("'sample' has more than 1000 parts"));
+}
+
 TEST(WebDatasetTest, SaysWhatIsWrong) {
   const std::string archive = testdata("images.tar");
   auto options = options_of("{}");

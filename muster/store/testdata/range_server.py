@@ -76,6 +76,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             start = int(query["offset"])
             return self.answer(200, HDFS[urllib.parse.unquote(url.path[9:])][start:start + int(query["length"])])
         name = url.path
+        if name == "/bucket/expiring":  # of S3
+            if "OLD-KEY" in self.headers.get("Authorization", ""):
+                return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>")
+            return self.content("/good")
         if name == "/redirect":
             return self.answer(302, b"elsewhere", [("Location", "/good")])
         if name == "/loop":

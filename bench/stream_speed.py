@@ -1,0 +1,230 @@
+"""The parts image, records, s3, compute and mosaic of bench/streams.py."""
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import processes
+from stream_tools import HERE, SOURCE, cpu_of, first_step, ratio, say, words_of, write_file
+import stores
+from stream_data import FORMATS, convert, shares
+
+READERS = os.path.join(HERE, "stream_readers.py")
+CHECK_JOB = """\
+muster: 1
+name: check
+model: {{ layers: [flatten, linear: {{ out: classes }}] }}
+data: {{ train: {train}, memory: 64MiB, window: 16MiB }}
+batch: 64
+lanes: 4
+steps: 2
+track: {{ every: 1 steps }}
+"""
+COMPUTE_JOB = """\
+muster: 1
+name: compute
+model: {{ zoo: lenet }}
+data: {{ train: {train} }}
+batch: 128
+lanes: 8
+steps: {steps}
+optimizer: {{ kind: sgd, lr: 0.02, momentum: 0.9 }}
+track: {{ every: 1 steps }}
+checkpoint: {{ every: never }}
+"""
+
+
+def google(program, wanted, args):
+    """Runs a benchmark program whose benchmarks take turns; name -> the repetitions of it, in their order."""
+    out = processes.run([os.path.join(args.bin, program), f"--benchmark_filter={wanted}", f"--benchmark_repetitions={args.rounds}",
+                         "--benchmark_enable_random_interleaving=true", "--benchmark_format=json"])
+    found = {}
+    for row in json.loads(out)["benchmarks"]:
+        if row["run_type"] != "iteration":
+            continue
+        if row.get("error_occurred"):
+            sys.exit(f"{row['name']}: {row['error_message']}")
+        found.setdefault(row["run_name"].split("/process_time")[0], []).append(row)
+    return found
+
+
+def write_pictures(args, folder):
+    """With the tools of each format: stream_readers.py."""
+    say(f"writing {args.count} pictures and {10 * args.count} raw samples")
+    processes.run([args.python, READERS, "write", folder, str(args.count)])
+
+
+def check_job(args, folder, name, source):
+    """A job with its index made; for formats that are read where they are, there is none."""
+    job = write_file(os.path.join(folder, f"{name}.yaml"), CHECK_JOB.format(train=source))
+    index = os.path.join(folder, f"{name}-index")
+    processes.run([os.path.join(args.bin, "muster"), "data", "index", job, "--out", index], stderr=subprocess.DEVNULL)
+    return job, [f"data.index={index}"]
+
+
+def checked(args, job, sets):
+    """Samples per second of processor time that `muster data check` reads, its start included."""
+    seconds, out = cpu_of([os.path.join(args.bin, "muster"), "data", "check", job, "-o", "json", *words_of(sets)])
+    source, = json.loads(out)
+    if source["damaged"]:
+        sys.exit(f"{job}: damaged")
+    return source["samples"] / seconds
+
+
+def in_python(args, what, folder):
+    """Samples per second of processor time, and seconds to the first batch from the start of Python."""
+    begin = time.perf_counter()
+    process = subprocess.Popen([args.python, READERS, what, folder], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    first, found = None, None
+    for line in process.stdout:
+        if line.strip() == "first":
+            first = time.perf_counter() - begin
+        elif line.startswith("{"):
+            found = json.loads(line)
+    if process.wait() != 0 or not found or first is None:
+        sys.exit(f"stream_readers.py {what} ended with {process.returncode}")
+    return found["samples"] / found["seconds"], first
+
+
+def show(part, what, values, unit="samples per core-second"):
+    print(f"{part:8} {what}: {statistics.median(values):,.0f} {unit} ({min(values):,.0f} to {max(values):,.0f})", flush=True)
+
+
+def image(args, folder):
+    found = google("muster_data_benchmark", "BM_LibjpegAlone|BM_Decode", args)
+    rates = {name: [1e9 / row["cpu_time"] for row in rows] for name, rows in found.items()}
+    for name, values in rates.items():
+        show("image", name, values, "pictures per core-second")
+    decode = ratio(rates["BM_Decode"], rates["BM_LibjpegAlone"])
+    print(f"image    decode_image to libjpeg-turbo alone: {decode:.3f} (goal: 0.95)", flush=True)
+    rows = [dict(part="image", rates=rates, ratio=decode)]
+    if not args.python:
+        return rows
+    write_pictures(args, folder)
+    source = f'{{ format: webdataset, path: "{folder}/images.tar", classes: 10 }}'
+    job, sets = check_job(args, folder, "images", source)
+    ours, theirs = [], []
+    for _ in range(args.rounds):
+        ours.append(checked(args, job, sets))
+        theirs.append(in_python(args, "webdataset", folder)[0])
+    show("image", "muster data check, tar", ours)
+    show("image", "WebDataset, decoded", theirs)
+    print(f"image    to WebDataset: {ratio(ours, theirs):.2f} (goal: 1.5)", flush=True)
+    return [*rows, dict(part="image", ours=ours, webdataset=theirs, ratio=ratio(ours, theirs))]
+
+
+def bare(args, what, path):
+    """bare_readers.cc."""
+    found = json.loads(processes.run([os.path.join(args.bin, "bare_readers"), what, path]))
+    return found["samples"] / found["seconds"]
+
+
+def records(args, folder):
+    if not args.python:
+        sys.exit("records: --python is needed, to write the data")
+    write_pictures(args, folder)
+    rows = []
+    for what, path, options in (("tfrecord", "raw.tfrecord", "args: { input: image, shape: [3, 64, 64] }"), ("lmdb", "raw.lmdb", "")):
+        path = os.path.join(folder, path)
+        source = f'{{ format: {what}, path: "{path}", classes: 10{", " + options if options else ""} }}'
+        job, sets = check_job(args, folder, what, source)
+        rates = {"ours": [], "bare": [], "python": []}
+        has_bare = os.path.exists(os.path.join(args.bin, "bare_readers"))
+        for _ in range(args.rounds):
+            rates["ours"].append(checked(args, job, sets))
+            if has_bare:
+                rates["bare"].append(bare(args, what, path))
+            rates["python"].append(in_python(args, what, folder)[0])
+        show("records", f"muster data check, {what}", rates["ours"])
+        show("records", f"Python's {what}", rates["python"])
+        print(f"records  {what}: to Python {ratio(rates['ours'], rates['python']):.2f}", flush=True)
+        if has_bare:
+            show("records", f"{what}'s library alone", rates["bare"])
+            print(f"records  {what}: to its library alone {ratio(rates['ours'], rates['bare']):.2f} (goal: 0.9)", flush=True)
+        else:
+            print("records  bare_readers is not built: its comparison is left out", flush=True)
+        rows.append(dict(part="records", format=what, **rates))
+    return rows
+
+
+def s3(args, folder):
+    found = google("muster_store_benchmark", "s3_store|retry_store|curl_alone", args)
+    rates = {name: [row["bytes_per_second"] / 1e6 for row in rows] for name, rows in found.items()}
+    for name, values in rates.items():
+        show("s3", name, values, "MB/s")
+    best = max((name for name in rates if name.startswith("curl")), key=lambda name: statistics.median(rates[name]))
+    for name in ("s3_store", "retry_store"):
+        print(f"s3       {name} to {best}: {ratio(rates[name], rates[best]):.3f} (goal: 0.9)", flush=True)
+    return [dict(part="s3", rates=rates)]
+
+
+def step_times(run):
+    """Seconds between commits, without the first twenty."""
+    with open(os.path.join(run, "metrics.jsonl")) as f:
+        times = [record["time"] for record in map(json.loads, f) if "time" in record and "loss" in record]
+    return [b - a for a, b in zip(times[20:], times[21:])]
+
+
+def idx_of(args, name):
+    """The directory with the IDX files of this data set: the full one, else the sample in the repository."""
+    full = pathlib.Path(args.data, name)
+    return full if (full / "train-images-idx3-ubyte.gz").exists() else pathlib.Path(SOURCE, "examples/data", name)
+
+
+def compute(args, folder):
+    if not stores.minio():
+        sys.exit("compute: MinIO is not there: scripts/fetch_minio.sh builds it")
+    data = idx_of(args, "mnist")
+    images, labels = (convert.read_idx(data / f"train-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
+    samples = [(pixels, label[0]) for pixels, label in zip(images, labels)]
+    kind = FORMATS["tfrecord"]
+    local = kind.write_files(os.path.join(folder, "data"), "train", samples, shares(len(samples), 4))
+    server = os.path.join(folder, "minio")
+    os.mkdir(server)
+    took = {"memory": [], "streamed": []}
+    with stores.Minio(server) as minio:
+        address = minio.upload(os.path.join(folder, "data"), "mnist")
+        sources = {"memory": f"{{ format: idx, images: {data}/train-images-idx3-ubyte.gz, labels: {data}/train-labels-idx1-ubyte.gz }}",
+                   "streamed": kind.source(f"{address}/{os.path.basename(local)}", (1, 28, 28), ", classes: 10")}
+        jobs = {name: write_file(os.path.join(folder, f"{name}.yaml"), COMPUTE_JOB.format(train=source, steps=args.steps))
+                for name, source in sources.items()}
+        for _ in range(args.rounds):
+            for name, job in jobs.items():
+                run = os.path.join(folder, "run")
+                shutil.rmtree(run, ignore_errors=True)
+                processes.run([os.path.join(args.bin, "muster"), "train", job, "-q", "--run-dir", run], minio.environment())
+                took[name].append(statistics.median(step_times(run)))
+    for name, values in took.items():
+        print(f"compute  {name}: {1000 * statistics.median(values):.2f} ms a step ({len(samples):,} samples)", flush=True)
+    print(f"compute  streamed to in memory: {ratio(took['streamed'], took['memory']):.3f} (goal: 1.03)", flush=True)
+    return [dict(part="compute", samples=len(samples), **took)]
+
+
+def mosaic(args, folder):
+    if not args.python:
+        sys.exit("mosaic: --python is needed")
+    write_pictures(args, folder)
+    muster = os.path.join(args.bin, "muster")
+    source = f'{{ format: mds, path: "{folder}/mds/*.mds", classes: 10, args: {{ input: image }} }}'
+    job, sets = check_job(args, folder, "mds", source)
+    rates, firsts = {"ours": [], "theirs": []}, {"index made before": [], "with indexing": [], "MosaicML": []}
+    for _ in range(args.rounds):
+        rates["ours"].append(checked(args, job, sets))
+        rate, first = in_python(args, "mds", folder)
+        rates["theirs"].append(rate)
+        firsts["MosaicML"].append(first)
+        for name, options in (("index made before", sets), ("with indexing", [])):
+            run = os.path.join(folder, "run")
+            shutil.rmtree(run, ignore_errors=True)
+            firsts[name].append(first_step([muster, "train", job, "--run-dir", run, "--json", *words_of(options)]))
+    show("mosaic", "muster data check, MDS", rates["ours"])
+    show("mosaic", "MosaicML Streaming, shuffled", rates["theirs"])
+    print(f"mosaic   to MosaicML: {ratio(rates['ours'], rates['theirs']):.2f}", flush=True)
+    for name, values in firsts.items():
+        what = "first batch" if name == "MosaicML" else "first step"
+        print(f"mosaic   {name}: {what} of 64 after {statistics.median(values):.2f} s", flush=True)
+    return [dict(part="mosaic", **rates, firsts=firsts)]
