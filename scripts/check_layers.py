@@ -16,7 +16,7 @@ from pathlib import Path
 
 # Top to bottom: (name, may see libtorch).
 MODULES = [("base", False), ("config", False), ("store", False), ("exact", False), ("sync", False), ("lab", False), ("comm", False), ("roster", False),
-           ("ps", False), ("ckpt", False), ("data", False), ("track", False), ("copy", False), ("optim", False), ("model", True),
+           ("ps", False), ("ckpt", False), ("data", False), ("track", False), ("copy", False), ("parts", False), ("optim", False), ("model", True),
            ("train", True), ("own_loop", True), ("launch", False)]
 ORDER = {name: place for place, (name, _) in enumerate(MODULES)}
 TORCH_MODULES = {name for name, torch in MODULES if torch}

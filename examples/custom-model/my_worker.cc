@@ -24,12 +24,12 @@ class TwoScales : public model::Net {
 
   torch::Tensor forward(const torch::Tensor& image) override {
     const auto small = at::avg_pool2d(image, 2);
-    return head_->forward(at::cat({look(*fine_, image), look(*coarse_, small)}, 1));
+    return (*head_)(at::cat({look(*fine_, image), look(*coarse_, small)}, 1));
   }
 
  private:
   static torch::Tensor look(model::Conv2d& conv, const torch::Tensor& image) {
-    return at::adaptive_avg_pool2d(at::relu(conv.forward(image)), {7, 7}).flatten(1);
+    return at::adaptive_avg_pool2d(at::relu(conv(image)), {7, 7}).flatten(1);
   }
   std::shared_ptr<model::Conv2d> fine_, coarse_;
   std::shared_ptr<model::Linear> head_;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "muster/base/text.h"
 #include "muster/config/scalar.h"
+#include "muster/config/source.h"
 #include "muster/config/validate.h"
 
 namespace muster::config {
@@ -126,6 +128,19 @@ Result<LoadedJob> load_job(const Sources& sources) {
   MUSTER_TRY(LoadedJob loaded, read_job(sources));
   MUSTER_RETURN_IF_ERROR(validate(loaded.job, loaded.places));
   return loaded;
+}
+
+Result<LoadedJob> load_job_with_data(Sources sources, const std::string& path,
+                                     const std::string& format) {
+  auto sets = std::exchange(sources.sets, {"data.test.path=" + path});
+  Sources before = sources;
+  before.sets.clear();
+  MUSTER_TRY(auto loaded, load_job(before));
+  MUSTER_TRY(loaded.job.data.test, source_at(loaded.job.data, path, format));
+  sources.file_text = resolved_yaml(loaded.job);
+  // Like any other path of a command line.
+  sources.sets.insert(sources.sets.end(), sets.begin(), sets.end());
+  return load_job(sources);
 }
 
 void borrow_places(Job& job, std::string_view file_text, const std::string& file_name) {

@@ -46,6 +46,11 @@ Result<LoadedJob> read_job(const Sources& sources);
 // The same, and validated (validate.h): what every command but the most curious wants.
 Result<LoadedJob> load_job(const Sources& sources);
 
+// The same with other test data (source_at() in source.h), which the -s of `sources` may change
+// further. `path` may be relative to the current directory.
+Result<LoadedJob> load_job_with_data(Sources sources, const std::string& path,
+                                     const std::string& format);
+
 // For a job that was resolved, written out and read again: gives its trees (a model's layers, the
 // arguments of something registered in C++) the places they have in the file that a person wrote,
 // so that errors name its lines. Parts that are not the same there keep theirs.

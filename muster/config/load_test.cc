@@ -333,5 +333,47 @@ TEST(BorrowPlaces, WhatIsNotTheSameAnyMoreKeepsItsPlace) {
   }
 }
 
+TEST(LoadWithData, TakesTheOptionsOfTheJobsOwnData) {
+  Sources sources;
+  sources.file_text = R"(muster: 1
+model: { zoo: mlp }
+data: { train: { format: csv, path: train.csv, label: species, classes: 3, limit: 10 } }
+steps: 1
+)";
+  sources.file_name = "job.yaml";
+  sources.base_dir = "/jobs";
+  sources.current_dir = "/home/me";
+  auto loaded = load_job_with_data(sources, "new/*.csv", "");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message();
+  EXPECT_EQ(loaded->job.data.train.path, "/jobs/train.csv");
+  const auto& test = loaded->job.data.test;
+  EXPECT_EQ(test.path, "/home/me/new/*.csv");
+  EXPECT_EQ(test.format, "csv");
+  EXPECT_EQ(test.label, "species");
+  EXPECT_EQ(test.classes, 3);
+  EXPECT_EQ(test.limit, 0);
+
+  sources.sets = {"data.test.label=kind", "threads=2"};
+  loaded = load_job_with_data(sources, "s3://bucket/a: #b.csv", "");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message();
+  EXPECT_EQ(loaded->job.data.test.path, "s3://bucket/a: #b.csv");
+  EXPECT_EQ(loaded->job.data.test.label, "kind");
+  EXPECT_EQ(loaded->job.threads, 2);
+
+  sources.sets = {};
+  loaded = load_job_with_data(sources, "x.jsonl", "jsonl");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message();
+  EXPECT_EQ(loaded->job.data.test.format, "jsonl");
+  EXPECT_EQ(loaded->job.data.test.label, "");
+}
+
+TEST(LoadWithData, AFormatWithoutAPathIsRefused) {
+  const auto loaded = load_job_with_data(lenet(), "some.csv", "");
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(loaded.error().message(), HasSubstr("-s data.test.images"));
+  EXPECT_TRUE(load_job_with_data(lenet(), "some.csv", "csv").ok());
+}
+
 }  // namespace
 }  // namespace muster::config

@@ -70,4 +70,27 @@ bool is_read_by_blocks(const SourceOptions& source) {
   return is_url(source.path) || has_wildcard(source.path);
 }
 
+Result<SourceOptions> source_at(const DataOptions& data, const std::string& path,
+                                const std::string& format) {
+  SourceOptions source = data.test.format.empty() ? data.train : data.test;
+  if (!format.empty() && format != source.format) {
+    const bool like_train = format == data.train.format;
+    source = like_train ? data.train : SourceOptions{};
+    source.format = format;
+  }
+  if (source.format == "idx" || source.format == "ctr") {
+    return Error(ErrorKind::kUsage,
+                 "--data names one path, and format {} has none; name a --format, or set {}",
+                 source.format,
+                 source.format == "idx" ? "-s data.test.images=... -s data.test.labels=..."
+                                        : "-s data.test.args=...");
+  }
+  const SourceOptions defaults;
+  source.path = path;
+  source.read = defaults.read;
+  source.part = defaults.part;
+  source.limit = defaults.limit;
+  return source;
+}
+
 }  // namespace muster::config

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "muster/base/result.h"
 #include "muster/config/job.h"
 
 namespace muster::config {
@@ -34,5 +35,12 @@ bool has_fields(const SourceOptions& source);
 // read otherwise, or the path is a URL or has wildcards. False for a format registered in C++,
 // which says so itself.
 bool is_read_by_blocks(const SourceOptions& source);
+
+// A source of other samples for a trained model: those at `path`. In the format of the job's test
+// data, or of its training data if it has none, with the other options of that source, but all
+// samples; `format`, if it is not empty and another one, has default options. Error (kUsage): a
+// format that has no path.
+Result<SourceOptions> source_at(const DataOptions& data, const std::string& path,
+                                const std::string& format);
 
 }  // namespace muster::config

@@ -44,7 +44,7 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
     if (ending.exit_code == 0 || ending.exit_code == 128 + SIGTERM) return done(Then::kLeft, text);
     if (ending.exit_code == 128 + SIGINT) return done(Then::kStopped, text);
     const auto kind = kind_of(ending);
-    if (kind && comes_again(*kind)) return done(Then::kEndJob, text);
+    if (kind && (options.errors_end_job || comes_again(*kind))) return done(Then::kEndJob, text);
     if (cannot_start(ending)) {
       return done(Then::kGiveUp, text + ": it cannot start on that machine");
     }

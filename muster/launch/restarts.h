@@ -21,6 +21,9 @@ struct RestartOptions {
   Duration first_pause = std::chrono::milliseconds(100);  // before the second restart; doubles
   Duration longest_pause = std::chrono::seconds(30);
   Duration settled = std::chrono::seconds(2);  // who ran this long begins anew
+  // Any error that a worker ends with ends the job, and only those that were killed are started
+  // again: for work that can be continued at any time.
+  bool errors_end_job = false;
 };
 
 struct SlotHistory {

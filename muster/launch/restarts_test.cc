@@ -108,6 +108,17 @@ TEST(Restarts, WhatWouldComeAgainEverywhereEndsTheJob) {
   }
 }
 
+TEST(Restarts, WhereWorkCanBeContinuedAnyErrorEndsTheJob) {
+  Slot usual;
+  EXPECT_EQ(usual.runs(1s, exit_with(static_cast<int>(ErrorKind::kIo))).then, Then::kAgain);
+  RestartOptions options;
+  options.errors_end_job = true;
+  Slot slot(options);
+  EXPECT_EQ(slot.runs(1s, exit_with(static_cast<int>(ErrorKind::kIo))).then, Then::kEndJob);
+  EXPECT_EQ(slot.runs(1s, kKilled).then, Then::kAgain);
+  EXPECT_EQ(slot.runs(1s, exit_with(0)).then, Then::kLeft);
+}
+
 TEST(Restarts, WhoLeftIsNotCalledBack) {
   EXPECT_EQ(Slot().runs(1s, exit_with(0)).then, Then::kLeft);
   EXPECT_EQ(Slot().runs(1s, exit_with(143)).then, Then::kLeft);

@@ -243,6 +243,7 @@ class Supervisor::Loop {
     if (failed && (!slot.failure || verdict.in_a_row == 1)) slot.failure = failure;
     switch (verdict.then) {
       case Then::kAgain:
+        if (options_.on_restart) options_.on_restart(failure);
         slot.due_at = now + verdict.after;
         slot.due = std::move(verdict);
         break;

@@ -54,6 +54,8 @@ struct SupervisorOptions {
   // All are called in run()'s thread; empty ones are not.
   // A worker has ended. `process`: see Process::worker_process.
   std::function<void(const std::string& id, int64_t process, const std::string& how)> on_exit;
+  // A worker failed, and is started again.
+  std::function<void(const WorkerFailure& failure)> on_restart;
   // What happens, a sentence at a time, for the log.
   std::function<void(const std::string& sentence)> on_event;
   // Whether the job is finished: asked when a worker left with 0.

@@ -28,7 +28,7 @@ class Mlp : public Layer {
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    return dropout_->forward(c_proj_->forward(at::gelu(c_fc_->forward(input))));
+    return (*dropout_)((*c_proj_)(at::gelu((*c_fc_)(input))));
   }
 
  private:
@@ -66,7 +66,7 @@ torch::Tensor SelfAttention::attend(const torch::Tensor& query, const torch::Ten
         at::ones({length, length}, query.options().dtype(torch::kBool)).triu_(1);
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
   }
-  return at::matmul(attn_dropout_->forward(at::softmax(scores, -1)), value);
+  return at::matmul((*attn_dropout_)(at::softmax(scores, -1)), value);
 }
 
 torch::Tensor SelfAttention::forward(const torch::Tensor& input) {
@@ -75,13 +75,13 @@ torch::Tensor SelfAttention::forward(const torch::Tensor& input) {
   const int64_t width = options_.width;
   const int64_t heads = options_.heads;
   // [samples, length, 3 * width] to three times [samples, heads, length, width / heads].
-  const auto parts = c_attn_->forward(input).split(width, /*dim=*/2);
+  const auto parts = (*c_attn_)(input).split(width, /*dim=*/2);
   const auto by_head = [&](const torch::Tensor& part) {
     return part.view({samples, length, heads, width / heads}).transpose(1, 2);
   };
   const torch::Tensor y = attend(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]));
   const torch::Tensor joined = y.transpose(1, 2).reshape({samples, length, width});
-  return resid_dropout_->forward(c_proj_->forward(joined));
+  return (*resid_dropout_)((*c_proj_)(joined));
 }
 
 TransformerBlock::TransformerBlock(const AttentionOptions& options,
@@ -92,8 +92,8 @@ TransformerBlock::TransformerBlock(const AttentionOptions& options,
       mlp_(register_module("mlp", std::make_shared<Mlp>(options, lane))) {}
 
 torch::Tensor TransformerBlock::forward(const torch::Tensor& input) {
-  const torch::Tensor x = input + attn_->forward(ln_1_->forward(input));
-  return x + mlp_->forward(ln_2_->forward(x));
+  const torch::Tensor x = input + (*attn_)((*ln_1_)(input));
+  return x + (*mlp_)((*ln_2_)(x));
 }
 
 }  // namespace muster::model

@@ -73,7 +73,7 @@ DenseStack::DenseStack(const DenseOptions& options) : relu_at_end_(options.relu_
 torch::Tensor DenseStack::forward(const torch::Tensor& input) {
   torch::Tensor x = input;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    x = layers_[i]->forward(x);
+    x = (*layers_[i])(x);
     if (relu_at_end_ || i + 1 < layers_.size()) x = torch::relu(x);
   }
   return x;

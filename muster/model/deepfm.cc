@@ -25,12 +25,12 @@ class DeepFm : public Net {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = rows_->forward(record.ids);
+    const torch::Tensor rows = (*rows_)(record.ids);
     const torch::Tensor first_order = rows.select(2, 0).sum(1);
     const torch::Tensor factors = rows.narrow(2, 1, factors_);
     const torch::Tensor pairs = (factors.sum(1).square() - factors.square().sum(1)).sum(1).mul(0.5);
     const torch::Tensor deep =
-        deep_->forward(torch::cat({factors.flatten(1), record.numbers}, 1)).squeeze(1);
+        (*deep_)(torch::cat({factors.flatten(1), record.numbers}, 1)).squeeze(1);
     return click_scores(first_order + pairs + deep);
   }
 

@@ -39,11 +39,11 @@ class Dlrm : public Net {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor vectors = rows_->forward(record.ids);
-    if (bottom_ == nullptr) return top_->forward(products(vectors));
-    const torch::Tensor dense = bottom_->forward(record.numbers);
+    const torch::Tensor vectors = (*rows_)(record.ids);
+    if (bottom_ == nullptr) return (*top_)(products(vectors));
+    const torch::Tensor dense = (*bottom_)(record.numbers);
     const torch::Tensor all = torch::cat({dense.unsqueeze(1), vectors}, 1);
-    return top_->forward(torch::cat({dense, products(all)}, 1));
+    return (*top_)(torch::cat({dense, products(all)}, 1));
   }
 
  private:

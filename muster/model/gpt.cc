@@ -51,7 +51,7 @@ class Transformer : public Layer {
   }
 
   torch::Tensor forward(const torch::Tensor& tokens) override {
-    return ln_f_->forward(h_->forward(drop_->forward(wpe_->forward(wte_->forward(tokens)))));
+    return (*ln_f_)((*h_)((*drop_)((*wpe_)((*wte_)(tokens)))));
   }
 
   const torch::Tensor& token_weight() const { return wte_->weight(); }
@@ -70,7 +70,7 @@ class Gpt : public Net {
       : transformer_(register_module("transformer", std::make_shared<Transformer>(shape, lane))) {}
 
   torch::Tensor forward(const torch::Tensor& tokens) override {
-    return at::linear(transformer_->forward(tokens), transformer_->token_weight());
+    return at::linear((*transformer_)(tokens), transformer_->token_weight());
   }
 
  private:

@@ -205,7 +205,7 @@ class Residual : public Layer {
     if (projection_) register_module("projection", projection_);
   }
   torch::Tensor forward(const torch::Tensor& input) override {
-    return body_->forward(input) + (projection_ ? projection_->forward(input) : input);
+    return (*body_)(input) + (projection_ ? (*projection_)(input) : input);
   }
 
  private:

@@ -104,7 +104,7 @@ void Sequence::add(std::shared_ptr<Layer> layer, std::string name) {
 
 torch::Tensor Sequence::forward(const torch::Tensor& input) {
   torch::Tensor x = input;
-  for (const auto& layer : layers_) x = layer->forward(x);
+  for (const auto& layer : layers_) x = (*layer)(x);
   return x;
 }
 

@@ -14,9 +14,9 @@ class LeNet : public Net {
         fc2_(register_module("fc2", linear(kHidden, outputs))) {}
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    torch::Tensor x = at::relu(at::max_pool2d(conv1_->forward(input), 2));
-    x = at::relu(at::max_pool2d(conv2_->forward(x), 2));
-    return fc2_->forward(at::relu(fc1_->forward(x.flatten(1))));
+    torch::Tensor x = at::relu(at::max_pool2d((*conv1_)(input), 2));
+    x = at::relu(at::max_pool2d((*conv2_)(x), 2));
+    return (*fc2_)(at::relu((*fc1_)(x.flatten(1))));
   }
 
   // What is left of a side after both convolutions and poolings.

@@ -27,10 +27,10 @@ class Mlp : public Net {
   torch::Tensor forward(const torch::Tensor& input) override {
     torch::Tensor x = input.flatten(1);
     for (size_t i = 0; i + 1 < layers_.size(); ++i) {
-      x = activation_(layers_[i]->forward(x));
-      if (!dropouts_.empty()) x = dropouts_[i]->forward(x);
+      x = activation_((*layers_[i])(x));
+      if (!dropouts_.empty()) x = (*dropouts_[i])(x);
     }
-    return layers_.back()->forward(x);
+    return (*layers_.back())(x);
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include "muster/base/text.h"
 #include "muster/model/layers.h"
 
 namespace muster::model {
@@ -116,7 +117,47 @@ std::string type_name(const torch::nn::Module& module) {
 
 }  // namespace
 
+torch::Tensor Layer::operator()(const torch::Tensor& input) {
+  auto output = forward(input);
+  if (observer_) observer_(output);
+  return output;
+}
+
 KeepsStatistics::~KeepsStatistics() = default;
+
+Result<torch::Tensor> output_of_layer(Net& net, const std::string& layer,
+                                      const std::function<void()>& run) {
+  std::vector<std::string> names;
+  Layer* observed = nullptr;
+  for (const auto& entry : net.named_modules()) {
+    auto* candidate = dynamic_cast<Layer*>(entry.value().get());
+    if (candidate == nullptr || entry.key().empty()) continue;  // the net itself has no name
+    if (entry.key() == layer) observed = candidate;
+    names.push_back(entry.key());
+  }
+  if (observed == nullptr) {
+    return Error(ErrorKind::kUsage, "the model has no layer '{}'{}; its layers are {}", layer,
+                 did_you_mean(layer, names), join_words(names));
+  }
+  torch::Tensor output;
+  // A copy: layers such as relu may go on to change it in place.
+  const auto keep = [&](const torch::Tensor& seen) {
+    output = seen.detach().to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true);
+  };
+  struct Observing {
+    Layer* layer;
+    ~Observing() { layer->observe({}); }
+  } const observing{observed};
+  observed->observe(keep);
+  run();
+  if (!output.defined()) {
+    return Error(ErrorKind::kUsage,
+                 "layer '{}' has no output of its own: the model does not run it as a layer; take "
+                 "another one",
+                 layer);
+  }
+  return output;
+}
 
 std::vector<Statistic> collect_statistics(Net& net) {
   std::vector<Statistic> all;

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -34,8 +36,18 @@ struct LaneContext {
 // A module that turns one tensor into another.
 class Layer : public torch::nn::Module {
  public:
+  using Observer = std::function<void(const torch::Tensor& output)>;
+
   // The first dimension is that of the samples.
   virtual torch::Tensor forward(const torch::Tensor& input) = 0;
+  // forward(), and its output is shown to the observer. As in PyTorch, this is how a net runs its
+  // layers; the output of one whose forward() is called directly cannot be observed.
+  torch::Tensor operator()(const torch::Tensor& input);
+  // From now on sees each output; empty: nobody does. The output may be changed in place later.
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+ private:
+  Observer observer_;
 };
 
 // A whole network. Always held by a shared_ptr.
@@ -71,6 +83,12 @@ std::vector<Statistic> collect_statistics(Net& net);
 // Full names of the parameters of modules that are embeddings, Muster's or torch's: tables whose
 // rows are looked up.
 std::unordered_set<std::string> names_of_embeddings(const Net& net);
+
+// What the layer of this name (named_modules(): "fc1", "layer1.0.conv2") puts out while `run` runs
+// the net, in float32; of several times the last. Errors: kUsage if there is no such layer, or it
+// is not run on its own. What `run` throws goes through.
+Result<torch::Tensor> output_of_layer(Net& net, const std::string& layer,
+                                      const std::function<void()>& run);
 
 // Whether this net can keep the promise of the same bits. Refuses modules of torch that draw from
 // the global generator, update statistics by themselves or change weights in forward, buffers that

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <thread>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,6 +40,58 @@ TEST(Net, EmbeddingsAreKnown) {
             (std::unordered_set<std::string>{"transformer.wte.weight", "transformer.wpe.weight"}));
   const auto lenet = make(zoo("lenet"), images(), lane(3));
   EXPECT_TRUE(names_of_embeddings(*lenet).empty());
+}
+
+// Those that the zoo's nets are made of, all of them: none is run by forward() directly.
+TEST(OutputOfLayer, EveryLayerOfTheZooHasOne) {
+  for (const auto& [name, args, schema] :
+       {std::tuple("lenet", "", images()),
+        std::tuple("mlp", "{ hidden: [32, 16], dropout: 0.1 }", images()),
+        std::tuple("resnet", "{ size: 8 }", images({3, 32, 32})),
+        std::tuple("gpt", "{ layers: 2, heads: 2, width: 8, dropout: 0.1 }", testing::text())}) {
+    const torch::NoGradGuard no_grad;
+    const auto net = make(zoo(name, args), schema, lane(3));
+    net->eval();
+    std::vector<int64_t> shape = {2};
+    shape.insert(shape.end(), schema.input_shape.begin(), schema.input_shape.end());
+    const auto input = schema.input == data::DType::kInt64 ? torch::ones(shape, torch::kInt64)
+                                                           : torch::ones(shape);
+    const auto expected = net->forward(input);
+    for (const auto& entry : net->named_modules()) {
+      if (entry.key().empty()) continue;
+      torch::Tensor output;
+      const auto features = output_of_layer(*net, entry.key(), [&] { output = (*net)(input); });
+      ASSERT_TRUE(features.ok()) << name << ": " << features.error().message();
+      EXPECT_EQ(features->size(0), 2) << name << " " << entry.key();
+      EXPECT_TRUE(output.equal(expected)) << name << " " << entry.key();
+    }
+  }
+}
+
+TEST(OutputOfLayer, IsWhatTheLayerComputes) {
+  const torch::NoGradGuard no_grad;
+  const auto net = make(zoo("resnet", "{ size: 8 }"), images({3, 32, 32}), lane(3));
+  net->eval();
+  const auto input = torch::linspace(-1, 1, 2 * 3 * 32 * 32).view({2, 3, 32, 32});
+  const auto weights = net->named_parameters();
+  const auto by_hand = at::conv2d(input, weights["conv1.weight"], {}, 1, 1);
+  const auto run = [&] { (*net)(input); };
+  EXPECT_TRUE(output_of_layer(*net, "conv1", run)->equal(by_hand));
+  // The net goes on with relu_, in place; that is not what the layer put out.
+  EXPECT_LT(output_of_layer(*net, "bn1", run)->min().item<float>(), 0);
+  EXPECT_EQ(output_of_layer(*net, "fc", run)->sizes(), (torch::IntArrayRef{2, 10}));
+}
+
+TEST(OutputOfLayer, ALayerThatIsNotThereIsNamed) {
+  const auto net = make(zoo("lenet"), images(), lane(3));
+  const auto wrong = output_of_layer(*net, "fc3", [] {});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(wrong.error().message(),
+              ::testing::AllOf(::testing::HasSubstr("no layer 'fc3'"),
+                               ::testing::HasSubstr("conv1, conv2, fc1 and fc2")));
+  EXPECT_THAT(output_of_layer(*net, "fc1", [] {}).error().message(),
+              ::testing::HasSubstr("no output of its own"));
 }
 
 TEST(Initialise, DependsOnTheSeedAloneInEveryThread) {

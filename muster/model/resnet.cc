@@ -60,11 +60,11 @@ class Block : public Layer {
     torch::Tensor x = input;
     for (size_t i = 0; i < convolutions_.size(); ++i) {
       if (i > 0) x = x.relu_();
-      x = norms_[i]->forward(convolutions_[i]->forward(x));
+      x = (*norms_[i])((*convolutions_[i])(x));
     }
     // In place where nothing needs the old values for its gradient: BatchNorm keeps its input, not
     // its output; relu keeps its result.
-    return x.add_(downsample_ ? downsample_->forward(input) : input).relu_();
+    return x.add_(downsample_ ? (*downsample_)(input) : input).relu_();
   }
 
  private:
@@ -112,10 +112,10 @@ class ResNet : public Net {
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    torch::Tensor x = bn1_->forward(conv1_->forward(input)).relu_();
+    torch::Tensor x = (*bn1_)((*conv1_)(input)).relu_();
     if (large_stem_) x = at::max_pool2d(x, 3, 2, 1);
-    for (const auto& stage : stages_) x = stage->forward(x);
-    return fc_->forward(x.mean({2, 3}));
+    for (const auto& stage : stages_) x = (*stage)(x);
+    return (*fc_)(x.mean({2, 3}));
   }
 
  private:

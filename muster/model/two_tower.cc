@@ -39,11 +39,11 @@ class TwoTower : public Net {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = rows_->forward(record.ids);
-    const torch::Tensor left = left_->forward(
-        torch::cat({rows.narrow(1, 0, left_features_).flatten(1), record.numbers}, 1));
+    const torch::Tensor rows = (*rows_)(record.ids);
+    const torch::Tensor left =
+        (*left_)(torch::cat({rows.narrow(1, 0, left_features_).flatten(1), record.numbers}, 1));
     const torch::Tensor right =
-        right_->forward(rows.narrow(1, left_features_, right_features_).flatten(1));
+        (*right_)(rows.narrow(1, left_features_, right_features_).flatten(1));
     return click_scores(left.mul(right).sum(1).mul(scale_));
   }
 

@@ -22,10 +22,10 @@ class WideDeep : public Net {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = rows_->forward(record.ids);
+    const torch::Tensor rows = (*rows_)(record.ids);
     const torch::Tensor wide = rows.select(2, 0).sum(1);
     const torch::Tensor vectors = rows.narrow(2, 1, rows.size(2) - 1).flatten(1);
-    const torch::Tensor deep = deep_->forward(torch::cat({vectors, record.numbers}, 1)).squeeze(1);
+    const torch::Tensor deep = (*deep_)(torch::cat({vectors, record.numbers}, 1)).squeeze(1);
     return click_scores(wide + deep);
   }
 

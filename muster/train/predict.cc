@@ -8,10 +8,24 @@
 namespace muster::train {
 namespace {
 
-nlohmann::json describe_class(const torch::Tensor& scores, int64_t label) {
+// All numbers of a tensor in float32.
+std::vector<float> copy_numbers(const torch::Tensor& tensor) {
+  const auto flat = tensor.contiguous();
+  const auto* numbers = flat.const_data_ptr<float>();
+  return {numbers, numbers + flat.numel()};
+}
+
+Predictions find_classes(const torch::Tensor& scores, const data::Batch& batch) {
   const auto probabilities = scores.softmax(-1);
-  const auto best = probabilities.argmax().item<int64_t>();
-  return {{"class", best}, {"probability", probabilities[best].item<float>()}, {"label", label}};
+  const auto best = probabilities.argmax(1).contiguous();
+  const auto* classes = best.const_data_ptr<int64_t>();
+  const auto* labels = reinterpret_cast<const int64_t*>(batch.targets.data());
+  Predictions found;
+  found.count = batch.count;
+  found.classes.assign(classes, classes + batch.count);
+  found.probabilities = copy_numbers(probabilities.gather(1, best.unsqueeze(1)));
+  found.labels.assign(labels, labels + batch.count);
+  return found;
 }
 
 // The bytes of each token of the prompt, matched greedily against the vocabulary: its entries are
@@ -49,10 +63,43 @@ int64_t draw(const torch::Tensor& scores, double temperature, RandomStream& rand
 
 }  // namespace
 
+Result<Predictions> predict_batch(LaneNet& net, const data::Batch& batch,
+                                  const data::Schema& schema, const PredictOptions& options) {
+  const bool features = !options.layer.empty();
+  MUSTER_TRY(const auto output,
+             features ? net.features(batch, options.layer) : net.predict(batch, schema));
+  const auto samples = static_cast<int64_t>(batch.count);
+  if (output.dim() == 0 || output.size(0) != samples) {
+    return Error(ErrorKind::kUsage, "{} does not put out something for each sample",
+                 features ? fmt::format("layer '{}'", options.layer) : "the model");
+  }
+  const auto rows = output.reshape({samples, -1});
+  const auto width = static_cast<size_t>(rows.size(1));
+  if (!options.raw && !features && schema.classes > 0 && schema.target_elements() == 1) {
+    return find_classes(rows, batch);
+  }
+  Predictions found;
+  found.count = batch.count;
+  if (options.raw || features) {
+    found.numbers = copy_numbers(rows);
+    found.width = width;
+    found.features = features;
+    return found;
+  }
+  if (schema.target == data::DType::kFloat32 && width == 1 && schema.target_elements() == 1) {
+    const auto* targets = reinterpret_cast<const float*>(batch.targets.data());
+    found.values = copy_numbers(rows);
+    found.targets.assign(targets, targets + batch.count);
+    return found;
+  }
+  return Error(ErrorKind::kUsage,
+               "this model puts out {} numbers for each sample: show them with --raw{}", width,
+               schema.vocabulary.empty() ? "" : ", or use --prompt to let it write text");
+}
+
 Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data::Dataset& dataset,
                                                     const std::vector<uint64_t>& samples,
-                                                    bool raw) {
-  const auto& schema = session.schema();
+                                                    const PredictOptions& options) {
   for (const auto sample : samples) {
     if (sample >= dataset.size()) {
       return Error(ErrorKind::kUsage, "there is no sample {}: the data has {} (from 0 on)", sample,
@@ -62,27 +109,15 @@ Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data
   data::Batch batch;
   batch.memory = session.plan().memory;
   MUSTER_RETURN_IF_ERROR(data::read_samples(dataset, samples, batch));
-  MUSTER_TRY(const auto output, session.predict(batch));
+  Predictions predictions;
+  MUSTER_RETURN_IF_ERROR(session.for_each_net(1, [&](LaneNet& net, size_t) -> Status {
+    MUSTER_TRY(predictions, predict_batch(net, batch, session.schema(), options));
+    return {};
+  }));
   std::vector<nlohmann::json> results;
+  results.reserve(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
-    nlohmann::json result = {{"sample", samples[i]}};
-    const auto row = output[static_cast<int64_t>(i)];
-    if (raw) {
-      const auto flat = row.flatten().contiguous();
-      const auto* values = flat.const_data_ptr<float>();
-      result["output"] = std::vector<float>(values, values + flat.numel());
-    } else if (schema.classes > 0 && schema.target_elements() == 1) {
-      const auto* labels = reinterpret_cast<const int64_t*>(batch.targets.data());
-      result.update(describe_class(row.flatten(), labels[i]));
-    } else if (schema.target == data::DType::kFloat32) {
-      const auto* targets = reinterpret_cast<const float*>(batch.targets.data());
-      result["value"] = row.flatten()[0].item<float>();
-      result["target"] = targets[i * schema.target_elements()];
-    } else {
-      return Error(ErrorKind::kUsage,
-                   "this model predicts sequences: use --prompt to let it write text");
-    }
-    results.push_back(std::move(result));
+    results.push_back(to_json(predictions, i, samples[i]));
   }
   return results;
 }

@@ -1,5 +1,5 @@
-// What a trained model says: classes or values for samples of a data set, or text that goes on from
-// a prompt.
+// What a trained model says: classes or values for samples of a data set, features of a layer, or
+// text that goes on from a prompt.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,25 @@
 
 #include <nlohmann/json.hpp>
 
+#include "muster/train/predictions.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
 
-// One object per sample: {"sample", "class", "probability", "label"} for classes, {"sample",
-// "value", "target"} for values; with `raw`, {"sample", "output"}: all that the model puts out,
-// flat.
+struct PredictOptions {
+  bool raw = false;   // all that the model puts out, instead of a class or a value
+  std::string layer;  // features of this layer instead; empty: of none
+};
+
+// Of a batch with this schema. kUsage for what this model does not have: the sentence says which
+// option helps.
+Result<Predictions> predict_batch(LaneNet& net, const data::Batch& batch,
+                                  const data::Schema& schema, const PredictOptions& options);
+
+// One object per sample (predictions.h).
 Result<std::vector<nlohmann::json>> predict_samples(Session& session, const data::Dataset& dataset,
-                                                    const std::vector<uint64_t>& samples, bool raw);
+                                                    const std::vector<uint64_t>& samples,
+                                                    const PredictOptions& options);
 
 struct GenerateOptions {
   std::string prompt = "\n";

@@ -1,6 +1,7 @@
 #include "muster/train/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -106,7 +107,10 @@ Status Session::open_data() {
 
 Result<std::unique_ptr<data::Dataset>> Session::open_source(
     const std::string& key, const config::SourceOptions& source) const {
-  auto opened = registries_.data.open(source, setup_);
+  auto setup = setup_;
+  const auto& test_indexes = registries_.places.test_indexes;
+  if (key == "data.test" && test_indexes) setup.indexes = *test_indexes;
+  auto opened = registries_.data.open(source, setup);
   if (!opened.ok()) return std::move(opened).error().context("{}", key);
   return opened;
 }
@@ -538,6 +542,25 @@ Status Session::try_smallest_lanes() {
 Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {
   strategy_->show_weights();
   return nets_[0]->predict(batch, schema != nullptr ? *schema : plan_.schema);
+}
+
+Status Session::for_each_net(size_t count,
+                             const std::function<Status(LaneNet& net, size_t i)>& body) {
+  strategy_->show_weights();
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::optional<std::pair<size_t, Error>> failure;  // guarded by mutex
+  team_->run([&](int member) {
+    for (size_t i = next++; i < count; i = next++) {
+      auto done = body(*nets_[static_cast<size_t>(member)], i);
+      if (done.ok()) continue;
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!failure || i < failure->first) failure.emplace(i, std::move(done).error());
+    }
+  });
+  if (failure) return std::move(failure->second);
+  return {};
 }
 
 }  // namespace muster::train

@@ -35,7 +35,9 @@ namespace muster::train {
 
 // Where data that is read by blocks is, for all sources of a job, unless the job itself says so.
 struct DataPlaces {
-  std::string indexes;                  // directory in which indexes are saved; empty: they are not
+  std::string indexes;  // directory in which indexes are saved; empty: they are not
+  // That of the test data, if it is another one; it takes precedence over the job's.
+  std::optional<std::string> test_indexes;
   std::shared_ptr<store::Store> store;  // null: one for all addresses
   // While data is opened: called now and then, false ends it; and what takes long.
   data::KeepWaiting keep_waiting;
@@ -118,6 +120,9 @@ class Session {
   StepReport last_step() const;
   // The model's output for a batch. `schema`: of its inputs, if they are not as in training.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema* schema = nullptr);
+  // Calls body(net, i) once for each i below `count`, on the lane threads, each with a net of its
+  // own. After an error no more are begun; the one of the lowest i is returned.
+  Status for_each_net(size_t count, const std::function<Status(LaneNet& net, size_t i)>& body);
   // Runs the model on one sample, and in training mode on as few as a lane may have, so that what
   // does not fit is found before training starts.
   Status try_forward();

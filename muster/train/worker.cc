@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +20,7 @@
 #include "muster/config/rounds.h"
 #include "muster/config/table.h"
 #include "muster/copy/copy_sender.h"
+#include "muster/data/fetcher.h"
 #include "muster/store/open.h"
 #include "muster/track/background_sink.h"
 #include "muster/track/sink.h"
@@ -26,6 +28,7 @@
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/probe.h"
 #include "muster/train/predict.h"
+#include "muster/train/predict_parts.h"
 #include "muster/train/replay.h"
 #include "muster/train/signals.h"
 #include "muster/train/state/weights_file.h"
@@ -56,17 +59,27 @@ struct Arguments {
   std::string from = "test";
   int threads = 0;
   bool has_prompt = false;
-  bool raw = false;
   GenerateOptions generate;
+  std::string data;    // other test data; empty: the job's
+  std::string format;  // of that
+  PredictOptions predict;
+  std::string parts;  // a directory of parts to compute; empty: samples are printed
+  std::string lines = "csv";
 };
+
+// A resolved job has everything in it; the environment had its say when it was made.
+Result<config::Sources> resolved_sources(FileSystem& files, const std::string& path,
+                                         const std::vector<std::string>& sets) {
+  MUSTER_TRY(auto sources, config::gather_sources(files, path, sets));
+  sources.environment.clear();
+  return sources;
+}
 
 // `written`: the file that the job at `path` was resolved from, or "".
 Result<config::Job> load_job(FileSystem& files, const std::string& path,
                              const std::vector<std::string>& sets,
                              const std::string& written = "") {
-  MUSTER_TRY(auto sources, config::gather_sources(files, path, sets));
-  // A resolved job has everything in it; the environment had its say when it was made.
-  sources.environment.clear();
+  MUSTER_TRY(const auto sources, resolved_sources(files, path, sets));
   MUSTER_TRY(auto loaded, config::load_job(sources));
   if (!written.empty()) {
     const auto text = files.read(written);
@@ -107,10 +120,12 @@ class OpeningLine {
   bool drawn_ = false;
 };
 
-// For commands that look at a run: with the indexes of its data.
-Registries with_indexes(const Registries& registries, const std::string& run) {
+// For commands that look at a run: with the indexes of its data. That of other data (--data) is not
+// kept there: it would be found again when there are more files at the same address.
+Registries with_indexes(const Registries& registries, const Arguments& args) {
   Registries result = registries;
-  result.places.indexes = run + "/index";
+  result.places.indexes = args.run + "/index";
+  if (!args.data.empty()) result.places.test_indexes = "";
   return result;
 }
 
@@ -214,11 +229,21 @@ Result<int> run_train(const Arguments& args, const Registries& registries) {
   return code;
 }
 
+// The job of a run, with other test data if the command names some.
+Result<config::Job> job_of_run(FileSystem& files, const track::RunDirectory& run,
+                               const Arguments& args) {
+  MUSTER_TRY(const auto sources, resolved_sources(files, run.job_file(), args.sets));
+  MUSTER_TRY(auto loaded, args.data.empty()
+                              ? config::load_job(sources)
+                              : config::load_job_with_data(sources, args.data, args.format));
+  return std::move(loaded.job);
+}
+
 // A session with a checkpoint's weights.
 Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments& args,
                                               const Registries& registries) {
   MUSTER_TRY(const auto run, track::RunDirectory::open(files, args.run));
-  MUSTER_TRY(auto job, load_job(files, run.job_file(), args.sets));
+  MUSTER_TRY(auto job, job_of_run(files, run, args));
   MUSTER_TRY(const auto snapshot, open_snapshot(files, run.checkpoints(), args.checkpoint));
   MUSTER_TRY(auto session, Session::open(std::move(job), registries));
   MUSTER_RETURN_IF_ERROR(session->arena().load_model(snapshot.model));
@@ -230,14 +255,16 @@ Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments
   return session;
 }
 
+Status check_has_test(const Session& session) {
+  if (session.has_test()) return {};
+  return Error(ErrorKind::kJob, "the job has no data.test; name data with --data");
+}
+
 Result<int> run_eval(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
-  const auto with = with_indexes(registries, args.run);
+  const auto with = with_indexes(registries, args);
   MUSTER_TRY(const auto session, open_trained(*files, args, with));
-  if (!session->has_test()) {
-    return Error(ErrorKind::kJob,
-                 "the job has no data.test; give one with -s data.test.format=...");
-  }
+  MUSTER_RETURN_IF_ERROR(check_has_test(*session));
   MUSTER_TRY(const auto report, session->evaluate());
   const int64_t step = session->arena().counters().step;
   if (args.output == "json") {
@@ -272,9 +299,60 @@ Result<std::vector<uint64_t>> parse_samples(const std::string& text) {
   return samples;
 }
 
-Result<int> run_predict(const Arguments& args, const Registries& registries) {
+// What a worker waits for, in a file that the process that started it looks at. Safe for concurrent
+// use.
+class DoingFile {
+ public:
+  DoingFile(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+
+  // Now and then; "": nothing any more.
+  void tell(const std::string& what) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex_);
+    if (what == told_ || (!what.empty() && now - when_ < std::chrono::milliseconds(200))) return;
+    told_ = what;
+    when_ = now;
+    auto file = files_.create(path_);
+    if (!file.ok()) return;  // only a line on a screen
+    (void)(*file)->append(what);
+    (void)(*file)->close();
+  }
+
+ private:
+  FileSystem& files_;
+  const std::string path_;
+  std::mutex mutex_;
+  std::string told_;                            // guarded by mutex_
+  std::chrono::steady_clock::time_point when_;  // guarded by mutex_
+};
+
+Result<int> run_predict_parts(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
-  const auto with = with_indexes(registries, args.run);
+  MUSTER_TRY(auto directory, parts::PartsDirectory::open(*files, args.parts));
+  DoingFile doing(*files, fmt::format("{}/{}.doing", directory.workers(), args.id));
+  auto with = with_indexes(registries, args);
+  // Made by one worker; and a command that continues takes the same one.
+  if (!args.data.empty()) with.places.test_indexes = directory.indexes();
+  with.places.tell = [&](const std::string& what) { doing.tell(what); };
+  MUSTER_TRY(const auto session, open_trained(*files, args, with));
+  MUSTER_RETURN_IF_ERROR(check_has_test(*session));
+  MUSTER_TRY(const auto* dataset, session->test_data());
+  doing.tell("");
+  const auto lines = find_lines(args.lines);
+  MUSTER_CHECK(lines.has_value(), "checked by the command line");
+  PartOptions options{.what = args.predict, .lines = *lines};
+  options.keep_waiting = [&] {
+    if (const auto* fetcher = dataset->fetcher()) doing.tell(fetcher->waiting());
+    return true;
+  };
+  MUSTER_RETURN_IF_ERROR(predict_parts(*session, *dataset, directory, options));
+  return 0;
+}
+
+Result<int> run_predict(const Arguments& args, const Registries& registries) {
+  if (!args.parts.empty()) return run_predict_parts(args, registries);
+  const auto files = posix_file_system();
+  const auto with = with_indexes(registries, args);
   MUSTER_TRY(const auto session, open_trained(*files, args, with));
   if (args.has_prompt) {
     MUSTER_TRY(const auto text, generate_text(*session, args.generate));
@@ -284,10 +362,11 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
   MUSTER_TRY(const auto samples, parse_samples(args.samples));
   const data::Dataset* dataset = &session->train_data();
   if (args.from == "test") {
+    MUSTER_RETURN_IF_ERROR(check_has_test(*session));
     MUSTER_TRY(dataset, session->test_data());
   }
-  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.raw));
-  if (args.output == "json" || args.raw) {
+  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.predict));
+  if (args.output == "json" || args.predict.raw || !args.predict.layer.empty()) {
     std::puts(json(rows).dump().c_str());
     return 0;
   }
@@ -327,7 +406,7 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
     fmt::print(stderr, "\rreplaying: {} of {} pushes{}", done, all, done == all ? "\n" : "");
   };
   MUSTER_TRY(const auto shards, saved_rows(snapshot.state));
-  MUSTER_TRY(auto result, replay(std::move(job), with_indexes(registries, args.run), *files, shards,
+  MUSTER_TRY(auto result, replay(std::move(job), with_indexes(registries, args), *files, shards,
                                  snapshot.step, progress));
   // What was told at the end of the run.
   const auto told_result = run.read_result();
@@ -418,13 +497,24 @@ void add_commands(CLI::App& app, Arguments& args) {
     command->add_option("-s", args.sets);
     command->add_option("-o", args.output)->check(CLI::IsMember({"table", "json"}));
   };
-  trained(app.add_subcommand("eval", "evaluate a checkpoint on the test data"));
+  const auto other_data = [&](CLI::App* command) {
+    auto* data = command->add_option("--data", args.data, "in place of the job's test data");
+    command->add_option("--format", args.format, "of that data")->needs(data);
+  };
+  auto* eval = app.add_subcommand("eval", "evaluate a checkpoint on the test data");
+  trained(eval);
+  other_data(eval);
   trained(app.add_subcommand("replay", "compute an asynchronous run again"));
   auto* predict = app.add_subcommand("predict", "show what a checkpoint says");
   trained(predict);
+  other_data(predict);
+  predict->add_option("--layer", args.predict.layer);
+  auto* parts = predict->add_option("--parts", args.parts, "compute parts in this directory");
+  predict->add_option("--lines", args.lines)->check(CLI::IsMember({"csv", "jsonl"}))->needs(parts);
+  predict->add_option("--id", args.id, "of this worker's slot")->needs(parts);
   predict->add_option("--samples", args.samples);
   predict->add_option("--from", args.from)->check(CLI::IsMember({"test", "train"}));
-  predict->add_flag("--raw", args.raw);
+  predict->add_flag("--raw", args.predict.raw);
   predict->add_option("--prompt", args.generate.prompt)->each([&](const std::string&) {
     args.has_prompt = true;
   });

@@ -3,7 +3,11 @@
 //   muster-worker train   --run DIR [--display normal|quiet|none|json]
 //                         [--coordinator ADDRESS,... --id SLOT [--host HOST] [--job-name NAME]]
 //   muster-worker eval    --run DIR [--checkpoint newest|best|STEP] [-s KEY=VALUE] [-o table|json]
-//   muster-worker predict --run DIR [--checkpoint ...] [--samples 0-9] [--prompt TEXT ...]
+//                         [--data ADDRESS [--format FORMAT]]
+//   muster-worker predict --run DIR [--checkpoint ...] [--data ...] [--samples 0-9] [--layer NAME]
+//                         [--prompt TEXT ...]
+//   muster-worker predict --run DIR ... --parts DIR --lines csv|jsonl --id ID
+//                         computes parts of a whole data set (predict_parts.h)
 //   muster-worker check   --job FILE       opens the data and builds the model, trains nothing
 //   muster-worker probe                    what this machine can do, as JSON
 //

@@ -14,7 +14,7 @@
 #include "muster/data/dataset.h"
 
 #include "tools/muster-data/job_data.h"
-#include "tools/muster-data/status_line.h"
+#include "tools/muster/status_line.h"
 
 namespace muster::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include "muster/store/open.h"
 #include "muster/store/retry.h"
 
-#include "tools/muster-data/status_line.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/hand_over.h"
+#include "tools/muster/status_line.h"
 
 namespace muster::cli {
 namespace {

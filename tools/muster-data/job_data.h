@@ -9,8 +9,8 @@
 #include "muster/data/blocks/open_blocks.h"
 #include "muster/data/dataset.h"
 
-#include "tools/muster-data/status_line.h"
 #include "tools/muster/commands.h"
+#include "tools/muster/status_line.h"
 
 namespace muster::cli {
 

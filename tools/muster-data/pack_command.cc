@@ -11,7 +11,7 @@
 
 #include "tools/muster-data/data_commands.h"
 #include "tools/muster-data/job_data.h"
-#include "tools/muster-data/status_line.h"
+#include "tools/muster/status_line.h"
 
 namespace muster::cli {
 namespace {

@@ -89,7 +89,9 @@ struct JoinArguments {
 
 struct EvalArguments {
   RunChoice run;
-  std::string checkpoint;  // best, newest, a step; empty: the best, if one was marked
+  std::string checkpoint;   // best, newest, a step; empty: the best, if one was marked
+  std::string data;         // a path or a URL; empty: the test data of the job
+  std::string data_format;  // of that; empty: as that of the job
   std::vector<std::string> set;
   Format format = Format::kTable;
   std::string worker;
@@ -107,7 +109,14 @@ struct PredictArguments {
   std::string checkpoint;
   std::string samples;  // "0-9"; empty: the worker's default
   std::string from;
+  std::string data;         // a path or a URL; empty: the data of the job
+  std::string data_format;  // of that; empty: as that of the job
+  std::vector<std::string> set;
   bool raw = false;
+  std::string layer;  // whose features are wanted; empty: predictions
+  std::string out;    // a file for all samples; empty: some are printed
+  int64_t workers = 1;
+  bool force = false;
   std::optional<std::string> prompt;
   std::string length, temperature, seed;  // numbers, checked; empty: the worker's defaults
   Format format = Format::kTable;

@@ -1,6 +1,7 @@
 // eval, replay and predict: the worker knows, and prints.
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
+#include "tools/muster/predict_command.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
@@ -41,16 +42,16 @@ Result<std::vector<std::string>> start_of(const std::string& command,
 
 Outcome run(const EvalArguments& arguments, Context& context) {
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
-  MUSTER_TRY(const auto job,
-             load_run_job(run, arguments.set, {"data.test", "eval", "threads"},
-                          "the model is measured as it was trained", context.files));
+  MUSTER_TRY(const auto job, load_run_job(run, arguments.set, {"data.test", "eval", "threads"},
+                                          "the model is measured as it was trained", context.files,
+                                          {arguments.data, arguments.data_format}));
   if (job.data.test.format.empty()) {
-    return Error(ErrorKind::kUsage,
-                 "{} has no test data; give some: -s data.test.format=... -s data.test....",
-                 run_name(run));
+    return Error(ErrorKind::kUsage, "{} has no test data; name some with --data", run_name(run));
   }
   MUSTER_TRY(auto words,
              start_of("eval", run, arguments.checkpoint, arguments.format, context.files));
+  add(words, "--data", arguments.data);
+  add(words, "--format", arguments.data_format);
   for (const auto& set : arguments.set) add(words, "-s", set);
   return ask(arguments.worker, arguments.format, words, context);
 }
@@ -63,12 +64,14 @@ Outcome run(const ReplayArguments& arguments, Context& context) {
 }
 
 Outcome run(const PredictArguments& arguments, Context& context) {
+  if (!arguments.out.empty()) return predict_to_file(arguments, context);
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
+  MUSTER_TRY(const auto job, load_predict_job(arguments, run, context.files));
   MUSTER_TRY(auto words,
              start_of("predict", run, arguments.checkpoint, arguments.format, context.files));
+  add_predict_words(arguments, words);
   add(words, "--samples", arguments.samples);
   add(words, "--from", arguments.from);
-  if (arguments.raw) words.emplace_back("--raw");
   if (arguments.prompt) {
     words.emplace_back("--prompt");
     words.push_back(*arguments.prompt);

@@ -77,6 +77,17 @@ void add_checkpoint(CLI::App* app, std::string& checkpoint) {
       ->check(checkpoint_name());
 }
 
+CLI::Option* add_data(CLI::App* app, std::string& data, std::string& format) {
+  auto* option = app->add_option("--data", data,
+                                 "other data than the job's: a path with or without wildcards, or "
+                                 "a URL")
+                     ->type_name("FILE");
+  app->add_option("--format", format, "of that data; default: as that of the job")
+      ->type_name("FORMAT")
+      ->needs(option);
+  return option;
+}
+
 void add_job(CLI::App* app, std::string& job) {
   app->add_option("JOB", job, "a job file")->type_name("FILE")->required();
 }
@@ -211,6 +222,7 @@ void add_eval(CLI::App* root, Request& request) {
                                       request);
   add_run(app, a->run, true);
   add_checkpoint(app, a->checkpoint);
+  add_data(app, a->data, a->data_format);
   add_set(app, a->set, "only data.test, eval and threads may change");
   add_format(app, a->format);
   add_worker(app, a->worker);
@@ -239,11 +251,32 @@ void add_predict(CLI::App* root, Request& request) {
   auto* from = app->add_option("--from", a->from, "from which data; default: test")
                    ->type_name("test|train")
                    ->check(one_of(kSources));
+  auto* data = add_data(app, a->data, a->data_format)->excludes(from);
+  auto* out = app->add_option("--out", a->out,
+                              "write all samples of the data to this file, .csv or .jsonl; if it "
+                              "is interrupted, the same command continues")
+                  ->type_name("FILE")
+                  ->excludes(samples)
+                  ->excludes(from);
+  app->add_option("--workers", a->workers, "worker processes on this machine; default: 1")
+      ->type_name("N")
+      ->check(whole_number(1))
+      ->needs(out);
+  app->add_flag("--force", a->force, "replace the file if it is there")->needs(out);
+  auto* layer =
+      app->add_option("--layer", a->layer, "what this layer puts out, instead of predictions")
+          ->type_name("NAME");
+  add_set(app, a->set,
+          "only data.test, eval.batch, threads, workers.restarts, data.memory, data.requests and "
+          "data.cache may change");
   auto* prompt = app->add_option("--prompt", a->prompt, "for text: what to go on from")
                      ->type_name("TEXT")
                      ->excludes(samples)
-                     ->excludes(from);
-  app->add_flag("--raw", a->raw, "all that the model puts out, as JSON")->excludes(prompt);
+                     ->excludes(from)
+                     ->excludes(data)
+                     ->excludes(out)
+                     ->excludes(layer);
+  app->add_flag("--raw", a->raw, "all that the model puts out")->excludes(prompt)->excludes(layer);
   app->add_option("--length", a->length, "how many characters to write")
       ->type_name("N")
       ->check(whole_number(1))

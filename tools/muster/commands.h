@@ -6,7 +6,8 @@
 //   hand_over.cc         status, join, coordinator, and train with several workers are done by
 //                        another program, muster-launch; data index, info, check, pack and runs
 //                        fetch by muster-data, and resume of a copy begins there
-//   ask_commands.cc      eval, predict: the worker answers
+//   ask_commands.cc      eval, predict, replay: the worker answers
+//   predict_command.cc   predict --out: several workers write a file
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
 //   export_command.cc    export

@@ -1,5 +1,4 @@
 #include <charconv>
-#include <filesystem>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "tools/muster/commands.h"
 #include "tools/muster/export_rows.h"
 #include "tools/muster/find_run.h"
+#include "tools/muster/out_file.h"
 
 namespace muster::cli {
 namespace {
@@ -40,22 +40,6 @@ Result<ckpt::Snapshot> load(ckpt::SnapshotStore& store, const std::string& which
   for (const auto& snapshot : there) steps.push_back(std::to_string(snapshot.step));
   return Error(ErrorKind::kCheckpoint, "{} has no checkpoint of step {}; it has {}", run, step,
                steps.empty() ? "none" : join_words(steps));
-}
-
-Status refuse_to_replace(FileSystem& files, const std::string& path, bool force) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return Error(ErrorKind::kUsage, "--out: '{}' is a directory; name a file in it", path);
-  }
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-    return Error(ErrorKind::kUsage, "--out: there is no folder '{}'; make it first",
-                 folder.string());
-  }
-  if (!force && files.exists(path)) {
-    return Error(ErrorKind::kUsage, "'{}' is there already; --force replaces it", path);
-  }
-  return {};
 }
 
 Status write_model(FileSystem& files, const ckpt::SafetensorsFile& model, const std::string& path) {
@@ -89,7 +73,7 @@ Result<std::optional<RowsOfCheckpoint>> find_rows(const ExportArguments& argumen
                  run_name(run));
   }
   if (rows) {
-    MUSTER_RETURN_IF_ERROR(refuse_to_replace(files, rows_file(arguments.out), arguments.force));
+    MUSTER_RETURN_IF_ERROR(check_out_file(files, rows_file(arguments.out), arguments.force));
   }
   return rows;
 }
@@ -117,9 +101,9 @@ std::string sentence(const RowsOfCheckpoint& rows, const std::string& file) {
 Outcome run(const ExportArguments& arguments, Context& context) {
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
   const std::string job_out = arguments.out + ".job.yaml";
-  MUSTER_RETURN_IF_ERROR(refuse_to_replace(context.files, arguments.out, arguments.force));
+  MUSTER_RETURN_IF_ERROR(check_out_file(context.files, arguments.out, arguments.force));
   if (arguments.with_job) {
-    MUSTER_RETURN_IF_ERROR(refuse_to_replace(context.files, job_out, arguments.force));
+    MUSTER_RETURN_IF_ERROR(check_out_file(context.files, job_out, arguments.force));
   }
   std::string which = arguments.checkpoint;
   if (which.empty()) {

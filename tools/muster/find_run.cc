@@ -87,7 +87,7 @@ std::string run_name(const track::RunDirectory& run) {
 Result<config::Job> load_run_job(const track::RunDirectory& run,
                                  const std::vector<std::string>& sets,
                                  const std::vector<std::string>& allowed, const std::string& why,
-                                 FileSystem& files) {
+                                 FileSystem& files, const OtherData& other) {
   for (const auto& set : sets) {
     const std::string key(trim(std::string_view(set).substr(0, set.find('='))));
     const bool fine =
@@ -104,7 +104,9 @@ Result<config::Job> load_run_job(const track::RunDirectory& run,
   std::error_code failed;
   sources.base_dir = std::filesystem::absolute(run.path(), failed).string();
   sources.current_dir = std::filesystem::current_path(failed).string();
-  MUSTER_TRY(auto loaded, config::load_job(sources));
+  MUSTER_TRY(auto loaded, other.path.empty()
+                              ? config::load_job(sources)
+                              : config::load_job_with_data(sources, other.path, other.format));
   return std::move(loaded.job);
 }
 

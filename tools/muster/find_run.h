@@ -23,13 +23,19 @@ bool is_copy(const std::string& name, FileSystem& files);
 // The last part of its path: what `muster resume` takes.
 std::string run_name(const track::RunDirectory& run);
 
+// Other test data than that of the run's job.
+struct OtherData {
+  std::string path;    // a path or a URL; empty: none
+  std::string format;  // empty: as that of the job
+};
+
 // The job of a run, with changes. The environment has no say: a run is what its directory says.
 // `sets` may only name the keys in `allowed`, or what is inside them; `why` ends the sentence for
 // one that does not: "...; a run goes on with the options it started with".
 Result<config::Job> load_run_job(const track::RunDirectory& run,
                                  const std::vector<std::string>& sets,
                                  const std::vector<std::string>& allowed, const std::string& why,
-                                 FileSystem& files);
+                                 FileSystem& files, const OtherData& other = {});
 
 // "best" or "newest", whichever a command takes that was not told: the best if one was marked.
 Result<std::string> default_checkpoint(const track::RunDirectory& run, FileSystem& files);

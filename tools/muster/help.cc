@@ -51,6 +51,7 @@ Ctrl-C takes this worker out at the next step; the job goes on.)"},
 It makes a run directory, and trains nothing by itself: add workers with `muster join`.)"},
     Examples{"eval", R"(  muster eval latest
   muster eval latest --checkpoint newest -o json
+  muster eval latest --data 's3://bucket/test/*.tar'
   muster eval lenet -s data.test.images=other-images.gz -s data.test.labels=other-labels.gz)"},
     Examples{"replay", R"(  muster replay latest
   muster replay latest --checkpoint 400 -o json
@@ -60,6 +61,8 @@ part of a checkpoint; from it and the job the run is computed again, on one work
 same bits; 9: not.)"},
     Examples{"predict", R"(  muster predict latest --samples 0-9
   muster predict latest --from train --samples 42 -o json
+  muster predict latest --data 'new-*.csv' --out predictions.csv --workers 4
+  muster predict resnet --data 's3://bucket/photos/*.tar' --layer layer4 --out features.jsonl
   muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1)"},
     Examples{"config", R"(  muster config check job.yaml
   muster config explain optimizer.lr)"},

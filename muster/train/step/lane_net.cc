@@ -390,4 +390,14 @@ Result<torch::Tensor> LaneNet::predict(const data::Batch& batch, const data::Sch
   });
 }
 
+Result<torch::Tensor> LaneNet::features(const data::Batch& batch, const std::string& layer) {
+  MUSTER_TRY(auto output, guarded("running the model", [&] {
+               const torch::NoGradGuard no_grad;
+               net_->eval();
+               context_->step = arena_.counters().step;
+               return model::output_of_layer(*net_, layer, [&] { forward(batch, plan_.schema); });
+             }));
+  return output;
+}
+
 }  // namespace muster::train

@@ -84,6 +84,8 @@ class LaneNet {
 
   // The model's output for a batch, without gradients.
   Result<torch::Tensor> predict(const data::Batch& batch, const data::Schema& schema);
+  // The output of one of its layers for a batch (model::output_of_layer), without gradients.
+  Result<torch::Tensor> features(const data::Batch& batch, const std::string& layer);
 
  private:
   LaneNet(const NetPlan& plan, Arena& arena, GradientSum* sum);

@@ -1,4 +1,4 @@
-// What takes long, on a terminal.
+// One line on a terminal's standard error, redrawn; nothing elsewhere.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,6 @@
 
 namespace muster::cli {
 
-// One line on a terminal's standard error, redrawn; nothing elsewhere.
 class StatusLine {
  public:
   StatusLine() : shown_(isatty(STDERR_FILENO) != 0) {}
@@ -20,6 +19,7 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
+  bool shown() const { return shown_; }
   void show(const std::string& text) {
     if (!shown_) return;
     fmt::print(stderr, "\r{}\x1b[K", text);

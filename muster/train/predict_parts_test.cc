@@ -1,0 +1,124 @@
+#include "muster/train/predict_parts.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/base/scratch_directory.h"
+#include "muster/base/text.h"
+#include "muster/train/jobs_testing.h"
+
+namespace muster::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSamples = 5000;
+
+class PredictPartsTest : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Session> open(const std::vector<std::string>& sets = {}) {
+    return open_session(R"(
+model: { layers: [ linear: { out: 8 }, relu, linear: { out: 2 } ] }
+data:
+  train: { format: points }
+  test: { format: points, args: { size: 5000 } }
+batch: 20
+lanes: 4
+steps: 5
+optimizer: { kind: sgd, lr: 0.1 }
+eval: { batch: 96 }
+)",
+                        sets);
+  }
+  Status work(Session& session, const PartOptions& options = {}) {
+    auto directory = parts::PartsDirectory::open(*files_, path_).value();
+    return predict_parts(session, **session.test_data(), directory, options);
+  }
+  // All that was written; the directory is then gone.
+  std::string take() {
+    const auto directory = parts::PartsDirectory::open(*files_, path_).value();
+    const auto plan = directory.plan().value();
+    const auto joined = directory.join(*plan, scratch_.path() + "/out");
+    EXPECT_TRUE(joined.ok()) << joined.error().message();
+    EXPECT_TRUE(directory.remove().ok());
+    return files_->read(scratch_.path() + "/out").value();
+  }
+
+  const ScratchDirectory scratch_ = ScratchDirectory::make("predict-parts").value();
+  const std::unique_ptr<FileSystem> files_ = posix_file_system();
+  const std::string path_ = scratch_.path() + "/out.parts";
+};
+
+TEST_F(PredictPartsTest, TheBytesDoNotDependOnWorkersAndThreads) {
+  const auto alone = open({"threads=1"});
+  ASSERT_TRUE(work(*alone).ok());
+  const std::string expected = take();
+  const auto lines = split(expected, '\n');
+  ASSERT_EQ(lines.size(), kSamples + 2);
+  EXPECT_EQ(lines[0], "sample,class,probability,label");
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    EXPECT_EQ(lines[i + 1].substr(0, lines[i + 1].find(',')), std::to_string(i));
+  }
+
+  const auto first = open({"threads=2"});
+  const auto second = open({"threads=1"});
+  Status other;
+  std::thread thread([&] { other = work(*second); });
+  const auto status = work(*first);
+  thread.join();
+  ASSERT_TRUE(status.ok() && other.ok());
+  EXPECT_EQ(take(), expected);
+}
+
+TEST_F(PredictPartsTest, FeaturesAreThoseOfAForwardPassByHand) {
+  const auto session = open();
+  PartOptions options{.what = {.raw = false, .layer = "0"}};
+  ASSERT_TRUE(work(*session, options).ok());
+  const auto lines = split(take(), '\n');
+  EXPECT_EQ(lines[0],
+            "sample,feature_0,feature_1,feature_2,feature_3,feature_4,feature_5,"
+            "feature_6,feature_7");
+  size_t w = 0;
+  size_t b = 0;
+  ASSERT_NE(session->arena().find("0.weight", &w), nullptr);
+  ASSERT_NE(session->arena().find("0.bias", &b), nullptr);
+  const auto weight = session->arena().tensor(w);
+  const auto bias = session->arena().tensor(b);
+  const auto& data = **session->test_data();
+  for (uint64_t sample = 0; sample < kSamples; sample += 613) {
+    float x[4];
+    int64_t label = 0;
+    data.read(sample, reinterpret_cast<std::byte*>(x), reinterpret_cast<std::byte*>(&label));
+    const auto cells = split(lines[sample + 1], ',');
+    ASSERT_EQ(cells.size(), 9U);
+    for (size_t i = 0; i < 8; ++i) {
+      double sum = bias[i];
+      for (size_t j = 0; j < 4; ++j) sum += double{weight[4 * i + j]} * x[j];
+      EXPECT_NEAR(std::stod(cells[i + 1]), sum, 1e-5);
+    }
+  }
+}
+
+TEST_F(PredictPartsTest, WhatTheLinesDependOnIsPartOfThePlan) {
+  const auto session = open();
+  ASSERT_TRUE(work(*session).ok());
+  PartOptions json;
+  json.lines = Lines::kJson;
+  EXPECT_THAT(work(*session, json).error().message(), HasSubstr("lines was 'csv', and is now"));
+  EXPECT_THAT(work(*open({"eval.batch=50"})).error().message(), HasSubstr("eval.batch was 96"));
+  EXPECT_THAT(work(*open({"seed=9"})).error().message(), HasSubstr("weights was"));
+  EXPECT_THAT(work(*open({"data.test.args={size: 4000}"})).error().message(),
+              HasSubstr("data was"));
+}
+
+TEST_F(PredictPartsTest, ALayerThatIsNotThereIsAnErrorBeforeAnythingIsWritten) {
+  const auto session = open();
+  PartOptions options{.what = {.raw = false, .layer = "4"}};
+  EXPECT_THAT(work(*session, options).error().message(), HasSubstr("no layer '4'"));
+  EXPECT_FALSE(files_->exists(path_ + "/plan.json"));
+}
+
+}  // namespace
+}  // namespace muster::train

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Predictions for a million samples by four workers, with ten kills: each sample once and in order, and the bytes that
+one undisturbed worker writes.
+
+    predict.py [--samples 1000000] [--workers 4] [--kills 10] [--seed 1] [--bin build/release/bin]
+
+Eight of ten kills hit a worker (SIGKILL) at a random moment; of the others, one hits muster itself and one is Ctrl-C, after
+which the same command continues. Prints a line per kill and the time of each run. Not part of CI: minutes on two cores.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+JOB = """
+muster: 1
+name: million
+seed: 5
+model: { layers: [ linear: { out: 64 }, relu, linear: { out: 3 } ] }
+data: { train: { format: csv, path: "train-*.csv", classes: 3 } }
+batch: 64
+lanes: 4
+passes: 2
+optimizer: { kind: sgd, lr: 0.1, momentum: 0.9 }
+"""
+
+
+def write_rows(path, count, draw):
+    with open(path, "w") as file:
+        file.write("a,b,c,class\n")
+        for _ in range(count):
+            row = [draw.gauss(0, 1) for _ in range(3)]
+            file.write(f"{row[0]:.6f},{row[1]:.6f},{row[2]:.6f},{row.index(max(row))}\n")
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def parts_done(out):
+    try:
+        return sum(name.isdigit() for name in os.listdir(f"{out}.parts/done"))
+    except FileNotFoundError:
+        return 0
+
+
+def command(args, out, workers):
+    return [os.path.join(args.bin, "muster"), "predict", "latest", "--data", "new-*.csv", "--out", out, "--workers",
+            str(workers), "-s", f"eval.batch={args.batch}"]
+
+
+def run_with_kills(args, out, parts, draw):
+    """Kills at moments spread over the work, continuing each time."""
+    at = sorted(draw.sample(range(1, max(parts - args.workers, args.kills + 2)), args.kills))
+    kinds = ["worker"] * args.kills
+    for place, kind in zip(draw.sample(range(args.kills), min(2, args.kills)), ("muster", "Ctrl-C")):
+        kinds[place] = kind
+    process = subprocess.Popen(command(args, out, args.workers), stdout=subprocess.DEVNULL)
+    for count, kind in zip(at, kinds):
+        while parts_done(out) < count and process.poll() is None:
+            time.sleep(0.002)
+        if process.poll() is not None:
+            sys.exit(f"predict: it ended with {process.returncode} before all kills were done")
+        if kind == "worker":
+            workers = children(process.pid)
+            if workers:
+                os.kill(draw.choice(workers), signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGKILL if kind == "muster" else signal.SIGINT)
+            process.wait()
+            process = subprocess.Popen(command(args, out, args.workers), stdout=subprocess.DEVNULL)
+        print(f"killed: {kind:6} with {parts_done(out)} of {parts} parts done", flush=True)
+    if process.wait() != 0:
+        sys.exit(f"predict: exit code {process.returncode}")
+
+
+def count_parts(args):
+    """How many parts these samples are cut into: asks a run that is ended as soon as it has said so."""
+    process = subprocess.Popen(command(args, "count.csv", 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    plan = "count.csv.parts/plan.json"
+    while not os.path.exists(plan) and process.poll() is None:
+        time.sleep(0.01)
+    with open(plan) as file:
+        borders = json.load(file)["borders"]
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    return len(borders) - 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=1_000_000)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=16, help="eval.batch; small: slow enough to be hit")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", "build/release/bin"))
+    args = parser.parse_args()
+    args.bin = os.path.abspath(args.bin)
+    draw = random.Random(args.seed)
+    with tempfile.TemporaryDirectory(prefix="muster-predict-") as folder:
+        os.chdir(folder)
+        write_rows("train-0.csv", 2000, draw)
+        for number in range(4):
+            write_rows(f"new-{number}.csv", (args.samples * (number + 1)) // 4 - (args.samples * number) // 4, draw)
+        with open("job.yaml", "w") as file:
+            file.write(JOB)
+        subprocess.run([os.path.join(args.bin, "muster"), "train", "job.yaml", "--quiet"], check=True)
+
+        begin = time.monotonic()
+        subprocess.run(command(args, "alone.csv", 1), check=True)
+        print(f"one worker: {time.monotonic() - begin:.1f} s", flush=True)
+        with open("alone.csv") as file:
+            samples = [int(line.partition(",")[0]) for line in list(file)[1:]]
+        if samples != list(range(args.samples)):
+            sys.exit("predict: not each sample once and in order")
+        begin = time.monotonic()
+        subprocess.run(command(args, "calm.csv", args.workers), check=True)
+        print(f"{args.workers} workers: {time.monotonic() - begin:.1f} s", flush=True)
+        parts = count_parts(args)
+        begin = time.monotonic()
+        run_with_kills(args, "killed.csv", parts, draw)
+        print(f"{args.workers} workers, {args.kills} kills: {time.monotonic() - begin:.1f} s", flush=True)
+        with open("alone.csv", "rb") as file:
+            expected = file.read()
+        for name in ("calm.csv", "killed.csv"):
+            with open(name, "rb") as file:
+                if file.read() != expected:
+                    sys.exit(f"predict: {name} differs from what one worker wrote")
+            if os.path.exists(f"{name}.parts"):
+                sys.exit(f"predict: {name}.parts is left")
+        print(f"equal: {args.samples} samples, {len(expected)} bytes, {args.kills} kills")
+
+
+if __name__ == "__main__":
+    main()
