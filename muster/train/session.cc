@@ -108,8 +108,11 @@ Status Session::open_data() {
 Result<std::unique_ptr<data::Dataset>> Session::open_source(
     const std::string& key, const config::SourceOptions& source) const {
   auto setup = setup_;
-  const auto& test_indexes = registries_.places.test_indexes;
-  if (key == "data.test" && test_indexes) setup.indexes = *test_indexes;
+  if (key == "data.test") {
+    setup.longest_block = 0;  // read from front to back, not mixed
+    const auto& indexes = registries_.places.test_indexes;
+    if (indexes) setup.indexes = *indexes;
+  }
   auto opened = registries_.data.open(source, setup);
   if (!opened.ok()) return std::move(opened).error().context("{}", key);
   return opened;

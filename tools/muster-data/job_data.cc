@@ -26,7 +26,9 @@ data::BlockSetup setup_for(const config::Job& job, Context& context, StatusLine&
 
 Result<std::unique_ptr<data::Dataset>> open_source(const NamedSource& source,
                                                    const data::BlockSetup& setup) {
-  auto opened = data::Registry::builtin().open(source.options, setup);
+  auto own = setup;
+  if (source.key == "data.test") own.longest_block = 0;  // as in training: it is not mixed
+  auto opened = data::Registry::builtin().open(source.options, own);
   if (!opened.ok()) return std::move(opened).error().context("{}", source.key);
   return opened;
 }
