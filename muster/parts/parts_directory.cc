@@ -109,11 +109,20 @@ PartLock::~PartLock() {
 }
 
 Result<PartsDirectory> PartsDirectory::open(FileSystem& files, const std::string& path) {
-  MUSTER_RETURN_IF_ERROR(files.create_directories(path + "/done"));
-  MUSTER_RETURN_IF_ERROR(files.create_directories(path + "/workers"));
   const std::string claims = path + "/claims";
+  MUSTER_RETURN_IF_ERROR(files.create_directories(path));
+  MUSTER_TRY(const auto names, files.list(path));
+  if (!names.empty() && !files.exists(claims)) {
+    return Error(ErrorKind::kUsage,
+                 "'{}' is there already, with something else in it; rename it, or write to another "
+                 "file",
+                 path);
+  }
+  // First of all that is in it: by this file it is known again.
   Fd fd(::open(claims.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd) return io_error(errno, fmt::format("cannot open '{}'", claims));
+  MUSTER_RETURN_IF_ERROR(files.create_directories(path + "/done"));
+  MUSTER_RETURN_IF_ERROR(files.create_directories(path + "/workers"));
   return PartsDirectory(files, path, std::move(fd));
 }
 

@@ -64,8 +64,8 @@ struct Claim {
 
 class PartsDirectory {
  public:
-  // Makes the directory, if it is not there. `files` must outlive it; locks work on the real disk
-  // whatever it is.
+  // Makes the directory, if it is not there. kUsage if it is and has something else in it: remove()
+  // would remove that too. `files` must outlive it; locks work on the real disk whatever it is.
   static Result<PartsDirectory> open(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -161,6 +161,17 @@ TEST_F(PartsDirectoryTest, DamageIsNoticed) {
   }
 }
 
+TEST_F(PartsDirectoryTest, ADirectoryOfSomebodyElseIsRefused) {
+  ASSERT_TRUE(files_->create_directories(path_).ok());
+  ASSERT_TRUE(write_file_atomically(*files_, path_ + "/part-00000", "mine\n").ok());
+  const auto refused = PartsDirectory::open(*files_, path_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(refused.error().message(), HasSubstr("something else"));
+  ASSERT_TRUE(files_->remove_all(path_ + "/part-00000").ok());
+  EXPECT_TRUE(open().remove().ok());
+}
+
 TEST_F(PartsDirectoryTest, OneLauncherAtATime) {
   const auto directory = open();
   {
