@@ -120,12 +120,21 @@ class OpeningLine {
   bool drawn_ = false;
 };
 
-// For commands that look at a run: with the indexes of its data. That of other data (--data) is not
-// kept there: it would be found again when there are more files at the same address.
+// Whether a command that looks at a run names other test data: with --data, or with -s.
+bool has_other_data(const Arguments& args) {
+  const auto names_data = [](const std::string& set) {
+    const auto key = trim(std::string_view(set).substr(0, set.find('=')));
+    return key == "data.test" || key == "data.test.path";
+  };
+  return !args.data.empty() || std::ranges::any_of(args.sets, names_data);
+}
+
+// For commands that look at a run: with the indexes of its data. That of other data is not kept
+// there: it would be found again when there are more files at the same address.
 Registries with_indexes(const Registries& registries, const Arguments& args) {
   Registries result = registries;
   result.places.indexes = args.run + "/index";
-  if (!args.data.empty()) result.places.test_indexes = "";
+  if (has_other_data(args)) result.places.test_indexes = "";
   return result;
 }
 
@@ -332,7 +341,7 @@ Result<int> run_predict_parts(const Arguments& args, const Registries& registrie
   DoingFile doing(*files, fmt::format("{}/{}.doing", directory.workers(), args.id));
   auto with = with_indexes(registries, args);
   // Made by one worker; and a command that continues takes the same one.
-  if (!args.data.empty()) with.places.test_indexes = directory.indexes();
+  if (has_other_data(args)) with.places.test_indexes = directory.indexes();
   with.places.tell = [&](const std::string& what) { doing.tell(what); };
   MUSTER_TRY(const auto session, open_trained(*files, args, with));
   MUSTER_RETURN_IF_ERROR(check_has_test(*session));
