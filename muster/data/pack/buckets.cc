@@ -73,10 +73,15 @@ Status SampleBuckets::flush(uint64_t bucket) {
   return file->close();
 }
 
+// Before the mark says that they are complete they are on the disk: after a power failure a bucket
+// may have its length and not its contents, which load() would not notice.
 Status SampleBuckets::finish() {
   for (uint64_t bucket = 0; bucket < held_.size(); ++bucket) {
-    MUSTER_RETURN_IF_ERROR(flush(bucket));
-    held_[bucket].shrink_to_fit();
+    MUSTER_TRY(const auto file, files_.open_to_append(path_of(bucket)));
+    MUSTER_RETURN_IF_ERROR(file->append(held_[bucket]));
+    MUSTER_RETURN_IF_ERROR(file->sync());
+    MUSTER_RETURN_IF_ERROR(file->close());
+    held_[bucket] = {};
   }
   return write_file_atomically(files_, mark(), "");
 }
