@@ -68,9 +68,15 @@ void CopySender::changed() {
   changed_.notify_all();
 }
 
-Status CopySender::wait_until_claimed() {
+Status CopySender::wait_until_claimed(const std::function<bool()>& keep_waiting) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return claimed_ || !active_ || error_; });
+  while (!changed_.wait_for(lock, kLook, [&] { return claimed_ || !active_ || error_; })) {
+    lock.unlock();
+    if (keep_waiting && !keep_waiting()) {
+      return Error(ErrorKind::kInterrupted, "ended while the copy in '{}' was claimed", to());
+    }
+    lock.lock();
+  }
   if (error_) return *error_;
   return {};
 }

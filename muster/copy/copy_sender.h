@@ -44,8 +44,9 @@ class CopySender {
   // A checkpoint was written.
   void changed();
 
-  // Until the claim of begin() has succeeded, or failed.
-  Status wait_until_claimed();
+  // Until the claim of begin() has succeeded, or failed. `keep_waiting` is called every 50 ms;
+  // false ends it with an error of kind kInterrupted. May be empty.
+  Status wait_until_claimed(const std::function<bool()>& keep_waiting = {});
   // Until the copy has all that the run directory has; also returns if another process has taken
   // over, or after end(). An error is that of the last attempt, or, after `limit`, says what is not
   // sent. `waiting` is called every 50 ms, with what the store waits for, or "".

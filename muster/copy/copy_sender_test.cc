@@ -99,6 +99,18 @@ TEST_P(CopySenderTest, AWrongPlaceIsToldAtOnce) {
   EXPECT_THAT(wait(*copy).error().message(), HasSubstr("the copy of another run"));
 }
 
+TEST_P(CopySenderTest, TheWaitForTheClaimCanBeEnded) {
+  if (!server_) GTEST_SKIP() << "a directory is not away";
+  server_->kill();
+  auto run = make_run("run");
+  const auto copy = sender(run);
+  copy->begin(0, 0);
+  int looks = 0;
+  const auto ended = copy->wait_until_claimed([&] { return ++looks < 3; });
+  ASSERT_FALSE(ended.ok());
+  EXPECT_EQ(ended.error().kind(), ErrorKind::kInterrupted);
+}
+
 TEST_P(CopySenderTest, WaitsForAServerThatIsAway) {
   if (!server_) GTEST_SKIP() << "a directory is not away";
   auto run = make_run("run");

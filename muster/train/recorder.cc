@@ -47,7 +47,9 @@ Status Recorder::begin(uint64_t roster) {
       parts_.copy->begin(roster, counters.step);
       // A wrong address is told at once, not after the first hour. Of several workers, the others
       // wait for this one.
-      if (roster == 0) MUSTER_RETURN_IF_ERROR(parts_.copy->wait_until_claimed());
+      if (roster == 0) {
+        MUSTER_RETURN_IF_ERROR(parts_.copy->wait_until_claimed(parts_.keep_waiting));
+      }
     }
   }
   if (step_is_untold()) MUSTER_RETURN_IF_ERROR(step({0, parts_.clock->wall()}));

@@ -51,6 +51,9 @@ struct RecorderParts {
   // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::function<void()> saving = {};
   copy::CopySender* copy = nullptr;  // if the job has checkpoint.to
+  // While begin() waits for that copy to be claimed: false ends it.
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+  std::function<bool()> keep_waiting = {};
 };
 
 // How the last step went, beyond what is in the state.

@@ -199,7 +199,7 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
                                [&] {
                                  if (membership != nullptr) membership->progress();
                                },
-                               copy.get()});
+                               copy.get(), [&signals] { return signals.received() == 0; }});
   TrainerEnvironment environment{&files, &clock, &log, [&] { return signals.received(); }};
   environment.accept_other_data = args.accept_other_data;
   Trainer trainer(*session, recorder, environment, membership.get());
