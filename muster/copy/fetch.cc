@@ -8,6 +8,8 @@
 #include "muster/base/text.h"
 #include "muster/ckpt/snapshot.h"
 #include "muster/copy/copy_index.h"
+#include "muster/store/glob.h"
+#include "muster/store/url.h"
 #include "muster/track/run_directory.h"
 
 namespace muster::copy {
@@ -186,10 +188,23 @@ Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& fi
   return step;
 }
 
+// As the job's checkpoint.to has to be (config/validate.cc).
+Status check_place(const std::string& to) {
+  MUSTER_TRY(const auto address, store::parse_address(address_in(to, kIndexFile)));
+  const bool possible =
+      address.scheme == store::Scheme::kFile || address.scheme == store::Scheme::kS3;
+  if (possible && !store::has_wildcard(to)) return {};
+  return Error(ErrorKind::kUsage,
+               "'{}' cannot be the copy of a run: name what the job has in checkpoint.to, "
+               "s3://BUCKET/PREFIX or a directory",
+               store::printable(to));
+}
+
 }  // namespace
 
 Result<Fetched> fetch_run(store::Store& store, FileSystem& files, const FetchOptions& options) {
   const std::string to = plain_place(options.to);
+  MUSTER_RETURN_IF_ERROR(check_place(to));
   constexpr int kTries = 5;
   for (int i = 1;; ++i) {
     MUSTER_TRY(auto stored, read_index(store, to));

@@ -35,8 +35,9 @@ struct FetchOptions {
 
 // A directory that is not there is made, whole or not at all. One that is there must be of the same
 // run: it gets the newest checkpoint and the metrics of the copy, if they are newer than what it
-// has, and nobody may be training in it. Errors: there is no copy (kCheckpoint), the directory is
-// of another run (kUsage), nothing of the copy is whole (kCheckpoint).
+// has, and nobody may be training in it. Errors: there is no copy (kCheckpoint), or there can be
+// none (kUsage), the directory is of another run (kUsage), nothing of the copy is whole
+// (kCheckpoint).
 Result<Fetched> fetch_run(store::Store& store, FileSystem& files, const FetchOptions& options);
 
 }  // namespace muster::copy

@@ -111,6 +111,10 @@ class InDirectory(CommandTest):
     def test_there_is_no_copy(self):
         place = self.to + "/none"
         self.assert_mistake(self.muster("runs", "fetch", place), CHECKPOINT, "there is no copy", place)
+        for command in (["runs", "fetch"], ["resume"]):
+            outcome = self.muster(*command, "https://127.0.0.1:1/x?X-Amz-Signature=abc")
+            self.assert_mistake(outcome, USAGE, "'https://127.0.0.1:1/x?...' cannot be the copy of a run")
+            self.assertNotIn("abc", outcome.err)
 
 
 class InMinio(InDirectory):
