@@ -1,7 +1,8 @@
 """What bench/streams.py runs in a Python that has numpy, Pillow, webdataset, mosaicml-streaming, lmdb, tfrecord (and torch, which
 mosaicml-streaming imports): writes data with the tools of each format, and reads it as their users would, in one process.
 
-    stream_readers.py write FOLDER COUNT        FOLDER/images.tar, mds/, images.lmdb: COUNT JPEG pictures of 500 x 375, 100 kB;
+    stream_readers.py write FOLDER COUNT        FOLDER/images.tar, images.lmdb: COUNT JPEG pictures of 500 x 375, 80 to 100 kB;
+                                                mds/: the same, which MDSWriter encodes again, smaller;
                                                 raw.lmdb and raw.tfrecord: Datum and tf.Example of 3 x 64 x 64 bytes
     stream_readers.py webdataset|mds|lmdb|tfrecord FOLDER
 

@@ -18,7 +18,7 @@ CHECK_JOB = """\
 muster: 1
 name: check
 model: {{ layers: [flatten, linear: {{ out: classes }}] }}
-data: {{ train: {train}, memory: 64MiB, window: 16MiB }}
+data: {{ train: {train}{blocks} }}
 batch: 64
 lanes: 4
 steps: 2
@@ -58,9 +58,12 @@ def write_pictures(args, folder):
     processes.run([args.python, READERS, "write", folder, str(args.count)])
 
 
-def check_job(args, folder, name, source):
-    """A job with its index made; for formats that are read where they are, there is none."""
-    job = write_file(os.path.join(folder, f"{name}.yaml"), CHECK_JOB.format(train=source))
+def check_job(args, folder, name, source, by_blocks=True):
+    """A job, and what is to be set in it: its index, which is made here. What is not read by blocks has none."""
+    job = write_file(os.path.join(folder, f"{name}.yaml"),
+                     CHECK_JOB.format(train=source, blocks=", memory: 64MiB, window: 16MiB" if by_blocks else ""))
+    if not by_blocks:
+        return job, []
     index = os.path.join(folder, f"{name}-index")
     processes.run([os.path.join(args.bin, "muster"), "data", "index", job, "--out", index], stderr=subprocess.DEVNULL)
     return job, [f"data.index={index}"]
@@ -131,7 +134,7 @@ def records(args, folder):
     for what, path, options in (("tfrecord", "raw.tfrecord", "args: { input: image, shape: [3, 64, 64] }"), ("lmdb", "raw.lmdb", "")):
         path = os.path.join(folder, path)
         source = f'{{ format: {what}, path: "{path}", classes: 10{", " + options if options else ""} }}'
-        job, sets = check_job(args, folder, what, source)
+        job, sets = check_job(args, folder, what, source, what != "lmdb")
         rates = {"ours": [], "bare": [], "python": []}
         has_bare = os.path.exists(os.path.join(args.bin, "bare_readers"))
         for _ in range(args.rounds):

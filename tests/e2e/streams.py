@@ -10,7 +10,7 @@ For each format, LeNet on the sample of MNIST:
 workers   trained from MinIO with so many workers: the weights are those of one worker with local files
 faults    `muster verify` with four workers, from MinIO through Toxiproxy, which lets a share of the connections (--toxicity, of
           each kind) stall, end with a reset, be cut in the middle of an answer, or close late; they are drawn again every half a
-          second. What share of the answers did not arrive, MinIO counts. Both runs of verify have the weights of one worker with
+          second. MinIO counts answers that it could not send; what the proxy lost after that is not among them. Both runs of verify have the weights of one worker with
           local files
 outage    two workers; the store refuses connections, or (every other format) is suspended, for so many seconds while they train.
           It costs about as long, no worker is removed, and the weights are the same. workers.hang_timeout is shorter than the
@@ -30,6 +30,7 @@ import datetime
 import glob
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -127,7 +128,7 @@ def check_faults(args, case, minio, proxy):
     left_out = {part.split(":")[0] for part in args.faults.split(",")} - {what["fault"] for what in found["timeline"]}
     if left_out:
         sys.exit(f"{case.name}: none of the kinds {sorted(left_out)}")
-    case.check(f"{found['faults']} faults of workers in {took:.1f} s, {lost} of {asked} answers ({lost / asked:.1%}) not received",
+    case.check(f"{found['faults']} faults of workers in {took:.1f} s, at least {lost} of {asked} answers ({lost / asked:.1%}) not received",
                found)
 
 
@@ -163,8 +164,8 @@ def check_outage(args, case, env, what, stop, go_on):
     """The store is away in the middle of the run."""
     run = os.path.join(case.folder, "outage")
     sets = [*case.remote, f"workers.hang_timeout={HANG_TIMEOUT}s", "workers.move_lanes=false"]
-    process = subprocess.Popen([case.muster, "train", case.job, "-q", "--run-dir", run, "--workers", "2",
-                                *(w for s in sets for w in ("-s", s))], stdout=subprocess.DEVNULL, env={**os.environ, **env})
+    process = stores.start([case.muster, "train", case.job, "-q", "--run-dir", run, "--workers", "2",
+                            *(w for s in sets for w in ("-s", s))], {**os.environ, **env}, stdout=subprocess.DEVNULL)
     try:
         wait_for_steps(run, case.expected["steps"] // 3, process)
         stop()
@@ -178,20 +179,20 @@ def check_outage(args, case, env, what, stop, go_on):
     with open(os.path.join(run, "result.json")) as f:
         result = json.load(f)
     times = commit_times(run)
-    before = [t for t in times if t <= begin]
-    after = [t for t in times if t > begin]
-    pauses = [b - a for a, b in zip(times, times[1:])]
-    longest = max(pauses)
-    at = times[pauses.index(longest)]
+    pauses = [(b - a, a, b) for a, b in zip(times, times[1:])]
+    step = statistics.median(pause for pause, _, _ in pauses)
+    longest = max((pause for pause, a, b in pauses if b > begin and a < end), default=0)
+    before = sum(t <= begin for t in times)
     lines = [line for path in glob.glob(os.path.join(run, "workers", "*.log")) for line in open(path, errors="replace")]
     rosters = [line for line in lines if ": rank " in line and moment_of(line) > begin]
     waited = sum("waiting for data" in line for line in lines)
-    print(f"{case.name}, {what} for {end - begin:.1f} s after step {len(before)}: longest pause between commits {longest:.1f} s, "
-          f"{waited} lines 'waiting for data' in the logs", flush=True)
-    if not after or not begin - 1 <= at <= end:
-        sys.exit(f"{case.name}, {what}: training did not stand still because of it")
-    if longest > args.outage + LATE:
+    print(f"{case.name}, {what} for {end - begin:.1f} s after step {before}: the longest pause between commits is {longest:.1f} s, a "
+          f"step takes {1000 * step:.0f} ms; {waited} lines 'waiting for data' in the logs", flush=True)
+    if longest > end - begin + LATE + 10 * step:
         sys.exit(f"{case.name}, {what}: cost {longest:.1f} s")
+    # What is read ahead lasts for some steps.
+    if longest < (end - begin) / 2 and step < (end - begin) / 30:
+        sys.exit(f"{case.name}, {what}: training did not stand still because of it")
     if rosters:
         sys.exit(f"{case.name}, {what}: the roster has changed, so a worker was removed:\n{''.join(rosters)}")
     case.check(f"{what} for {args.outage:g} s", result)
