@@ -172,7 +172,7 @@ class Resume(CommandTest):
         self.assertIn("passes: 7", job)
         self.assertIn("threads: 1", job)
         outcome = self.resume("-s", "optimizer.lr=1")
-        self.assert_mistake(outcome, USAGE, "optimizer.lr", "threads, workers, audit, passes, steps, time, numerics, data.memory")
+        self.assert_mistake(outcome, USAGE, "optimizer.lr", "threads, workers, audit, passes, steps, time, numerics, checkpoint.to, data.memory")
         self.assertEqual((self.run_path / "job.yaml").read_text(), job)
 
     def test_the_environment_does_not_change_a_run(self):
