@@ -161,6 +161,11 @@ void CopySender::run() {
         error_.reset();
         failed_ = false;
         told_.clear();
+        const auto unremoved = writer_.take_unremoved();
+        if (!unremoved.empty() && !std::exchange(told_unremoved_, true)) {
+          notice_ = fmt::format("what is superseded stays in {}: {}", to(), unremoved);
+          log_.warning("{}", *notice_);
+        }
         log_.info("sent to {} in {}", to(), human_seconds(seconds(clock_.now() - began)));
       }
     }

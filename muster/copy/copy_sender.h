@@ -87,6 +87,7 @@ class CopySender {
   std::optional<Error> error_;  // of the last attempt, unless it is no longer of interest
   bool failed_ = false;         // the last attempt
   std::string told_;            // the last error that was told
+  bool told_unremoved_ = false;
   std::optional<std::string> notice_;
 
   Thread thread_;  // last: it uses all of the above

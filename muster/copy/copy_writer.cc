@@ -118,6 +118,13 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
   }
 }
 
+Status CopyWriter::remove(const std::string& address) {
+  auto removed = store_.remove(address);
+  if (removed.ok() || removed.error().kind() == ErrorKind::kInterrupted) return removed;
+  unremoved_ = removed.error().message();
+  return {};
+}
+
 // Of earlier claims: what their processes send now, they cannot make part of the copy.
 Status CopyWriter::remove_leftovers() {
   MUSTER_TRY(const auto found, store_.list(address_in(options_.to, "*-*/**")));
@@ -128,7 +135,7 @@ Status CopyWriter::remove_leftovers() {
     const std::string name = object.name.substr(before.size());
     const auto claim = claim_of(name);
     if (!claim || *claim >= index_.claim || used.contains(name)) continue;
-    MUSTER_RETURN_IF_ERROR(store_.remove(object.name));
+    MUSTER_RETURN_IF_ERROR(remove(object.name));
   }
   return {};
 }
@@ -269,7 +276,7 @@ Result<CopyWriter::Outcome> CopyWriter::publish(CopyIndex next) {
   const auto now = objects_of(index_);
   for (const auto& object : before) {
     if (now.contains(object)) continue;
-    MUSTER_RETURN_IF_ERROR(store_.remove(address_in(options_.to, object)));
+    MUSTER_RETURN_IF_ERROR(remove(address_in(options_.to, object)));
   }
   return Outcome::kDone;
 }
@@ -291,7 +298,7 @@ Status CopyWriter::remove_unnamed(const CopyIndex& index) {
   const auto used = objects_of(index);
   for (const auto& object : std::exchange(unnamed_, {})) {
     if (used.contains(object)) continue;
-    MUSTER_RETURN_IF_ERROR(store_.remove(address_in(options_.to, object)));
+    MUSTER_RETURN_IF_ERROR(remove(address_in(options_.to, object)));
   }
   return {};
 }

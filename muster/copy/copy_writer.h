@@ -10,7 +10,8 @@
 // A copy belongs to one run: another run is refused.
 //
 // An upload that is cut off leaves objects that latest.json does not name. Nobody reads them, and
-// the next one to claim the copy removes them.
+// the next one to claim the copy removes them. A place that objects may not be removed from works
+// too, and keeps what was superseded.
 //
 // The copy has what the run directory has: all its checkpoints, and of those that only the copy
 // has, as many as the job keeps.
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "muster/base/file_system.h"
@@ -56,6 +58,9 @@ class CopyWriter {
   // claim.
   Result<Outcome> send();
 
+  // Why an object that the copy does not need any more could not be removed, since the last call;
+  // empty: all could.
+  std::string take_unremoved() { return std::exchange(unremoved_, {}); }
   // The machine of the process that took over.
   const std::string& taker() const { return taker_; }
   const CopyOptions& options() const { return options_; }
@@ -73,6 +78,8 @@ class CopyWriter {
   void drop_superseded(CopyIndex& next, const std::vector<ckpt::SnapshotInfo>& local,
                        const ckpt::SnapshotStore::Rollback& rollback) const;
   Result<Outcome> publish(CopyIndex next);
+  // Of an object that is not part of the copy. An error only if it was interrupted.
+  Status remove(const std::string& address);
   Status remove_leftovers();
   // What was sent and has not become part of the copy, unless `index` names it.
   Status remove_unnamed(const CopyIndex& index);
@@ -88,6 +95,7 @@ class CopyWriter {
   uint64_t part_ = 0;                 // counts what was sent since the claim
   std::vector<std::string> unnamed_;  // objects that were sent since index_ was written
   std::string taker_;
+  std::string unremoved_;
 };
 
 }  // namespace muster::copy
