@@ -110,7 +110,8 @@ TEST(TfRecordTest, ALengthThatLooksLikeGzipIsALength) {
   options.args = args_of("{ input: x }");
   for (const size_t length : {size_t{0x8b1f}, size_t{0x088b1f}}) {
     const std::string record = record_of_length(length, 1.5F, 2);
-    const std::string file = record + record_of_length(1000, 2.5F, 1) + record;
+    std::string file = record;
+    file.append(record_of_length(1000, 2.5F, 1)).append(record);
     for (const uint64_t block_bytes : {uint64_t{1}, uint64_t{1} << 22}) {
       for (const std::string& contents : {file, testing::gzip(file)}) {
         auto all = read(contents, options, block_bytes);
