@@ -30,7 +30,7 @@ using muster::bench::Example;
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "bare_readers: %s\n", what);
-  std::exit(1);
+  std::exit(1);  // NOLINT(concurrency-mt-unsafe): one thread
 }
 
 double processor_seconds() {

@@ -161,7 +161,7 @@ class Rules {
 
   Status order() const {
     const auto& data = job_.data;
-    const auto formats = source_formats();
+    const auto& formats = source_formats();
     const bool known =
         std::ranges::find(formats, data.train.format, &SourceFormat::name) != formats.end();
     const bool train = is_read_by_blocks(data.train) || !known;

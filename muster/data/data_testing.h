@@ -4,10 +4,12 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,5 +103,20 @@ class NumberedDataset final : public Dataset {
   uint64_t size_;
   Schema schema_;
 };
+
+// How many standard deviations a chi-square statistic lies above its mean. Seeds are fixed, so
+// these tests cannot fail by chance: a value far out means that the construction got worse.
+inline double excess(const std::vector<uint64_t>& counts) {
+  const double total =
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+  const double expected = total / static_cast<double>(counts.size());
+  double chi2 = 0;
+  for (const uint64_t count : counts) {
+    const double off = static_cast<double>(count) - expected;
+    chi2 += off * off / expected;
+  }
+  const auto freedom = static_cast<double>(counts.size() - 1);
+  return (chi2 - freedom) / std::sqrt(2 * freedom);
+}
 
 }  // namespace muster::data::testing

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <numeric>
@@ -12,24 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/random.h"
+#include "muster/data/data_testing.h"
 
 namespace muster::data {
 namespace {
 
-// How many standard deviations a chi-square statistic lies above its mean. Seeds are fixed, so
-// these tests cannot fail by chance: a value far out means that the construction got worse.
-double excess(const std::vector<uint64_t>& counts) {
-  const double total =
-      static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
-  const double expected = total / static_cast<double>(counts.size());
-  double chi2 = 0;
-  for (const uint64_t count : counts) {
-    const double off = static_cast<double>(count) - expected;
-    chi2 += off * off / expected;
-  }
-  const auto freedom = static_cast<double>(counts.size() - 1);
-  return (chi2 - freedom) / std::sqrt(2 * freedom);
-}
+using testing::excess;
 
 void expect_bijection(uint64_t seed, uint64_t n, uint64_t pass_number) {
   const auto pass = Order(seed, n).pass(pass_number);

@@ -1,32 +1,19 @@
 #include "muster/data/permutation.h"
 
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "muster/base/random.h"
+#include "muster/data/data_testing.h"
 
 // Permutations with the keys of a stream are tested in order_test.cc; these are those with one key.
 namespace muster::data {
 namespace {
 
-// How many standard deviations a chi-square statistic lies above its mean.
-double excess(const std::vector<uint64_t>& counts) {
-  const double total =
-      static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
-  const double expected = total / static_cast<double>(counts.size());
-  double chi2 = 0;
-  for (const uint64_t count : counts) {
-    const double off = static_cast<double>(count) - expected;
-    chi2 += off * off / expected;
-  }
-  const auto freedom = static_cast<double>(counts.size() - 1);
-  return (chi2 - freedom) / std::sqrt(2 * freedom);
-}
+using testing::excess;
 
 TEST(PermutationTest, HasEveryValueOnceAndCanBeUndone) {
   for (uint64_t n = 1; n <= 1200; n += n < 200 ? 1 : 37) {

@@ -72,7 +72,7 @@ HttpRequest S3Store::signed_request(const std::string& method, const std::string
     signing.headers.emplace_back("x-amz-security-token", credentials->session_token);
   }
   for (const auto& [header, value] : signing.headers) {
-    if (header != "host") request.headers.push_back(header + ": " + value);
+    if (header != "host") request.headers.push_back(fmt::format("{}: {}", header, value));
   }
   request.headers.push_back(
       "Authorization: " + authorization(signing,

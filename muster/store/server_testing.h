@@ -82,15 +82,10 @@ class RangeServer {
  public:
   // Why it cannot be started, or "".
   static std::string unavailable() {
-    if (std::getenv("MUSTER_SOURCE_DIR") == nullptr) {  // NOLINT(concurrency-mt-unsafe)
-      return "MUSTER_SOURCE_DIR is not set; run it through ctest";
-    }
-    return "";
+    return source().empty() ? "MUSTER_SOURCE_DIR is not set; run it through ctest" : "";
   }
   RangeServer()
-      : process_({"python3", "-B",
-                  std::string(std::getenv("MUSTER_SOURCE_DIR")) +  // NOLINT(concurrency-mt-unsafe)
-                      "/muster/store/testdata/range_server.py"},
+      : process_({"python3", "-B", source() + "/muster/store/testdata/range_server.py"},
                  {"PATH=/usr/local/bin:/usr/bin:/bin"}),
         port_(process_.read_line()) {
     MUSTER_CHECK(!port_.empty(), "testdata/range_server.py did not start");
@@ -106,6 +101,11 @@ class RangeServer {
   }
 
  private:
+  static std::string source() {
+    const char* const place = std::getenv("MUSTER_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
+    return place != nullptr ? place : "";
+  }
+
   TestProcess process_;
   std::string port_;
 };

@@ -74,7 +74,7 @@ std::string canonical_query(std::vector<std::pair<std::string, std::string>> que
   std::string out;
   for (const auto& [name, value] : query) {
     if (!out.empty()) out += '&';
-    out += name + "=" + value;
+    out += fmt::format("{}={}", name, value);
   }
   return out;
 }

@@ -100,6 +100,7 @@ class BlockDatasetTest : public ::testing::Test {
     Batch expected;
     ASSERT_TRUE(fill_batch(*memory_, *plan_.order, plan_, step, lane, expected).ok());
     ASSERT_EQ(batch.samples, expected.samples) << "step " << step << ", lane " << lane;
+    if (batch.count == 0) return;  // then there may be no memory to compare
     ASSERT_EQ(std::memcmp(batch.inputs.data(), expected.inputs.data(),
                           batch.count * memory_->schema().input_bytes()),
               0);

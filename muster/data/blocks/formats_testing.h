@@ -14,6 +14,7 @@
 #include "muster/base/check.h"
 #include "muster/config/node.h"
 #include "muster/data/blocks/block_format.h"
+#include "muster/data/blocks/block_formats.h"
 
 namespace muster::data::testing {
 
@@ -96,6 +97,30 @@ inline Result<AllSamples> read_all(BlockFormat& format, std::string_view content
     }
   }
   return all;
+}
+
+// The same with the built-in format that the options name.
+inline Result<AllSamples> read(std::string_view contents, const config::SourceOptions& options,
+                               uint64_t block_bytes = 1 << 20) {
+  MUSTER_TRY(const auto format, builtin_block_formats().at(options.format)(options));
+  return read_all(*format, contents, block_bytes);
+}
+
+// The error of that; empty: there is none.
+inline std::string failure(std::string_view contents, const config::SourceOptions& options) {
+  const auto all = read(contents, options);
+  return all.ok() ? "" : all.error().message();
+}
+
+// What the fuzzers of formats do with their bytes, of which the first is theirs: its highest bit
+// makes blocks small, and the bytes of each are read in memory of their own.
+inline int fuzz_format(const config::SourceOptions& options, const uint8_t* data, size_t size) {
+  const std::string_view contents(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const auto format = builtin_block_formats().at(options.format)(options);
+  MUSTER_CHECK(format.ok(), "the fuzzer's options are right");
+  const auto all = read_all(**format, contents, (data[0] & 128) != 0 ? 1 : 4096);
+  (void)all.ok();
+  return 0;
 }
 
 }  // namespace muster::data::testing

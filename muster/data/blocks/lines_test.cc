@@ -15,10 +15,11 @@
 namespace muster::data {
 namespace {
 
-using testing::AllSamples;
 using testing::args_of;
 using ::testing::ElementsAre;
+using testing::failure;
 using ::testing::HasSubstr;
+using testing::read;
 
 config::SourceOptions options_of(const std::string& format, std::string_view args = "{}") {
   config::SourceOptions options;
@@ -26,17 +27,6 @@ config::SourceOptions options_of(const std::string& format, std::string_view arg
   options.classes = 3;
   options.args = args_of(args);
   return options;
-}
-
-Result<AllSamples> read(const std::string& text, const config::SourceOptions& options,
-                        uint64_t block_bytes = 1 << 20) {
-  MUSTER_TRY(auto format, builtin_block_formats().at(options.format)(options));
-  return testing::read_all(*format, text, block_bytes);
-}
-
-std::string failure(const std::string& text, const config::SourceOptions& options) {
-  auto all = read(text, options);
-  return all.ok() ? "" : all.error().message();
 }
 
 // The same samples however the text is cut.

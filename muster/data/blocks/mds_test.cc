@@ -12,7 +12,9 @@ namespace {
 
 using testing::args_of;
 using ::testing::ElementsAre;
+using testing::failure;
 using ::testing::HasSubstr;
+using testing::read;
 using testing::testdata;
 
 config::SourceOptions options_of(std::string_view args) {
@@ -21,17 +23,6 @@ config::SourceOptions options_of(std::string_view args) {
   options.classes = 4;
   options.args = args_of(args);
   return options;
-}
-
-Result<testing::AllSamples> read(const std::string& shard, const config::SourceOptions& options,
-                                 uint64_t block_bytes = 1 << 20) {
-  MUSTER_TRY(auto format, make_mds(options));
-  return testing::read_all(*format, shard, block_bytes);
-}
-
-std::string failure(const std::string& shard, const config::SourceOptions& options) {
-  auto all = read(shard, options);
-  return all.ok() ? "" : all.error().message();
 }
 
 TEST(MdsTest, ReadsShardsThatMosaicMlWrote) {

@@ -16,8 +16,9 @@ namespace {
 
 using testing::args_of;
 using ::testing::ElementsAre;
+using testing::failure;
 using ::testing::HasSubstr;
-using testing::read_all;
+using testing::read;
 using testing::testdata;
 
 config::SourceOptions numbers_options() {
@@ -26,17 +27,6 @@ config::SourceOptions numbers_options() {
   options.classes = 3;
   options.args = args_of("{ input: [dense, more] }");
   return options;
-}
-
-Result<testing::AllSamples> read(const std::string& contents, const config::SourceOptions& options,
-                                 uint64_t block_bytes = 1 << 20) {
-  MUSTER_TRY(auto format, make_tfrecord(options));
-  return read_all(*format, contents, block_bytes);
-}
-
-std::string failure(const std::string& contents, const config::SourceOptions& options) {
-  auto all = read(contents, options);
-  return all.ok() ? "" : all.error().message();
 }
 
 TEST(Crc32cTest, MatchesKnownValuesWithAndWithoutTheInstruction) {
@@ -110,7 +100,8 @@ TEST(TfRecordTest, ALengthThatLooksLikeGzipIsALength) {
   options.args = args_of("{ input: x }");
   for (const size_t length : {size_t{0x8b1f}, size_t{0x088b1f}}) {
     const std::string record = record_of_length(length, 1.5F, 2);
-    const std::string file = record + record_of_length(1000, 2.5F, 1) + record;
+    std::string file = record;
+    file.append(record_of_length(1000, 2.5F, 1)).append(record);
     for (const uint64_t block_bytes : {uint64_t{1}, uint64_t{1} << 22}) {
       for (const std::string& contents : {file, testing::gzip(file)}) {
         auto all = read(contents, options, block_bytes);

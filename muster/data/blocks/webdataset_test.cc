@@ -15,8 +15,9 @@ namespace {
 
 using testing::args_of;
 using ::testing::ElementsAre;
+using testing::failure;
 using ::testing::HasSubstr;
-using testing::read_all;
+using testing::read;
 using testing::testdata;
 
 Result<std::vector<TarEntry>> entries_of(const std::string& archive) {
@@ -42,17 +43,6 @@ config::SourceOptions options_of(std::string_view args) {
   options.classes = 3;
   options.args = args_of(args);
   return options;
-}
-
-Result<testing::AllSamples> read(const std::string& archive, const config::SourceOptions& options,
-                                 uint64_t block_bytes = 1 << 20) {
-  MUSTER_TRY(auto format, make_webdataset(options));
-  return read_all(*format, archive, block_bytes);
-}
-
-std::string failure(const std::string& archive, const config::SourceOptions& options) {
-  auto all = read(archive, options);
-  return all.ok() ? "" : all.error().message();
 }
 
 TEST(TarReaderTest, ListsWhatPythonLists) {
