@@ -96,7 +96,9 @@ HeaderList header_list(const HttpRequest& request) {
   return list;
 }
 
-Error transport_error(CURLcode code, const char* details, const HttpRequest& request) {
+// `url` is that of the last redirect, if there was one.
+Error transport_error(CURLcode code, const char* details, const HttpRequest& request,
+                      std::string_view url) {
   const std::string name = printable(request.name);
   const std::string why = *details != '\0' ? details : curl_easy_strerror(code);
   switch (code) {
@@ -106,8 +108,14 @@ Error transport_error(CURLcode code, const char* details, const HttpRequest& req
                    "{}: the server's certificate is not trusted ({}): name the file with your "
                    "authority's certificate in SSL_CERT_FILE",
                    name, why);
-    case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+      // Also libcurl's word for an answer that does not begin with "HTTP/", such as the rest of an
+      // earlier one behind a proxy that lost bytes. Another connection may be in order.
+      if (url.starts_with("http:") || url.starts_with("https:")) {
+        return Error(ErrorKind::kIo, "{}: the server's answer is not one of HTTP: {}", name, why);
+      }
+      [[fallthrough]];
+    case CURLE_URL_MALFORMAT:
       return Error(ErrorKind::kJob, "{}: not an address that can be requested: {}", name, why);
     case CURLE_TOO_MANY_REDIRECTS:
       return Error(ErrorKind::kData, "{}: the server redirects more than {} times", name,
@@ -238,6 +246,12 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request, const std::
     }
     curl_multi_remove_handle(multi, easy);
   }
+  std::string last_url;
+  if (code == CURLE_UNSUPPORTED_PROTOCOL) {
+    const char* text = nullptr;
+    curl_easy_getinfo(easy, CURLINFO_EFFECTIVE_URL, &text);
+    if (text != nullptr) last_url = text;
+  }
   pool_->put(std::move(connection));
 
   if (stopped) {
@@ -245,7 +259,7 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request, const std::
   }
   const bool own_end = exchange.response.unwanted || exchange.response.overflow;
   if (code != CURLE_OK && !(code == CURLE_WRITE_ERROR && own_end)) {
-    return transport_error(code, details, request);
+    return transport_error(code, details, request, last_url);
   }
   return std::move(exchange.response);
 }

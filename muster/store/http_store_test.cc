@@ -106,6 +106,9 @@ TEST_F(HttpStoreTest, WrongAnswersAreErrors) {
   EXPECT_THAT(read_error(with("/wrong"), 0, 10).message(), HasSubstr("sent bytes 1 to 10"));
   EXPECT_THAT(read_error(with("/long"), 0, 10).message(), HasSubstr("more than the 10 bytes"));
   EXPECT_EQ(read_error(with("/short"), 0, 10).kind(), ErrorKind::kIo);
+  EXPECT_EQ(read_error(with("/garbled"), 0, 10).kind(), ErrorKind::kIo);
+  EXPECT_EQ(read_error(with("/redirect-garbled"), 0, 10).kind(), ErrorKind::kIo);
+  EXPECT_EQ(read_error(with("/elsewhere"), 0, 10).kind(), ErrorKind::kJob);
   EXPECT_EQ(read_error(with("/loop"), 0, 10).kind(), ErrorKind::kData);
   EXPECT_EQ(read_error(with("/forbidden"), 0, 10).kind(), ErrorKind::kData);
   const auto gone = read_error(with("/nothing"), 0, 10);

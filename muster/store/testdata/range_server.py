@@ -9,6 +9,7 @@
 /long        206 with more bytes than asked    /busy        503 twice, then like /good
 /forbidden   403                               /slow        sends a byte, then nothing
 /redirect    to /good                          /loop        redirects to itself
+/garbled     an answer that is not HTTP        /elsewhere   redirects to ftp://
 /webhdfs/v1  a name node with the tree HDFS below; OPEN redirects to /datanode
 Anything else is a 404. POST /change gives the object other contents; POST /count answers with the number of
 connections so far.
@@ -80,10 +81,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if "OLD-KEY" in self.headers.get("Authorization", ""):
                 return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>")
             return self.content("/good")
-        if name == "/redirect":
-            return self.answer(302, b"elsewhere", [("Location", "/good")])
+        if name in ("/redirect", "/redirect-garbled"):
+            return self.answer(302, b"elsewhere", [("Location", "/good" if name == "/redirect" else "/garbled")])
         if name == "/loop":
             return self.answer(302, b"", [("Location", "/loop")])
+        if name == "/elsewhere":
+            return self.answer(302, b"", [("Location", "ftp://127.0.0.1/good")])
+        if name == "/garbled":
+            self.wfile.write(bytes(range(256)))
+            self.close_connection = True
+            return None
         if name == "/forbidden":
             return self.answer(403, b"no")
         if name == "/busy":
