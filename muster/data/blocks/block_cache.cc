@@ -138,7 +138,7 @@ void BlockCache::fetch_loop() {
       work_.notify_one();  // there may be more
       auto bytes = fetch(*number);
       // In front of what the object has (BlockFormat::notes).
-      if (bytes && bytes->ok()) (*bytes)->insert(0, index_.note(*number));
+      if (bytes.ok()) bytes->insert(0, index_.note(*number));
       lock.lock();
       finish(*number, std::move(bytes));
       continue;

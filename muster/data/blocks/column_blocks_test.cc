@@ -160,7 +160,9 @@ TEST_F(ColumnsTest, FilesThatAreCutShortAreRefused) {
       const auto all =
           read(good.substr(0, size), options("{ input: dense }"), name == "numbers.parquet");
       // An Arrow file may lack its footer.
-      if (all.ok()) EXPECT_EQ(all->inputs, whole->inputs) << name << " " << size;
+      if (all.ok()) {
+        EXPECT_EQ(all->inputs, whole->inputs) << name << " " << size;
+      }
     }
   }
 }
