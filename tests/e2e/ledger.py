@@ -249,7 +249,7 @@ def check_bytes(args, muster, workers, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
-    parser.add_argument("--formats", default=",".join(name for name in FORMATS if not name.endswith(".png")))
+    parser.add_argument("--formats", default=",".join(name for name in FORMATS if not name.endswith(".png") and name != "parquet"))
     parser.add_argument("--sizes", default="265,1005", help="numbers of samples")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--passes", type=int, default=3)

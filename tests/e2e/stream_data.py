@@ -1,7 +1,7 @@
 """Writes samples in the formats that are read by blocks, and says what a job must have to read them.
 
 A sample is (bytes, label); the bytes are pixels. FORMATS has the formats by name: to test another one, add it there. The files
-are written by hand, with the standard library: those of the real tools are in muster/data/blocks/testdata.
+are written by hand, with the standard library, all but Parquet's: those of the real tools are in muster/data/blocks/testdata.
 """
 import gzip
 import importlib.util
@@ -72,6 +72,17 @@ def csv(samples, first):
     return "".join(",".join([f"{x / 255:g}" for x in pixels] + [str(label)]) + "\n" for pixels, label in samples).encode()
 
 
+def parquet(samples, first):
+    """Needs pyarrow, which the other formats do not. A row group has about 16 KiB."""
+    import pyarrow
+    import pyarrow.parquet
+    table = pyarrow.table({"image": pyarrow.array([bytes(pixels) for pixels, _ in samples], pyarrow.binary()),
+                           "label": pyarrow.array([label for _, label in samples], pyarrow.int64())})
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(table, out, row_group_size=max(1, 16384 // len(samples[0][0])), use_dictionary=False)
+    return out.getvalue()
+
+
 def gzipped(write):
     return lambda samples, first: gzip.compress(write(samples, first), mtime=0)
 
@@ -108,6 +119,7 @@ FORMATS = {
     "mds": Format("mds", "mds", mds, args=RAW),
     "jsonl": Format("jsonl", "jsonl", jsonl, args="input: image", scaled=False),
     "jsonl.gz": Format("jsonl", "jsonl.gz", gzipped(jsonl), args="input: image", scaled=False),
+    "parquet": Format("parquet", "parquet", parquet, args=RAW),
     "csv": Format("csv", "csv", csv, options=", read: blocks, header: false", scaled=False),
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "muster/config/load.h"
-
+#include "muster/config/source.h"
 #include "tools/muster/job_sources.h"
 
 namespace muster::cli {

@@ -95,11 +95,11 @@ TEST(BlockIndexTest, RefusesWhatCannotBe) {
 
 TEST(BlockIndexTest, SaysThatAnotherProgramWroteIt) {
   std::string newer = save_index(some_index());
-  newer[8] = 2;
+  newer[8] = 3;
   const auto read = load_index(newer);
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().kind(), ErrorKind::kData);
-  EXPECT_NE(read.error().message().find("version 2"), std::string::npos);
+  EXPECT_NE(read.error().message().find("version 3"), std::string::npos);
   EXPECT_NE(load_index("PAR1").error().message().find("not an index"), std::string::npos);
 }
 
