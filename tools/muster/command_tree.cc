@@ -159,8 +159,7 @@ void add_resume(CLI::App* root, Request& request) {
   auto a = add_command<ResumeArguments>(root, app, "resume",
                                         "go on with a run that was interrupted", request);
   app->add_option("RUN", a->run.name,
-                  "a run: its name or its path, or where its copy is (checkpoint.to); default: the "
-                  "latest")
+                  "a run: its name, path or copy (checkpoint.to); default: the latest")
       ->type_name("RUN");
   add_runs(app, a->run.runs);
   add_set(app, a->set, "of length (passes, steps, time), machine and place of the data: see below");
