@@ -81,25 +81,23 @@ Status CopySender::wait_until_claimed(const std::function<bool()>& keep_waiting)
   return {};
 }
 
-Status CopySender::wait_until_sent(std::optional<Duration> limit,
-                                   const std::function<void(const std::string& problem)>& waiting) {
+Result<bool> CopySender::wait_until_sent(
+    std::optional<Duration> limit, const std::function<void(const std::string& problem)>& waiting) {
   const Moment began = clock_.now();
   std::unique_lock lock(mutex_);
-  if (is_idle()) return {};
+  if (is_idle()) return true;
   // An attempt that failed before does not count.
   error_.reset();
   next_attempt_ = began;
   changed_.notify_all();
   while (!changed_.wait_for(lock, kLook, [&] { return is_idle() || error_; })) {
-    if (limit && clock_.now() - began >= *limit) {
-      return Error(ErrorKind::kIo, "the newest checkpoint is not in '{}' yet", to());
-    }
+    if (limit && clock_.now() - began >= *limit) return false;
     lock.unlock();
     waiting(store_->problem());
     lock.lock();
   }
   if (error_) return Error(*error_).context("the newest checkpoint is not in '{}'", to());
-  return {};
+  return true;
 }
 
 std::optional<std::string> CopySender::take_notice() {

@@ -48,10 +48,11 @@ class CopySender {
   // false ends it with an error of kind kInterrupted. May be empty.
   Status wait_until_claimed(const std::function<bool()>& keep_waiting = {});
   // Until the copy has all that the run directory has; also returns if another process has taken
-  // over, or after end(). An error is that of the last attempt, or, after `limit`, says what is not
-  // sent. `waiting` is called every 50 ms, with what the store waits for, or "".
-  Status wait_until_sent(std::optional<Duration> limit,
-                         const std::function<void(const std::string& problem)>& waiting);
+  // over, or after end(). False: it has not after `limit`. An error is that of the last attempt,
+  // and of a kind that no other attempt would change. `waiting` is called every 50 ms, with what
+  // the store waits for, or "".
+  Result<bool> wait_until_sent(std::optional<Duration> limit,
+                               const std::function<void(const std::string& problem)>& waiting);
 
   // Something a person should know, once: another process has taken over, or why nothing is sent.
   std::optional<std::string> take_notice();

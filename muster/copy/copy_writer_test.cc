@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/copy/copy_testing.h"
+#include "muster/track/run_directory.h"
 
 namespace muster::copy {
 namespace {
@@ -366,6 +367,64 @@ TEST_P(CopyWriterTest, WhatARollbackMadeInvalidIsDropped) {
   EXPECT_DONE(copy.send());
   EXPECT_EQ(fetched_step("there"), 100);
   EXPECT_EQ(make_run("there").store().rollback()->roster, 5U);
+}
+
+TEST_P(CopyWriterTest, AFetchTakesOverTheRollbackOfTheCopy) {
+  auto run = make_run("run");
+  EXPECT_DONE(writer(run).claim(5, 0));
+  run.write(100, 5);
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(5, 100));
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(fetched_step("other"), 100);
+  run.write(200, 5);  // was lost with the machine before it was sent
+
+  // Elsewhere an audit finds that roster 5 was faulty after step 100.
+  auto other = make_run("other");
+  ASSERT_TRUE(other.store().roll_back({.roster = 5, .step = 100}).ok());
+  auto next = writer(other);
+  EXPECT_DONE(next.claim(6, 100));
+  other.write(150, 6);
+  EXPECT_DONE(next.send());
+
+  EXPECT_EQ(fetched_step("run"), 150);  // and not 200, which is invalid
+  EXPECT_EQ(run.store().rollback()->roster, 5U);
+  EXPECT_FALSE(run.store().load(200).ok());
+  EXPECT_DONE(writer(run).claim(7, 150));
+
+  // A worker alone forgets the rollback; what it trained then is not invalid in a directory that
+  // knows of it.
+  EXPECT_EQ(fetched_step("alone"), 150);
+  auto alone = make_run("alone");
+  ASSERT_TRUE(alone.store().finish_rollback().ok());
+  auto last = writer(alone);
+  EXPECT_DONE(last.claim(0, 150));
+  alone.write(300);
+  EXPECT_DONE(last.send());
+  EXPECT_EQ(fetched_step("run"), 300);
+  EXPECT_EQ(run.store().rollback()->roster, 0U);
+}
+
+// What a process that was killed has begun is removed; what another one is fetching is not.
+TEST_P(CopyWriterTest, AFetchRemovesWhatAnotherOneLeft) {
+  auto run = make_run("run");
+  run.write(100);
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 100));
+  EXPECT_DONE(copy.send());
+  const std::string dead = scratch_.path() + "/.fetch-dead";
+  const std::string busy = scratch_.path() + "/.fetch-busy";
+  for (const auto& path : {dead, busy}) {
+    ASSERT_TRUE(files_->create_directories(path + "/checkpoints").ok());
+    std::ofstream(path + "/lock") << "";
+  }
+  const auto lock = track::RunLock::acquire(busy + "/lock", busy);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(fetched_step("there"), 100);
+  EXPECT_FALSE(files_->exists(dead));
+  EXPECT_TRUE(files_->exists(busy));
+  // The run that was fetched is not held any more.
+  EXPECT_FALSE(track::RunLock::is_held(scratch_.path() + "/there/lock"));
 }
 
 TEST(CopyIndexTest, NamesOutsideOfTheRunDirectoryAreRefused) {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kAtOnce = size_t{16} << 20;
 constexpr const char* kMetricsFile = "metrics.jsonl";
+// A run directory that is being made is called so, and a number; lists of runs pass over it.
+constexpr std::string_view kUnfinished = ".fetch-";
 
 std::string parent_of(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path().string();
@@ -141,12 +143,44 @@ class Fetcher {
   std::vector<std::string> notes_;
 };
 
+// What processes that were killed have begun: the kernel has released their locks.
+void remove_abandoned(FileSystem& files, const std::string& parent) {
+  const auto names = files.list(parent);
+  if (!names.ok()) return;
+  for (const auto& name : *names) {
+    if (!name.starts_with(kUnfinished)) continue;
+    const std::string path = parent + "/" + name;
+    const auto lock = track::RunLock::acquire(path + "/lock", path);
+    if (lock.ok()) (void)files.remove_all(path);
+  }
+}
+
+struct Unfinished {
+  std::string path;
+  track::RunLock lock;  // for as long as it is being filled
+};
+Result<Unfinished> begin_directory(FileSystem& files, const std::string& parent) {
+  constexpr int kTries = 5;  // another fetch may take it for abandoned before it is locked
+  for (int i = 1;; ++i) {
+    std::string path = fmt::format("{}/{}{}", parent, kUnfinished, random_id());
+    MUSTER_RETURN_IF_ERROR(files.create_directories(path));
+    auto lock = track::RunLock::acquire(path + "/lock", path);
+    if (lock.ok() && files.exists(path + "/lock")) {
+      return Unfinished{.path = std::move(path), .lock = *std::move(lock)};
+    }
+    if (i == kTries) {
+      return Error(ErrorKind::kIo, "cannot lock '{}/lock' in order to fetch into it", path);
+    }
+  }
+}
+
 Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& files,
                                               const std::string& directory) {
   const std::string parent = parent_of(directory);
   MUSTER_RETURN_IF_ERROR(files.create_directories(parent));
-  const std::string aside =
-      fmt::format("{}/.fetch-{}", parent, random_id());  // lists of runs pass over it
+  remove_abandoned(files, parent);
+  MUSTER_TRY(const auto unfinished, begin_directory(files, parent));
+  const std::string& aside = unfinished.path;
   const auto fetched = [&]() -> Result<std::optional<int64_t>> {
     MUSTER_RETURN_IF_ERROR(files.create_directories(aside + "/checkpoints"));
     for (const auto& file : fetcher.index().files) {
@@ -163,6 +197,22 @@ Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& file
   return fetched;
 }
 
+// Another process has continued the run since this directory was last its: which checkpoints are
+// invalid after a rollback, the copy knows better.
+Status take_over_rollback(Fetcher& fetcher, FileSystem& files, ckpt::SnapshotStore& local) {
+  const auto* const file = fetcher.index().find(fmt::format("checkpoints/{}", ckpt::kRollbackFile));
+  if (file == nullptr) return local.finish_rollback();
+  // A name that ckpt takes for a leftover if this process dies.
+  const std::string aside = fmt::format("{}/.tmp-0-rollback-{}", local.directory(), random_id());
+  const auto theirs = [&]() -> Result<ckpt::SnapshotStore::Rollback> {
+    MUSTER_RETURN_IF_ERROR(fetcher.fetch(*file, aside + "/" + ckpt::kRollbackFile));
+    return ckpt::SnapshotStore(files, aside, 1, true).rollback();
+  }();
+  (void)files.remove_all(aside);
+  if (!theirs.ok()) return theirs.error();
+  return local.roll_back(*theirs);
+}
+
 Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& files,
                                                 const std::string& directory) {
   MUSTER_TRY(const auto own, read_run_id(files, directory));
@@ -175,6 +225,9 @@ Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& fi
   MUSTER_TRY(const auto run, track::RunDirectory::open(files, directory));
   MUSTER_TRY(const auto lock, run.lock());
   ckpt::SnapshotStore local(files, run.checkpoints(), 1, true);
+  if (own.writer != fetcher.index().writer) {
+    MUSTER_RETURN_IF_ERROR(take_over_rollback(fetcher, files, local));
+  }
   MUSTER_TRY(const auto there, local.list());
   MUSTER_TRY(const auto step,
              fetcher.fetch_checkpoints(directory, there.empty() ? -1 : there.back().step));

@@ -33,11 +33,13 @@ struct FetchOptions {
   std::function<void(const std::string& what)> tell;  // what is being fetched; may be empty
 };
 
-// A directory that is not there is made, whole or not at all. One that is there must be of the same
-// run: it gets the newest checkpoint and the metrics of the copy, if they are newer than what it
-// has, and nobody may be training in it. Errors: there is no copy (kCheckpoint), or there can be
-// none (kUsage), the directory is of another run (kUsage), nothing of the copy is whole
-// (kCheckpoint).
+// A directory that is not there is made, whole or not at all: under another name (.fetch-*) first,
+// and what a process that was killed has left there is removed. One that is there must be of the
+// same run: it gets the newest checkpoint and the metrics of the copy, if they are newer than what
+// it has, and nobody may be training in it. If another process has continued the run since,
+// checkpoints that a rollback there made invalid are removed from it. Errors: there is no copy
+// (kCheckpoint), or there can be none (kUsage), the directory is of another run (kUsage), nothing
+// of the copy is whole (kCheckpoint).
 Result<Fetched> fetch_run(store::Store& store, FileSystem& files, const FetchOptions& options);
 
 }  // namespace muster::copy

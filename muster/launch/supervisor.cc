@@ -229,6 +229,9 @@ class Supervisor::Loop {
   void judge(Slot& slot, const Ending& ending, std::string last_words) {
     const Moment now = clock_.now();
     Verdict verdict = after_end(now, slot.history, ending, options_.restarts);
+    if (verdict.then == Then::kAgain && !finished() && options_.ended && options_.ended()) {
+      verdict = {Then::kEndJob, Duration{0}, 0, ending_text(ending)};
+    }
     const bool failed = verdict.then == Then::kAgain || verdict.then == Then::kGiveUp ||
                         verdict.then == Then::kEndJob;
     WorkerFailure failure{slot.id, now, ending, verdict.reason, std::move(last_words)};

@@ -60,6 +60,9 @@ struct SupervisorOptions {
   std::function<void(const std::string& sentence)> on_event;
   // Whether the job is finished: asked when a worker left with 0.
   std::function<bool()> finished;
+  // Whether the workers have ended the job, finished or not: asked when a worker failed that would
+  // be started again. There is nothing left to do for it, and its failure is that of the job.
+  std::function<bool()> ended;
   // Whether the job makes sense with so many slots, others being given up. Empty: with one.
   std::function<bool(size_t slots)> can_go_on;
   // Workers that the coordinator removed because they hang, since it was last asked. Asked each

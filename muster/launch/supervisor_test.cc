@@ -120,6 +120,22 @@ TEST_F(SupervisorTest, WhatWouldComeAgainEndsTheJobAndTheFirstToFailIsShown) {
   EXPECT_EQ(exits_.size(), 3u);
 }
 
+TEST_F(SupervisorTest, AFailureAfterTheEndOfTheJobIsThatOfTheJob) {
+  options_.ids = {"0", "1"};
+  options_.ended = [this] { return std::filesystem::exists(path("ended")); };
+  // Worker 1 is started again while the job runs, but not after its end.
+  const auto end =
+      run("if [ $id = 0 ]; then while ! [ -e ended ]; do sleep 0.01; done; exit 0; fi;"
+          "[ $attempt = 1 ] || touch ended; echo no permission >&2; exit 5");
+  ASSERT_TRUE(end.ok());
+  EXPECT_FALSE(end->finished);
+  ASSERT_TRUE(end->failure);
+  EXPECT_EQ(end->failure->id, "1");
+  EXPECT_EQ(end->failure->ending.exit_code, 5);
+  EXPECT_EQ(end->failure->last_words, "no permission");
+  EXPECT_EQ(starts("1"), 2);
+}
+
 TEST_F(SupervisorTest, GivesUpASlotAndGoesOnWithTheOthers) {
   options_.ids = {"0", "1"};
   options_.restarts.most = 2;

@@ -42,12 +42,19 @@ class AnyStore final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override {
-    MUSTER_TRY(Store * store, of(address));
-    return store->write(address, bytes, condition);
+    return write_stoppable(address, bytes, condition, {});
   }
-  Status remove(std::string_view address) override {
+  Result<std::optional<std::string>> write_stoppable(std::string_view address,
+                                                     std::span<const std::byte> bytes,
+                                                     const WriteCondition& condition,
+                                                     const std::stop_token& stop) override {
     MUSTER_TRY(Store * store, of(address));
-    return store->remove(address);
+    return store->write_stoppable(address, bytes, condition, stop);
+  }
+  Status remove(std::string_view address) override { return remove_stoppable(address, {}); }
+  Status remove_stoppable(std::string_view address, const std::stop_token& stop) override {
+    MUSTER_TRY(Store * store, of(address));
+    return store->remove_stoppable(address, stop);
   }
 
  private:

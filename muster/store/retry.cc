@@ -15,7 +15,7 @@ uint64_t random_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-Error interrupted() { return Error(ErrorKind::kInterrupted, "reading data was stopped"); }
+Error interrupted() { return Error(ErrorKind::kInterrupted, "a request to the store was stopped"); }
 
 // Ends when either of two others does.
 class EitherStop {
@@ -257,39 +257,52 @@ void RetryStore::send_second_requests() {
   }
 }
 
-Result<bool> RetryStore::holds(std::string_view address, std::span<const std::byte> bytes) {
-  MUSTER_TRY(const auto objects, inner_->list(address));
-  if (objects.size() != 1 || objects[0].size != bytes.size()) return false;
+Result<std::optional<std::string>> RetryStore::version_if_holds(std::string_view address,
+                                                                std::span<const std::byte> bytes,
+                                                                const std::stop_token& stop) {
+  MUSTER_TRY(const auto objects, inner_->list_stoppable(address, stop));
+  if (objects.size() != 1 || objects[0].size != bytes.size()) return std::optional<std::string>();
   std::vector<std::byte> there(bytes.size());
-  MUSTER_RETURN_IF_ERROR(inner_->read(objects[0], 0, there));
-  return std::ranges::equal(there, bytes);
+  MUSTER_RETURN_IF_ERROR(inner_->read_stoppable(objects[0], 0, there, stop));
+  if (!std::ranges::equal(there, bytes)) return std::optional<std::string>();
+  return std::optional(objects[0].version);
 }
 
 Result<std::optional<std::string>> RetryStore::write(std::string_view address,
                                                      std::span<const std::byte> bytes,
                                                      const WriteCondition& condition) {
+  return write_stoppable(address, bytes, condition, {});
+}
+
+Result<std::optional<std::string>> RetryStore::write_stoppable(std::string_view address,
+                                                               std::span<const std::byte> bytes,
+                                                               const WriteCondition& condition,
+                                                               const std::stop_token& stop) {
+  const EitherStop either(stop, stop_.get_token());
+  const auto token = either.token();
   std::optional<std::string> version;
   bool unclear = false;  // an earlier attempt may have written
   const auto attempt = [&]() -> Status {
-    auto written = inner_->write(address, bytes, condition);
+    auto written = inner_->write_stoppable(address, bytes, condition, token);
     if (!written.ok()) {
       unclear = true;
       return std::move(written).error();
     }
     version = *std::move(written);
     if (version || !unclear) return {};
-    MUSTER_TRY(const bool ours, holds(address, bytes));
-    if (!ours) return {};
-    MUSTER_TRY(const auto objects, inner_->list(address));
-    version = objects.at(0).version;
+    MUSTER_TRY(version, version_if_holds(address, bytes, token));
     return {};
   };
-  MUSTER_RETURN_IF_ERROR(persist(attempt, stop_.get_token(), std::nullopt));
+  MUSTER_RETURN_IF_ERROR(persist(attempt, token, std::nullopt));
   return version;
 }
 
-Status RetryStore::remove(std::string_view address) {
-  return persist([&] { return inner_->remove(address); }, stop_.get_token(), std::nullopt);
+Status RetryStore::remove(std::string_view address) { return remove_stoppable(address, {}); }
+
+Status RetryStore::remove_stoppable(std::string_view address, const std::stop_token& stop) {
+  const EitherStop either(stop, stop_.get_token());
+  const auto token = either.token();
+  return persist([&] { return inner_->remove_stoppable(address, token); }, token, std::nullopt);
 }
 
 }  // namespace muster::store

@@ -55,7 +55,12 @@ class RetryStore final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override;
+  Result<std::optional<std::string>> write_stoppable(std::string_view address,
+                                                     std::span<const std::byte> bytes,
+                                                     const WriteCondition& condition,
+                                                     const std::stop_token& stop) override;
   Status remove(std::string_view address) override;
+  Status remove_stoppable(std::string_view address, const std::stop_token& stop) override;
 
   // All calls, those under way too, return an error of kind kInterrupted from now on.
   void stop() { stop_.request_stop(); }
@@ -81,7 +86,10 @@ class RetryStore final : public Store {
                 const std::stop_token& stop);
   void send_second_requests();
   std::shared_ptr<HedgedRead> next_due(std::unique_lock<std::mutex>& lock);
-  Result<bool> holds(std::string_view address, std::span<const std::byte> bytes);
+  // The version of the object if it has these bytes, else nothing.
+  Result<std::optional<std::string>> version_if_holds(std::string_view address,
+                                                      std::span<const std::byte> bytes,
+                                                      const std::stop_token& stop);
 
   const std::unique_ptr<Store> inner_;
   const Clock& clock_;

@@ -50,14 +50,24 @@ class FakeStore final : public Store {
   }
   Result<std::optional<std::string>> write(std::string_view, std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override {
+    return write_stoppable({}, bytes, condition, {});
+  }
+  Result<std::optional<std::string>> write_stoppable(std::string_view,
+                                                     std::span<const std::byte> bytes,
+                                                     const WriteCondition& condition,
+                                                     const std::stop_token& stop) override {
     if (condition.kind == WriteCondition::Kind::kIfVersion && condition.version != version) {
       return std::optional<std::string>();
     }
     contents.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     version += "1";
     // The server has written; the answer may be lost.
-    MUSTER_RETURN_IF_ERROR(enter({}));
+    MUSTER_RETURN_IF_ERROR(enter(stop));
     return std::optional(version);
+  }
+  Status remove(std::string_view address) override { return remove_stoppable(address, {}); }
+  Status remove_stoppable(std::string_view, const std::stop_token& stop) override {
+    return enter(stop);
   }
 
  private:
@@ -317,6 +327,22 @@ TEST_F(RetryTest, AWriteThatAnotherOneWonHasNot) {
   };
   EXPECT_EQ(*write_text(store, kName, "new", WriteCondition::if_version("1")), std::nullopt);
   EXPECT_EQ(fake_->contents, "other");
+}
+
+// A PUT of gigabytes, or a server that does not answer, must not hold up the end of a process.
+TEST_F(RetryTest, StopEndsAWriteAndARemovalThatAreUnderWay) {
+  for (const bool removes : {false, true}) {
+    auto& store = make();
+    fake_->behave = [](int, const std::stop_token& stop) { return hang(stop); };
+    auto ended = std::async(std::launch::async, [&]() -> Status {
+      if (removes) return store.remove(kName);
+      const auto written = write_text(store, kName, "new", WriteCondition::always());
+      return written.ok() ? Status() : Status(written.error());
+    });
+    while (fake_->requests == 0) std::this_thread::sleep_for(milliseconds(1));
+    store.stop();
+    EXPECT_EQ(ended.get().error().kind(), ErrorKind::kInterrupted);
+  }
 }
 
 // Many readers, every fifth request fails, and every twentieth hangs until it is stopped or its

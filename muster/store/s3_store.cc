@@ -217,6 +217,13 @@ Status S3Store::read_stoppable(const Object& object, uint64_t offset, std::span<
 Result<std::optional<std::string>> S3Store::write(std::string_view text,
                                                   std::span<const std::byte> bytes,
                                                   const WriteCondition& condition) {
+  return write_stoppable(text, bytes, condition, {});
+}
+
+Result<std::optional<std::string>> S3Store::write_stoppable(std::string_view text,
+                                                            std::span<const std::byte> bytes,
+                                                            const WriteCondition& condition,
+                                                            const std::stop_token& stop) {
   MUSTER_TRY(const auto address, s3_address(text));
   if (bytes.size() > kMostPut) {
     return Error(ErrorKind::kData, "'{}': {} bytes are more than one PUT may have (5 GiB)", text,
@@ -228,7 +235,7 @@ Result<std::optional<std::string>> S3Store::write(std::string_view text,
   } else if (condition.kind == WriteCondition::Kind::kIfVersion) {
     request.headers.push_back("If-Match: " + condition.version);
   }
-  MUSTER_TRY(const auto response, client_.perform(request));
+  MUSTER_TRY(const auto response, client_.perform(request, stop));
   const bool conditional = condition.kind != WriteCondition::Kind::kAlways;
   // If-Match on a key that does not exist is a 404.
   const bool gone = condition.kind == WriteCondition::Kind::kIfVersion && response.status == 404 &&
@@ -238,10 +245,12 @@ Result<std::optional<std::string>> S3Store::write(std::string_view text,
   return std::optional(version_of(response));
 }
 
-Status S3Store::remove(std::string_view text) {
+Status S3Store::remove(std::string_view text) { return remove_stoppable(text, {}); }
+
+Status S3Store::remove_stoppable(std::string_view text, const std::stop_token& stop) {
   MUSTER_TRY(const auto address, s3_address(text));
   MUSTER_TRY(const auto response,
-             client_.perform(signed_request("DELETE", address.host, address.path, {}, text)));
+             client_.perform(signed_request("DELETE", address.host, address.path, {}, text), stop));
   // Some servers say so of a key that does not exist.
   const bool gone = response.status == 404 && parse_s3_error(response.body).code == "NoSuchKey";
   if (response.status == 204 || response.status == 200 || gone) return {};

@@ -42,7 +42,12 @@ class S3Store final : public Store {
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const WriteCondition& condition) override;
+  Result<std::optional<std::string>> write_stoppable(std::string_view address,
+                                                     std::span<const std::byte> bytes,
+                                                     const WriteCondition& condition,
+                                                     const std::stop_token& stop) override;
   Status remove(std::string_view address) override;
+  Status remove_stoppable(std::string_view address, const std::stop_token& stop) override;
 
  private:
   using Query = std::vector<std::pair<std::string, std::string>>;

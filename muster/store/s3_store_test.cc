@@ -260,5 +260,23 @@ TEST_F(S3StoreTest, AReadOfASuspendedServerCanBeStopped) {
   EXPECT_EQ(*read_text(*store_, object, 4, 1), "4");
 }
 
+TEST_F(S3StoreTest, AWriteToASuspendedServerCanBeStopped) {
+  put("x", "0123456789");
+  server_->suspend();
+  const std::string text(64 << 20, 'x');  // more than the buffers of a connection hold
+  std::stop_source stop;
+  auto writing = std::async(std::launch::async, [&] {
+    return store_->write_stoppable(MinioServer::url("x"), std::as_bytes(std::span(text)),
+                                   WriteCondition::always(), stop.get_token());
+  });
+  EXPECT_EQ(writing.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
+  stop.request_stop();
+  const auto written = writing.get();
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().kind(), ErrorKind::kInterrupted);
+  server_->resume();
+  EXPECT_EQ(*read_text(*store_, only("x"), 4, 1), "4");
+}
+
 }  // namespace
 }  // namespace muster::store

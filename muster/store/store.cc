@@ -21,10 +21,21 @@ Result<std::optional<std::string>> Store::write(std::string_view address,
                printable(address));
 }
 
+Result<std::optional<std::string>> Store::write_stoppable(std::string_view address,
+                                                          std::span<const std::byte> bytes,
+                                                          const WriteCondition& condition,
+                                                          const std::stop_token&) {
+  return write(address, bytes, condition);
+}
+
 Status Store::remove(std::string_view address) {
   return Error(ErrorKind::kJob,
                "'{}' cannot be removed: objects can be removed from local paths and s3://",
                printable(address));
+}
+
+Status Store::remove_stoppable(std::string_view address, const std::stop_token&) {
+  return remove(address);
 }
 
 }  // namespace muster::store

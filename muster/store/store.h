@@ -88,9 +88,19 @@ class Store {
   virtual Result<std::optional<std::string>> write(std::string_view address,
                                                    std::span<const std::byte> bytes,
                                                    const WriteCondition& condition);
+  // Like write(), and returns soon after `stop` was requested, with an error of kind kInterrupted;
+  // the object may have been written all the same. A store that cannot interrupt a write ignores
+  // `stop`.
+  virtual Result<std::optional<std::string>> write_stoppable(std::string_view address,
+                                                             std::span<const std::byte> bytes,
+                                                             const WriteCondition& condition,
+                                                             const std::stop_token& stop);
 
   // Fine if there is none. A store that cannot be written to returns an error.
   virtual Status remove(std::string_view address);
+  // Like remove(), and returns soon after `stop` was requested, with an error of kind kInterrupted.
+  // A store that cannot interrupt a removal ignores `stop`.
+  virtual Status remove_stoppable(std::string_view address, const std::stop_token& stop);
 };
 
 }  // namespace muster::store

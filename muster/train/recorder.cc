@@ -337,25 +337,31 @@ Status Recorder::save(bool best, double seconds) {
 
 Status Recorder::flush() { return writer_.wait(); }
 
-Status Recorder::finish_copy(std::optional<Duration> limit) {
-  if (parts_.copy == nullptr) return {};
+Result<bool> Recorder::finish_copy(std::optional<Duration> limit) {
+  if (parts_.copy == nullptr) return true;
   constexpr auto kShort = std::chrono::seconds(1);  // not worth a word
-  const Moment began = parts_.clock->now();
-  bool told = false;
+  if (!copy_awaited_since_) copy_awaited_since_ = parts_.clock->now();
   return parts_.copy->wait_until_sent(limit, [&](const std::string& problem) {
     note_progress();
-    if (told || parts_.clock->now() - began < kShort) return;
-    told = true;
+    if (told_of_copy_ || parts_.clock->now() - *copy_awaited_since_ < kShort) return;
+    told_of_copy_ = true;
     message(fmt::format("sending the last checkpoint to {}{}", parts_.copy->to(),
                         problem.empty() ? "" : ": " + problem));
   });
 }
 
+Result<bool> Recorder::send_copy(std::optional<Duration> limit) {
+  if (!on() || finished_) return true;
+  auto sent = finish_copy(limit);
+  if (sent.ok()) return sent;
+  return Error(sent.error().kind(),
+               "training is complete and saved in {0}, but {1}; `muster resume {0}` sends what is "
+               "missing",
+               parts_.run->path(), sent.error().message());
+}
+
 Status Recorder::finish(const nlohmann::json& result) {
-  if (!on() || finished_) return {};
-  // First: a run that is finished is not sent again.
-  MUSTER_RETURN_IF_ERROR(finish_copy(std::nullopt));
-  finished_ = true;
+  if (!on() || std::exchange(finished_, true)) return {};
   MUSTER_RETURN_IF_ERROR(parts_.run->write_result(result));
   note_progress();
   MUSTER_RETURN_IF_ERROR(parts_.run->write_status(track::RunState::kFinished, "",
@@ -372,7 +378,12 @@ Status Recorder::interrupt(int signal, const nlohmann::json& result) {
   // A worker alone waits until it is told to stop a second time; several have less than 3 s.
   constexpr auto kOfSeveral = std::chrono::seconds(1);
   const auto limit = roster_ == 0 ? std::nullopt : std::optional<Duration>(kOfSeveral);
-  if (const auto sent = finish_copy(limit); !sent.ok()) warn(sent.error().message());
+  const auto sent = finish_copy(limit);
+  if (!sent.ok()) {
+    warn(sent.error().message());
+  } else if (!*sent) {
+    warn(fmt::format("the newest checkpoint is not in '{}' yet", parts_.copy->to()));
+  }
   progress_->message(fmt::format(
       "stopped at step {}, {}; go on with: muster resume {}", step,
       saved() ? "everything is saved"

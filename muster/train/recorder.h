@@ -101,14 +101,17 @@ class Recorder {
   Moment last_save() const { return last_save_; }
   // Until nothing is left to be written.
   Status flush();
-  // The end of the run: everything is on the disk, and in the copy if there is one, when it
-  // returns.
+  // The end of the run, after flush(). First the copy, if there is one: a run that is finished is
+  // not sent again. False: it is not complete after `limit`. An error: it cannot be completed, and
+  // the run directory has everything.
+  Result<bool> send_copy(std::optional<Duration> limit);
+  // Then result and status.
   Status finish(const nlohmann::json& result);
   Status interrupt(int signal, const nlohmann::json& result);
 
  private:
   Status open(int64_t step);
-  Status finish_copy(std::optional<Duration> limit);
+  Result<bool> finish_copy(std::optional<Duration> limit);
   Status open_metrics(int64_t step);
   Status write_line(nlohmann::json line);  // to the metrics
   Status open_events(int64_t step);
@@ -146,6 +149,8 @@ class Recorder {
   Moment last_report_;
   int64_t saved_step_ = -1;
   Moment last_save_;
+  std::optional<Moment> copy_awaited_since_;  // at the end
+  bool told_of_copy_ = false;
 };
 
 }  // namespace muster::train

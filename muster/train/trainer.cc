@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <thread>
 
@@ -117,6 +118,7 @@ Result<TrainSummary> Trainer::train() {
   over_ = true;
   recorder_.report_data();
   recorder_.end();
+  if (not_sent_) return *std::move(not_sent_);
   return summary(reason_);
 }
 
@@ -355,7 +357,8 @@ Status Trainer::evaluate() {
 }
 
 // Everybody is at the last boundary. Nobody leaves before all is written: if the one that records
-// dies now, another one does it.
+// dies now, another one does it. A copy that cannot be completed ends the job all the same: another
+// worker could not complete it either.
 Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
   reason_ = reason;
   if (membership_ != nullptr) {
@@ -366,18 +369,49 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
       return Turn::kEnter;
     }
   }
+  TrainSummary ended;
   if (recorder_.on()) {
     if (!recorder_.saved()) MUSTER_RETURN_IF_ERROR(recorder_.save(false, elapsed()));
     MUSTER_RETURN_IF_ERROR(recorder_.flush());
-    const auto result = describe(summary(reason));
-    MUSTER_RETURN_IF_ERROR(reason == EndReason::kSignal ? recorder_.interrupt(flags_.stop, result)
-                                                        : recorder_.finish(result));
+    ended = summary(reason);
+  }
+  not_sent_.reset();
+  if (reason != EndReason::kSignal) MUSTER_RETURN_IF_ERROR(complete_copy());
+  if (recorder_.on() && !not_sent_) {
+    ended.reason = reason_;
+    const auto result = describe(ended);
+    MUSTER_RETURN_IF_ERROR(reason_ == EndReason::kSignal ? recorder_.interrupt(flags_.stop, result)
+                                                         : recorder_.finish(result));
   }
   if (membership_ != nullptr) {
     MUSTER_RETURN_IF_ERROR(membership_->barrier());
-    if (reason != EndReason::kSignal) membership_->finished();
+    if (reason_ != EndReason::kSignal) membership_->finished();
   }
   return Turn::kEnd;
+}
+
+// Until the copy, if there is one, has the last checkpoint. A store may be away for hours and a
+// collective has a timeout, so all wait in parts. SIGINT ends the wait: the job was stopped then.
+Status Trainer::complete_copy() {
+  if (membership_ == nullptr) {
+    const auto sent = recorder_.send_copy(std::nullopt);
+    if (!sent.ok()) not_sent_ = sent.error();
+    return {};
+  }
+  constexpr auto kPart = std::chrono::milliseconds(200);
+  std::array<uint8_t, 2> all{};  // whether it is not complete yet; the signal
+  do {
+    const auto sent = recorder_.send_copy(kPart);
+    if (!sent.ok()) not_sent_ = sent.error();
+    all = {static_cast<uint8_t>(sent.ok() && !*sent),
+           static_cast<uint8_t>(env_.stop_signal() == SIGINT ? SIGINT : 0)};
+    MUSTER_RETURN_IF_ERROR(membership_->combine(all));
+  } while (all[0] != 0 && all[1] == 0);
+  if (all[0] != 0) {
+    flags_.stop = all[1];
+    reason_ = EndReason::kSignal;
+  }
+  return {};
 }
 
 // Told to go, and there is nobody to agree with: whoever recorded saves what it has.

@@ -100,6 +100,7 @@ class Trainer {
   Membership::Sources sources();
   Status evaluate();
   Result<Turn> conclude(EndReason reason);
+  Status complete_copy();
   Result<Turn> give_up();
 
   CommitFlags commit_flags();
@@ -126,6 +127,7 @@ class Trainer {
   int64_t flags_step_ = 0;
   std::vector<roster::WorkerKey> announced_;  // who was in when it was last said
   EndReason reason_ = EndReason::kDone;       // at the end
+  std::optional<Error> not_sent_;             // why the copy cannot be completed, likewise
   Moment started_;
   Moment last_eval_time_;
 

@@ -3,12 +3,16 @@
 // alone. (Processes that are killed are in tests/e2e.)
 #include <signal.h>
 
+#include <atomic>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/base/forwarding_file_system_testing.h"
+#include "muster/copy/copy_index.h"
+#include "muster/store/local_store.h"
+#include "muster/store/retry.h"
 #include "muster/train/ledger.h"
 #include "muster/train/trainer_testing.h"
 
@@ -97,6 +101,122 @@ TEST_F(TrainerMembershipTest, ASlowDiskIsNotAHang) {
   EXPECT_EQ(roster::sequence_of(status.roster.number), 1U)
       << fmt::format("{}", fmt::join(events, "\n"));
   files_ = posix_file_system();
+}
+
+// A directory for copies that `answers` first when it is to take a file of the last checkpoint.
+class ReluctantStore final : public store::Store {
+ public:
+  explicit ReluctantStore(std::function<Status()> answers) : answers_(std::move(answers)) {}
+  Result<std::vector<store::Object>> list(std::string_view address) override {
+    return inner_.list(address);
+  }
+  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
+    return inner_.read(object, offset, into);
+  }
+  Result<std::optional<std::string>> write(std::string_view address,
+                                           std::span<const std::byte> bytes,
+                                           const store::WriteCondition& condition) override {
+    if (address.find(ckpt::snapshot_directory_name(60)) != std::string_view::npos) {
+      MUSTER_RETURN_IF_ERROR(answers_());
+    }
+    return inner_.write(address, bytes, condition);
+  }
+  Status remove(std::string_view address) override { return inner_.remove(address); }
+
+ private:
+  const std::function<Status()> answers_;
+  store::LocalStore inner_;
+};
+
+class TrainerCopyTest : public TrainerMembershipTest {
+ protected:
+  void send_through(const std::function<Status()>& answers) {
+    open_copy_ = [this, answers](const track::RunDirectory& run) {
+      store::RetryOptions retries;
+      retries.hedges = 0;
+      retries.backoff.first = 10ms;
+      retries.backoff.most = 100ms;
+      return std::make_unique<copy::CopySender>(
+          std::make_unique<store::RetryStore>(std::make_unique<ReluctantStore>(answers), clock_,
+                                              retries),
+          *files_,
+          copy::CopyOptions{.to = to_, .run_directory = run.path(), .keep = 2, .keep_best = true},
+          log_);
+    };
+  }
+  // The newest step there; -1: none.
+  int64_t copied() {
+    store::LocalStore store;
+    const auto stored = copy::read_index(store, to_);
+    EXPECT_TRUE(stored.ok() && *stored);
+    if (!stored.ok() || !*stored) return -1;
+    const auto* const newest = (*stored)->index.newest();
+    return newest == nullptr ? -1 : newest->step;
+  }
+  const std::string to_ = temp_.path() + "/copy";
+};
+
+// At the end all wait for the copy, longer than a collective may take.
+TEST_F(TrainerCopyTest, AStoreThatIsAwayAtTheEndDoesNotCostTheGroup) {
+  std::atomic<int64_t> first{0};
+  send_through([&]() -> Status {
+    const int64_t now = clock_.now().time_since_epoch().count();
+    int64_t none = 0;
+    first.compare_exchange_strong(none, now);
+    if (Duration(now - first) >= 5s) return {};
+    return Error(ErrorKind::kIo, "the server is away");
+  });
+  timeout_ = 3s;
+  rebalance_every_ = 1h;
+  const auto lives = together("run", {{}, {}});
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kDone);
+  }
+  EXPECT_EQ(copied(), 60);
+  EXPECT_EQ(open_run("run").read_status().state, track::RunState::kFinished);
+  EXPECT_EQ(roster::sequence_of(coordinator_->status().roster.number), 1U);
+}
+
+// No other worker could do better: the job ends at once, and one worker says why.
+TEST_F(TrainerCopyTest, ACopyThatIsRefusedAtTheEndEndsTheJob) {
+  send_through([]() -> Status { return Error(ErrorKind::kData, "you may not write here"); });
+  rebalance_every_ = 1h;
+  const auto lives = together("run", {{}, {}});
+  int failed = 0;
+  for (const auto& life : lives) {
+    if (life.summary) {
+      EXPECT_EQ(life.summary->reason, EndReason::kDone);
+      continue;
+    }
+    ++failed;
+    EXPECT_THAT(life.error, testing::HasSubstr("training is complete and saved in"));
+    EXPECT_THAT(life.error, testing::HasSubstr("you may not write here"));
+    EXPECT_THAT(life.error, testing::HasSubstr("muster resume"));
+  }
+  EXPECT_EQ(failed, 1);
+  EXPECT_LT(copied(), 60);
+  EXPECT_NE(open_run("run").read_status().state, track::RunState::kFinished);
+  const auto status = coordinator_->status();
+  EXPECT_FALSE(status.ended.empty());
+  EXPECT_EQ(roster::sequence_of(status.roster.number), 1U);
+  // What is missing is sent later, by a worker alone too.
+  send_through([]() -> Status { return {}; });
+  const auto later = live("run", "");
+  ASSERT_TRUE(later.summary) << later.error;
+  EXPECT_EQ(copied(), 60);
+  EXPECT_EQ(open_run("run").read_status().state, track::RunState::kFinished);
+}
+
+// Told to stop while the store is away: they do not wait for it.
+TEST_F(TrainerCopyTest, AStopEndsTheWaitForTheCopy) {
+  send_through([]() -> Status { return Error(ErrorKind::kIo, "the server is away"); });
+  const auto lives = together("run", {{60, SIGINT}, {60, SIGINT}});
+  for (const auto& life : lives) {
+    ASSERT_TRUE(life.summary) << life.error;
+    EXPECT_EQ(life.summary->reason, EndReason::kSignal);
+  }
+  EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
 }
 
 // Stopped while it took over, and continued when all was over.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/copy/copy_sender.h"
 #include "muster/roster/coordinator.h"
 #include "muster/track/temp_directory_testing.h"
 #include "muster/train/jobs_testing.h"
@@ -85,14 +87,19 @@ class TrainerTest : public testing::Test {
       options.coordinators = {coordinator_->address()};
       options.job = "points";
       options.id = id;
+      if (timeout_) options.timeout = *timeout_;
       auto joined = Membership::join(*session, options, clock_, log_);
       EXPECT_TRUE(joined.ok()) << joined.error().message();
       membership = *std::move(joined);
     }
-    Recorder recorder(
-        *session, {&run, files_.get(), &clock_, &log_, &sink, track::ProgressMode::kNormal, [&] {
-                     if (membership != nullptr) membership->progress();
-                   }});
+    std::unique_ptr<copy::CopySender> copy;
+    if (open_copy_) copy = open_copy_(run);
+    Recorder recorder(*session,
+                      {&run, files_.get(), &clock_, &log_, &sink, track::ProgressMode::kNormal,
+                       [&] {
+                         if (membership != nullptr) membership->progress();
+                       },
+                       copy.get()});
     // The trainer asks on this thread, which alone may look at the state, and on one that watches.
     const auto here = std::this_thread::get_id();
     std::atomic<int64_t> step{0};
@@ -160,6 +167,9 @@ class TrainerTest : public testing::Test {
   std::atomic<int64_t> newest_{0};
   // Called by the thread of each worker, at least once in each step.
   std::function<void(int64_t step)> at_step_;
+  // Makes what sends the copy of a run; empty: there is none.
+  std::function<std::unique_ptr<copy::CopySender>(const track::RunDirectory& run)> open_copy_;
+  std::optional<Duration> timeout_;  // of a collective
   Duration hang_timeout_ = 60s;
   Duration rebalance_every_ = 5s;
 };

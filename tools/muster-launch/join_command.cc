@@ -85,6 +85,10 @@ Outcome join(const JoinArguments& arguments, Context& context) {
   options.on_exit = [&](const std::string& who, int64_t process, const std::string& how) {
     (void)roster::send_exited(address, status.job, who, process, how, kTellingTakes);
   };
+  options.ended = [&] {
+    const auto now = roster::fetch_status(address, kTellingTakes);
+    return now.ok() && !now->ended.empty();
+  };
   context.console.note(fmt::format("worker {} joins {} at {}", id, status.job, address));
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), starter, held, waker, context.clock);

@@ -126,6 +126,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   // Not the coordinator's word: for it a job that was stopped is finished too, and whoever records
   // may still be busy with the last checkpoint when others have left.
   options.finished = [&] { return run.read_status().state == track::RunState::kFinished; };
+  options.ended = [&] { return coordinator->summary().ended; };
   options.can_go_on = [&](size_t slots) {
     return slots + coordinator->others(ids) >= static_cast<size_t>(ready.job.workers.min);
   };
