@@ -4,6 +4,7 @@
 
 #include "muster/config/load.h"
 #include "muster/config/source.h"
+
 #include "tools/muster/job_sources.h"
 
 namespace muster::cli {
