@@ -1,6 +1,7 @@
 #include "muster/store/hdfs_store.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -44,10 +45,22 @@ Result<HdfsStatus> status_of(const json& value, std::string_view name) {
   return status;
 }
 
-// Which exceptions of the name node pass by themselves, whatever the status.
+// Which exceptions of a node pass by themselves, whatever the status. Hadoop answers 403 to every
+// kind of IOException that is none of a missing file, so also when no data node that is alive has a
+// block ("IOException: No active nodes contain this block"), or one node cannot read from another.
+// A refusal is an AccessControlException, a SecurityException or another one of its own.
 bool passes(std::string_view exception) {
-  return exception == "StandbyException" || exception == "RetriableException" ||
-         exception == "SafeModeException" || exception == "ServerTooBusyException";
+  static constexpr std::string_view kPassing[] = {"StandbyException",
+                                                  "RetriableException",
+                                                  "SafeModeException",
+                                                  "ServerTooBusyException",
+                                                  "IOException",
+                                                  "BlockMissingException",
+                                                  "ConnectException",
+                                                  "ConnectTimeoutException",
+                                                  "SocketTimeoutException",
+                                                  "EOFException"};
+  return std::ranges::find(kPassing, exception) != std::end(kPassing);
 }
 
 Error error_of(const HttpResponse& response, std::string_view name) {
@@ -65,7 +78,7 @@ Error error_of(const HttpResponse& response, std::string_view name) {
   std::ranges::replace_if(
       details, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   if (passes(exception)) {
-    return Error(ErrorKind::kIo, "'{}': the name node cannot answer now ({})", name, details);
+    return Error(ErrorKind::kIo, "'{}': HDFS cannot answer now ({})", name, details);
   }
   return status_error(response, name, details);
 }
@@ -209,6 +222,8 @@ Status HdfsStore::read_stoppable(const Object& object, uint64_t offset, std::spa
   if (now.status != 200) return error_of(now, object.name);
   MUSTER_TRY(const auto status, parse_file_status(now.body, object.name));
   if (!object.version.empty() && status.version != object.version) return changed(object.name);
+  // Also an IOException, which would be asked for again for ever.
+  if (offset > status.length || into.size() > status.length - offset) return changed(object.name);
   if (!got) return error_of(response, object.name);
   if (response.overflow) {
     return Error(ErrorKind::kData, "'{}': the server sent more than the {} bytes asked for",

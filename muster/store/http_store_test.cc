@@ -229,6 +229,19 @@ TEST_F(HdfsStoreTest, ListsAndReads) {
   EXPECT_EQ(*hdfs_.list(url("/d/a.txt")), std::vector{found->at(0)});
 }
 
+TEST_F(HdfsStoreTest, ABlockWithoutADataNodeIsTriedAgain) {
+  auto object = hdfs_.list(url("/d/away"))->at(0);
+  const auto away = read_text(hdfs_, object, 0, 4);
+  ASSERT_FALSE(away.ok());
+  EXPECT_EQ(away.error().kind(), ErrorKind::kIo);
+  EXPECT_THAT(away.error().message(), HasSubstr("HDFS cannot answer now (IOException: at /d/away"));
+  // What lies behind the end does not come back, also if no version is known.
+  object.version.clear();
+  const auto behind = read_text(hdfs_, object, 2, 4);
+  ASSERT_FALSE(behind.ok());
+  EXPECT_EQ(behind.error().kind(), ErrorKind::kData);
+}
+
 TEST_F(HdfsStoreTest, SaysWhatIsWrong) {
   EXPECT_THAT(hdfs_.list(url("/none")).error().message(), HasSubstr("there is no file"));
   EXPECT_THAT(hdfs_.list(url("/d")).error().message(), HasSubstr("is a directory"));

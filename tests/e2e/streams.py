@@ -81,9 +81,9 @@ def train(muster, job, run, sets=(), words=(), env=None):
 
 
 class Case:
-    """One format: its job, its data in files and in MinIO, and what one worker with files comes to."""
+    """One format: its job, its data in files and in a store, and what one worker with files comes to."""
 
-    def __init__(self, args, name, folder, minio):
+    def __init__(self, args, name, folder, store):
         self.name, self.muster = name, os.path.join(args.bin, "muster")
         self.folder = os.path.join(folder, name)
         kind = FORMATS[name]
@@ -96,7 +96,7 @@ class Case:
         self.job = os.path.join(self.folder, "job.yaml")
         with open(self.job, "w") as f:
             f.write(JOB.format(passes=args.passes, **{stem: kind.source(path, SHAPE, SCALING) for stem, path in local.items()}))
-        address = minio.upload(os.path.join(self.folder, "data"), name)
+        address = store.upload(os.path.join(self.folder, "data"), name)
         self.remote = [f"data.{stem}.path={address}/{os.path.basename(path)}" for stem, path in local.items()]
         self.expected = train(self.muster, self.job, os.path.join(self.folder, "local"))
         print(f"{name}: one worker, local files: {self.expected['weights_hash']}, {self.expected['steps']} steps", flush=True)
@@ -162,7 +162,7 @@ def moment_of(line):
 
 def check_outage(args, case, env, what, stop, go_on):
     """The store is away in the middle of the run."""
-    run = os.path.join(case.folder, "outage")
+    run = os.path.join(case.folder, what.replace(" ", "-"))
     sets = [*case.remote, f"workers.hang_timeout={HANG_TIMEOUT}s", "workers.move_lanes=false"]
     process = stores.start([case.muster, "train", case.job, "-q", "--run-dir", run, "--workers", "2",
                             *(w for s in sets for w in ("-s", s))], {**os.environ, **env}, stdout=subprocess.DEVNULL)

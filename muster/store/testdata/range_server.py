@@ -155,8 +155,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
         if path == "/standby":
             return refuse(403, "StandbyException")
+        if path == "/d/away" and operation == "OPEN":  # as HDFS does when the data node of a block is dead
+            return refuse(403, "IOException")
         if path == "/private":
             return refuse(403, "AccessControlException")
+        if path == "/d/away":
+            return self.answer(200, json.dumps({"FileStatus": status("", b"away")}).encode())
         below = {name[len(path.rstrip("/")) + 1:] for name in HDFS if name.startswith(path.rstrip("/") + "/")}
         if path not in HDFS and not below:
             return refuse(404, "FileNotFoundException")
