@@ -29,6 +29,8 @@ passes: 2
 optimizer: { kind: sgd, lr: 0.1, momentum: 0.9 }
 """
 
+FILES = 40  # a part has one block of the data at least: enough of them for the kills
+
 
 def write_rows(path, count, draw):
     with open(path, "w") as file:
@@ -110,8 +112,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="muster-predict-") as folder:
         os.chdir(folder)
         write_rows("train-0.csv", 2000, draw)
-        for number in range(4):
-            write_rows(f"new-{number}.csv", (args.samples * (number + 1)) // 4 - (args.samples * number) // 4, draw)
+        for number in range(FILES):
+            write_rows(f"new-{number:02d}.csv", (args.samples * (number + 1)) // FILES - (args.samples * number) // FILES, draw)
         with open("job.yaml", "w") as file:
             file.write(JOB)
         subprocess.run([os.path.join(args.bin, "muster"), "train", "job.yaml", "--quiet"], check=True)

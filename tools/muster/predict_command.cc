@@ -84,7 +84,7 @@ class Watch {
     const auto done = count();
     if (!done) return waiting.empty() ? "opening the data" : waiting;
     if (!first_) {
-      first_ = *done;
+      first_ = done;
       since_ = now;
     }
     const uint64_t all = plan_->samples();
