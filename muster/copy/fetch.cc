@@ -149,7 +149,7 @@ void remove_abandoned(FileSystem& files, const std::string& parent) {
   if (!names.ok()) return;
   for (const auto& name : *names) {
     if (!name.starts_with(kUnfinished)) continue;
-    const std::string path = parent + "/" + name;
+    const std::string path = fmt::format("{}/{}", parent, name);
     const auto lock = track::RunLock::acquire(path + "/lock", path);
     if (lock.ok()) (void)files.remove_all(path);
   }

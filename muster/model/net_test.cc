@@ -72,7 +72,7 @@ TEST(OutputOfLayer, IsWhatTheLayerComputes) {
   const torch::NoGradGuard no_grad;
   const auto net = make(zoo("resnet", "{ size: 8 }"), images({3, 32, 32}), lane(3));
   net->eval();
-  const auto input = torch::linspace(-1, 1, 2 * 3 * 32 * 32).view({2, 3, 32, 32});
+  const auto input = torch::linspace(-1, 1, int64_t{2} * 3 * 32 * 32).view({2, 3, 32, 32});
   const auto weights = net->named_parameters();
   const auto by_hand = at::conv2d(input, weights["conv1.weight"], {}, 1, 1);
   const auto run = [&] { (*net)(input); };

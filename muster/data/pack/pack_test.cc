@@ -81,8 +81,8 @@ class PackTest : public ::testing::TestWithParam<std::string> {
     PackOptions options;
     options.directory = dir_.path(name);
     options.format = GetParam();
-    options.block = 40 * 20;  // 40 samples of the csv file
-    options.file = 40 * 20 * 3;
+    options.block = uint64_t{40} * 20;  // 40 samples of the csv file
+    options.file = uint64_t{40} * 20 * 3;
     options.seed = 9;
     return options;
   }
