@@ -7,9 +7,9 @@ import subprocess
 from harness import MUSTER, USAGE, CommandTest, Program, main
 
 COMMANDS = [
-    "train", "resume", "status", "join", "coordinator", "eval", "predict", "config", "config check", "config show", "config explain",
+    "train", "verify", "resume", "status", "join", "coordinator", "eval", "replay", "predict", "config", "config check", "config show", "config explain",
     "config schema", "runs", "runs list", "runs show", "runs compare", "runs fetch", "export", "doctor",
-    "data", "data index", "data info", "data check", "data pack", "completion", "version",
+    "data", "data index", "data info", "data check", "data pack", "plan", "completion", "version",
 ]
 
 

@@ -136,9 +136,7 @@ void add_verify(CLI::App* root, Request& request) {
       ->type_name("N")
       ->check(whole_number(1));
   app->add_option("--faults", a->faults,
-                  "which and how many, also hang, cut, slow-disk, pause, restart, pair, most, "
-                  "kill@POINT, kill-server, kill-server@POINT, suspend-server; default: "
-                  "kill:20,suspend:5,leave:5,join:5")
+                  "which and how many; default: kill:20,suspend:5,leave:5,join:5")
       ->type_name("KIND:N,...");
   app->add_option("--seed", a->seed, "decides when and whom they hit; default: 1")
       ->type_name("N")
@@ -251,9 +249,7 @@ void add_predict(CLI::App* root, Request& request) {
                    ->type_name("test|train")
                    ->check(one_of(kSources));
   auto* data = add_data(app, a->data, a->data_format)->excludes(from);
-  auto* out = app->add_option("--out", a->out,
-                              "write all samples of the data to this file, .csv or .jsonl; if it "
-                              "is interrupted, the same command continues")
+  auto* out = app->add_option("--out", a->out, "write all samples to this file, .csv or .jsonl")
                   ->type_name("FILE")
                   ->excludes(samples)
                   ->excludes(from);
@@ -265,9 +261,7 @@ void add_predict(CLI::App* root, Request& request) {
   auto* layer =
       app->add_option("--layer", a->layer, "what this layer puts out, instead of predictions")
           ->type_name("NAME");
-  add_set(app, a->set,
-          "only data.test, eval.batch, threads, workers.restarts, data.memory, data.requests and "
-          "data.cache may change");
+  add_set(app, a->set, "of machine, evaluation and test data: see below");
   auto* prompt = app->add_option("--prompt", a->prompt, "for text: what to go on from")
                      ->type_name("TEXT")
                      ->excludes(samples)

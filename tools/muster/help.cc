@@ -35,7 +35,9 @@ data.index.)"},
   muster verify job.yaml --faults kill@before-commit:5,kill@checkpoint:5,pair:3,most:2
 
 Trains the job undisturbed on one worker, then on several with these faults at random moments, and
-compares weights, ledger and metrics. Exit code 0: equal; 9: not.)"},
+compares weights, ledger and metrics. Exit code 0: equal; 9: not.
+Kinds of faults: kill, kill@POINT, suspend, leave, join, hang, pair, most, cut, slow-disk, pause,
+restart, flip, lie, kill-server, kill-server@POINT, suspend-server. docs/several-workers.md explains them.)"},
     Examples{"status", R"(  muster status                                   of the latest run
   muster status lenet-mnist-20260301-123005 --watch
   muster status 10.0.0.1:7000 -o json)"},
@@ -63,7 +65,10 @@ same bits; 9: not.)"},
   muster predict latest --from train --samples 42 -o json
   muster predict latest --data 'new-*.csv' --out predictions.csv --workers 4
   muster predict resnet --data 's3://bucket/photos/*.tar' --layer layer4 --out features.jsonl
-  muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1)"},
+  muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1
+
+If --out is interrupted, the same command continues. May change with -s: data.test, eval.batch,
+threads, workers.restarts, data.memory, data.requests and data.cache.)"},
     Examples{"config", R"(  muster config check job.yaml
   muster config explain optimizer.lr)"},
     Examples{"config check", R"(  muster config check job.yaml
