@@ -60,10 +60,15 @@ bool Cluster::at_risk(const ServerProcess& server) const {
 
 // Whether every shard is with somebody else who will stay. A server that joins and is hurt may
 // still become ready, by a message that was under way; then others give up their copies. So this is
-// not done to one that joins and to another at the same time: it would be a double failure.
+// not done to one that joins and to another at the same time: it would be a double failure. One
+// whose memory is full may not be in the map yet, and fail when it has become ready.
 bool Cluster::can_lose(const ServerProcess& victim) {
   const auto* const hurt = map().find(victim.core.self());
   if (copies_ == 1) return false;
+  for (const auto& server : servers_) {
+    const bool waits = server->alive && map().find(server->core.self()) == nullptr;
+    if (waits && server.get() != &victim && server->data[0]->is_full()) return false;
+  }
   const bool joins = hurt == nullptr || !hurt->ready;
   for (const auto& entry : map().servers) {
     const auto& server = server_of(entry.key);
