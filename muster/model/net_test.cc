@@ -61,6 +61,10 @@ TEST(OutputOfLayer, EveryLayerOfTheZooHasOne) {
       if (entry.key().empty()) continue;
       torch::Tensor output;
       const auto features = output_of_layer(*net, entry.key(), [&] { output = (*net)(input); });
+      if (entry.key().ends_with("attn_dropout")) {  // part of the fused attention
+        EXPECT_FALSE(features.ok());
+        continue;
+      }
       ASSERT_TRUE(features.ok()) << name << ": " << features.error().message();
       EXPECT_EQ(features->size(0), 2) << name << " " << entry.key();
       EXPECT_TRUE(output.equal(expected)) << name << " " << entry.key();
