@@ -22,7 +22,7 @@ struct Slot {
   std::string id;
   SlotHistory history;
   std::unique_ptr<Process> process;      // null: none runs
-  Moment spawned;                        // when that process was started
+  Moment spawned;                        // before that process was started
   std::optional<Verdict> due;            // a restart that waits for its time,
   Moment due_at;                         // this one
   std::optional<WorkerFailure> failure;  // the first since it last worked for a while
@@ -153,10 +153,12 @@ class Supervisor::Loop {
   // ---- Starting.
 
   Status start(Slot& slot) {
+    // Before it is there: it may hang, and be removed, before this thread continues.
+    const Moment begun = clock_.now();
     auto process = starter_.start(slot.id);
     if (!process.ok()) return std::move(process).error();
     slot.process = *std::move(process);
-    slot.spawned = clock_.now();
+    slot.spawned = begun;
     if (slot.history.restarts.empty()) slot.history.started = clock_.now();
     say(fmt::format("worker {} is started: process {}", slot.id, slot.process->pid()));
     return {};
