@@ -241,7 +241,7 @@ class ArrowFiles final : public ColumnFiles {
       // All of it, because only Arrow itself finds the number of rows.
       bytes.resize(place.length());
       MUSTER_RETURN_IF_ERROR(object.read(place.offset, bytes));
-      LimitedPool pool(kMostBytes);
+      LimitedPool pool(most_unpacked(bytes.size()));
       MUSTER_TRY(const auto batch, read_batch(bytes, schema, pool));
       if (batch->num_rows() == 0) return {};
       if (batch->num_rows() > std::numeric_limits<uint32_t>::max()) {
@@ -282,7 +282,7 @@ class ArrowFiles final : public ColumnFiles {
     arrow::io::BufferReader stream(view(std::as_bytes(std::span(about))));
     arrow::ipc::DictionaryMemo dictionaries;
     MUSTER_ARROW_TRY(const auto schema, arrow::ipc::ReadSchema(&stream, &dictionaries));
-    LimitedPool pool(kMostBytes);
+    LimitedPool pool(most_unpacked(block.size()));
     MUSTER_TRY(const auto batch, read_batch(block, schema, pool));
     if (batch->num_rows() != count || count == 0) {
       return damaged("Arrow", "a record batch that has not as many rows as the index says");

@@ -23,6 +23,15 @@ namespace muster::data {
 // What is read from a block is never more than this, whatever the file says of itself.
 inline constexpr int64_t kMostValues = int64_t{1} << 28;
 inline constexpr int64_t kMostBytes = int64_t{4} << 30;
+// Likewise what so many bytes of a file may be once they are decompressed. Files say how much
+// memory that takes before anything is decompressed: a few damaged bytes must not ask for
+// gigabytes.
+inline int64_t most_unpacked(uint64_t stored) {
+  constexpr int64_t kAlways = int64_t{64} << 20;
+  constexpr int64_t kRatio = 1024;
+  if (stored > static_cast<uint64_t>((kMostBytes - kAlways) / kRatio)) return kMostBytes;
+  return kAlways + kRatio * static_cast<int64_t>(stored);
+}
 
 inline Error damaged(std::string_view format, std::string_view what) {
   return Error(ErrorKind::kData, "the {} file is damaged or not one ({}); fetch it again", format,

@@ -358,11 +358,12 @@ class ParquetFiles final : public ColumnFiles {
           static_cast<uint64_t>(length) > file_size - static_cast<uint64_t>(offset)) {
         return damaged("Parquet", "a column outside of the file");
       }
-      if (unpacked > kMostBytes) {
+      const int64_t most = most_unpacked(static_cast<uint64_t>(length));
+      if (unpacked > most) {
         return Error(ErrorKind::kData,
                      "a row group has more than {} once it is decompressed; write the file with "
                      "shorter row groups",
-                     human_bytes(static_cast<double>(kMostBytes)));
+                     human_bytes(static_cast<double>(most)));
       }
       note.offset = static_cast<uint64_t>(offset);
       note.length = static_cast<uint64_t>(length);
