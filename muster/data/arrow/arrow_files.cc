@@ -352,6 +352,8 @@ class ArrowFiles final : public ColumnFiles {
     auto options = arrow::ipc::IpcReadOptions::Defaults();
     options.use_threads = false;
     options.memory_pool = pool.get();
+    // Otherwise values are read where a file has them, which may be at any address.
+    options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
     MUSTER_TRY(options.included_fields, find_fields(*schema));
     const arrow::ipc::DictionaryMemo none;
     MUSTER_ARROW_TRY(auto batch, arrow::ipc::ReadRecordBatch(*message, schema, &none, options));
