@@ -246,6 +246,7 @@ Result<BlockIndex> load_index(std::string_view bytes) {
     if (first > Permutation::kMaxSize) return damaged("it has more than 2^40 samples");
   }
   if (has_notes) {
+    if (count == 0) return damaged("it has notes and no blocks");
     index.notes.resize(count);
     for (auto& note : index.notes) note = in.text();
     if (in.failed() || in.left() != 0) return damaged("it has not its length");
