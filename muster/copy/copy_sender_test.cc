@@ -15,27 +15,20 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 // A link so slow that the weights are never sent: their write ends only when it is stopped.
-class SlowStore final : public store::Store {
+class SlowStore final : public store::ForwardingStore {
  public:
   SlowStore(std::unique_ptr<store::Store> inner, std::atomic<bool>& sending)
-      : inner_(std::move(inner)), sending_(sending) {}
-  Result<std::vector<store::Object>> list(std::string_view address) override {
-    return inner_->list(address);
-  }
-  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
-    return inner_->read(object, offset, into);
-  }
+      : ForwardingStore(*inner), inner_(std::move(inner)), sending_(sending) {}
   Result<std::optional<std::string>> write_stoppable(std::string_view address,
                                                      std::span<const std::byte> bytes,
                                                      const store::WriteCondition& condition,
                                                      const std::stop_token& stop) override {
-    if (!address.ends_with("model.safetensors")) return inner_->write(address, bytes, condition);
+    if (!address.ends_with("model.safetensors")) return write(address, bytes, condition);
     sending_ = true;
     for (int i = 0; i < 20000 && !stop.stop_requested(); ++i) std::this_thread::sleep_for(1ms);
     EXPECT_TRUE(stop.stop_requested()) << "it was not stopped";
     return Error(ErrorKind::kInterrupted, "stopped");
   }
-  Status remove(std::string_view address) override { return inner_->remove(address); }
 
  private:
   const std::unique_ptr<store::Store> inner_;
@@ -46,13 +39,9 @@ class CopySenderTest : public CopyTest {
  protected:
   std::unique_ptr<CopySender> sender(const TestRun& run) { return sender(run, open()); }
   std::unique_ptr<CopySender> sender(const TestRun& run, std::unique_ptr<store::Store> store) {
-    store::RetryOptions retries;
-    retries.hedges = 0;
-    retries.backoff.first = 10ms;
-    retries.backoff.most = 100ms;
     return std::make_unique<CopySender>(
-        std::make_unique<store::RetryStore>(std::move(store), clock_, retries), *files_,
-        run.options(to_), log_);
+        std::make_unique<store::RetryStore>(std::move(store), clock_, store::quick_retries()),
+        *files_, run.options(to_), log_);
   }
   static Result<bool> wait(CopySender& sender, std::optional<Duration> limit = std::nullopt) {
     return sender.wait_until_sent(limit, [](const std::string&) {});

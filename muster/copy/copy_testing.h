@@ -16,6 +16,7 @@
 #include "muster/store/local_store.h"
 #include "muster/store/s3_store.h"
 #include "muster/store/server_testing.h"
+#include "muster/store/store_testing.h"
 
 namespace muster::copy {
 

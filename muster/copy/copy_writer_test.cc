@@ -83,28 +83,21 @@ TEST_P(CopyWriterTest, TheCopyKeepsWhatTheRunKeeps) {
 }
 
 // Fails from the n-th write on, as if the process died there.
-class DyingStore final : public store::Store {
+class DyingStore final : public store::ForwardingStore {
  public:
-  DyingStore(store::Store& inner, int writes) : inner_(inner), writes_(writes) {}
-  Result<std::vector<store::Object>> list(std::string_view address) override {
-    return inner_.list(address);
-  }
-  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
-    return inner_.read(object, offset, into);
-  }
+  DyingStore(store::Store& inner, int writes) : ForwardingStore(inner), writes_(writes) {}
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const store::WriteCondition& condition) override {
     if (writes_-- <= 0) return Error(ErrorKind::kData, "dead");
-    return inner_.write(address, bytes, condition);
+    return ForwardingStore::write(address, bytes, condition);
   }
   Status remove(std::string_view address) override {
     if (writes_ <= 0) return Error(ErrorKind::kData, "dead");
-    return inner_.remove(address);
+    return ForwardingStore::remove(address);
   }
 
  private:
-  store::Store& inner_;
   int writes_;
 };
 
@@ -140,24 +133,10 @@ TEST_P(CopyWriterTest, AnUploadThatIsCutOffIsNotTakenForACheckpoint) {
 }
 
 // A place that can be written to and not be removed from.
-class KeepingStore final : public store::Store {
+class KeepingStore final : public store::ForwardingStore {
  public:
-  explicit KeepingStore(store::Store& inner) : inner_(inner) {}
-  Result<std::vector<store::Object>> list(std::string_view address) override {
-    return inner_.list(address);
-  }
-  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
-    return inner_.read(object, offset, into);
-  }
-  Result<std::optional<std::string>> write(std::string_view address,
-                                           std::span<const std::byte> bytes,
-                                           const store::WriteCondition& condition) override {
-    return inner_.write(address, bytes, condition);
-  }
+  using ForwardingStore::ForwardingStore;
   Status remove(std::string_view) override { return Error(ErrorKind::kData, "forbidden"); }
-
- private:
-  store::Store& inner_;
 };
 
 TEST_P(CopyWriterTest, WhatMayNotBeRemovedStays) {

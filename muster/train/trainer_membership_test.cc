@@ -13,6 +13,7 @@
 #include "muster/copy/copy_index.h"
 #include "muster/store/local_store.h"
 #include "muster/store/retry.h"
+#include "muster/store/store_testing.h"
 #include "muster/train/ledger.h"
 #include "muster/train/trainer_testing.h"
 
@@ -104,41 +105,31 @@ TEST_F(TrainerMembershipTest, ASlowDiskIsNotAHang) {
 }
 
 // A directory for copies that `answers` first when it is to take a file of the last checkpoint.
-class ReluctantStore final : public store::Store {
+class ReluctantStore final : public store::ForwardingStore {
  public:
-  explicit ReluctantStore(std::function<Status()> answers) : answers_(std::move(answers)) {}
-  Result<std::vector<store::Object>> list(std::string_view address) override {
-    return inner_.list(address);
-  }
-  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
-    return inner_.read(object, offset, into);
-  }
+  explicit ReluctantStore(std::function<Status()> answers)
+      : ForwardingStore(local_), answers_(std::move(answers)) {}
   Result<std::optional<std::string>> write(std::string_view address,
                                            std::span<const std::byte> bytes,
                                            const store::WriteCondition& condition) override {
     if (address.find(ckpt::snapshot_directory_name(60)) != std::string_view::npos) {
       MUSTER_RETURN_IF_ERROR(answers_());
     }
-    return inner_.write(address, bytes, condition);
+    return ForwardingStore::write(address, bytes, condition);
   }
-  Status remove(std::string_view address) override { return inner_.remove(address); }
 
  private:
   const std::function<Status()> answers_;
-  store::LocalStore inner_;
+  store::LocalStore local_;
 };
 
 class TrainerCopyTest : public TrainerMembershipTest {
  protected:
   void send_through(const std::function<Status()>& answers) {
     open_copy_ = [this, answers](const track::RunDirectory& run) {
-      store::RetryOptions retries;
-      retries.hedges = 0;
-      retries.backoff.first = 10ms;
-      retries.backoff.most = 100ms;
       return std::make_unique<copy::CopySender>(
           std::make_unique<store::RetryStore>(std::make_unique<ReluctantStore>(answers), clock_,
-                                              retries),
+                                              store::quick_retries()),
           *files_,
           copy::CopyOptions{.to = to_, .run_directory = run.path(), .keep = 2, .keep_best = true},
           log_);

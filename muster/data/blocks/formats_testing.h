@@ -123,4 +123,18 @@ inline int fuzz_format(const config::SourceOptions& options, const uint8_t* data
   return 0;
 }
 
+// The same for formats of columns, which are in a plugin (column_plugin.h): the lowest two bits of
+// the first byte set the options.
+inline int fuzz_columns(const std::string& format, const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  config::SourceOptions options;
+  options.format = format;
+  options.classes = 4;
+  const char* const inputs[] = {"{ input: [dense, more] }", "{ input: [half, byte, flag, maybe] }",
+                                "{ input: image.bytes, shape: [1, 2, 3] }",
+                                "{ input: image, size: 8 }"};
+  options.args = args_of(inputs[data[0] % 4]);
+  return fuzz_format(options, data, size);
+}
+
 }  // namespace muster::data::testing
