@@ -141,6 +141,25 @@ class Predict(CommandTest):
         self.assertEqual((told["file"], told["samples"]), ("out.csv", SAMPLES))
         self.assert_complete("out.csv", expected)
 
+    def leave_complete(self, out, *more):
+        """Makes a directory with all parts and no result, as a command leaves it that is killed while it joins them."""
+        process = self.start(out, *more)
+        wait_until(lambda: self.done(out) >= 1, "a part")
+        (self.folder / f"{out}.parts" / "joined").mkdir()
+        _, err = process.communicate(timeout=300)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("joined", err)
+        (self.folder / f"{out}.parts" / "joined").rmdir()
+
+    def test_a_complete_directory_of_another_command_is_not_joined(self):
+        expected = self.alone()
+        self.leave_complete("left.csv")
+        other = self.muster(*self.words("left.csv", "--raw"))
+        self.assert_mistake(other, USAGE, "raw was false, and is now true")
+        self.assertFalse((self.folder / "left.csv").exists())
+        self.assert_ok(self.muster(*self.words("left.csv")))
+        self.assert_complete("left.csv", expected)
+
     def test_any_source(self):
         lines = (self.folder / "new.csv").read_text().splitlines()
         for number, part in enumerate((lines[1:7001], lines[7001:7002], lines[7002:])):

@@ -230,7 +230,9 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
              launch::Supervisor(std::move(options), starter, *held, waker, context.clock).run());
   held.reset();
   watch.clear();
-  if (!end.finished) {
+  // A directory may be complete from before. If its plan is another one, no worker says that this
+  // command is done: what they say comes first.
+  if (!end.finished || end.failure || end.stopped_by != 0) {
     const auto done = watch.count();
     // Nothing that would have to be computed again.
     if (!done && !context.files.exists(directory.indexes())) (void)directory.remove();
