@@ -25,6 +25,7 @@ constexpr int kVersion = 1;
 constexpr int64_t kLauncher = 0;
 constexpr int64_t kPlan = 1;
 constexpr int64_t kFirstPart = 2;
+constexpr int64_t kResult = int64_t{1} << 62;  // behind all parts
 
 // Locks belong to the open file, not to the process (F_OFD_...): closing another descriptor of the
 // same file does not drop them.
@@ -150,7 +151,12 @@ Result<PartLock> PartsDirectory::lock() const {
 Status PartsDirectory::agree(const PartPlan& plan) const {
   MUSTER_TRY(const auto lock, take(kPlan, true));
   MUSTER_TRY(const auto before, this->plan());
-  if (!before) return write_file_atomically(*files_, plan_file(), encode(plan));
+  if (!before) {
+    MUSTER_RETURN_IF_ERROR(files_->remove_all(done_folder()));
+    MUSTER_RETURN_IF_ERROR(files_->remove_all(result_file()));
+    MUSTER_RETURN_IF_ERROR(files_->create_directories(done_folder()));
+    return write_file_atomically(*files_, plan_file(), encode(plan));
+  }
   if (*before == plan) return {};
   return Error(ErrorKind::kUsage,
                "'{}' has parts of another result: {}; remove the directory to begin anew, or write "
@@ -214,9 +220,7 @@ Status PartsDirectory::finish(const Claim& claim,
 }
 
 Status PartsDirectory::join(const PartPlan& plan, const std::string& out) const {
-  // In here, so that nothing is left behind beside `out` by one that is killed meanwhile.
-  const std::string aside = path_ + "/joined";
-  MUSTER_TRY(auto file, files_->create(aside));
+  MUSTER_TRY(auto file, files_->create(joined_file()));
   MUSTER_RETURN_IF_ERROR(file->append(plan.header));
   for (size_t part = 0; part < plan.parts(); ++part) {
     const uint64_t samples = plan.borders[part + 1] - plan.borders[part];
@@ -229,11 +233,33 @@ Status PartsDirectory::join(const PartPlan& plan, const std::string& out) const 
   }
   MUSTER_RETURN_IF_ERROR(file->sync());
   MUSTER_RETURN_IF_ERROR(file->close());
-  MUSTER_RETURN_IF_ERROR(files_->rename(aside, out));
+  return move(joined_file(), out);
+}
+
+Status PartsDirectory::assemble(const std::function<Status(WritableFile& file)>& write) const {
+  MUSTER_TRY(const auto lock, take(kResult, true));
+  if (has_result()) return {};
+  MUSTER_TRY(auto file, files_->create(joined_file()));
+  MUSTER_RETURN_IF_ERROR(write(*file));
+  MUSTER_RETURN_IF_ERROR(file->sync());
+  MUSTER_RETURN_IF_ERROR(file->close());
+  return move(joined_file(), result_file());
+}
+
+bool PartsDirectory::has_result() const { return files_->exists(result_file()); }
+
+Status PartsDirectory::publish(const std::string& out) const { return move(result_file(), out); }
+
+Status PartsDirectory::move(const std::string& from, const std::string& out) const {
+  MUSTER_RETURN_IF_ERROR(files_->rename(from, out));
   const auto parent = std::filesystem::path(out).parent_path().string();
   return files_->sync_directory(parent.empty() ? "." : parent);
 }
 
-Status PartsDirectory::remove() const { return files_->remove_all(path_); }
+Status PartsDirectory::remove() const {
+  // Most of it first, while the directory is still known by `claims`.
+  MUSTER_RETURN_IF_ERROR(files_->remove_all(done_folder()));
+  return files_->remove_all(path_);
+}
 
 }  // namespace muster::parts

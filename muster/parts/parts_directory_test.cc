@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -159,6 +160,80 @@ TEST_F(PartsDirectoryTest, DamageIsNoticed) {
     ASSERT_TRUE(write_file_atomically(*files_, path_ + "/plan.json", text).ok());
     EXPECT_FALSE(open().plan().ok()) << text;
   }
+}
+
+// The leftovers of a killed remove(): of which plan they were is not known any more.
+TEST_F(PartsDirectoryTest, PartsWithoutAPlanAreNotTakenForThoseOfAnother) {
+  ASSERT_TRUE(open().agree(plan_).ok());
+  work();
+  ASSERT_TRUE(open().assemble([](WritableFile& file) { return file.append("old"); }).ok());
+  ASSERT_TRUE(files_->remove_all(path_ + "/plan.json").ok());
+  PartPlan other = plan_;
+  other.facts["layer"] = "fc1";
+  auto directory = open();
+  ASSERT_TRUE(directory.agree(other).ok());
+  EXPECT_FALSE(directory.has_result());
+  EXPECT_EQ(directory.done(other).value(), std::vector<bool>(3));
+  EXPECT_EQ(directory.claim(other).value()->part, 0U);
+}
+
+TEST_F(PartsDirectoryTest, AResultIsAssembledOnce) {
+  const auto directory = open();
+  const std::string out = scratch_.path() + "/out";
+  // What a process left that was killed while it wrote.
+  ASSERT_TRUE(write_file_atomically(*files_, path_ + "/joined", "torn and much longer").ok());
+  const auto failed = directory.assemble([](WritableFile& file) -> Status {
+    MUSTER_RETURN_IF_ERROR(file.append("half"));
+    return Error(ErrorKind::kIo, "the disk is full");
+  });
+  EXPECT_FALSE(failed.ok());
+  EXPECT_FALSE(directory.has_result());
+  int written = 0;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(open()
+                    .assemble([&](WritableFile& file) {
+                      ++written;
+                      return file.append("whole");
+                    })
+                    .ok());
+    EXPECT_TRUE(directory.has_result());
+  }
+  EXPECT_EQ(written, 1);
+  ASSERT_TRUE(write_file_atomically(*files_, out, "what was there before").ok());
+  ASSERT_TRUE(directory.publish(out).ok());
+  EXPECT_EQ(files_->read(out).value(), "whole");
+  EXPECT_FALSE(directory.has_result());
+}
+
+// The process that writes the result dies in the middle; another one, which waits, writes it.
+TEST_F(PartsDirectoryTest, AResultOfAProcessThatWasKilledIsWrittenByAnother) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)open().assemble([&](WritableFile& file) -> Status {
+      (void)file.append("torn and much longer");
+      (void)!write(ready[1], "x", 1);
+      pause();
+      return {};
+    });
+    _exit(1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const pid_t other = fork();
+  if (other == 0) {
+    const auto status = open().assemble([](WritableFile& file) { return file.append("whole"); });
+    _exit(status.ok() ? 0 : 1);
+  }
+  EXPECT_FALSE(open().has_result());
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(open().publish(scratch_.path() + "/out").ok());
+  EXPECT_EQ(files_->read(scratch_.path() + "/out").value(), "whole");
 }
 
 TEST_F(PartsDirectoryTest, ADirectoryOfSomebodyElseIsRefused) {

@@ -1,12 +1,18 @@
 #include "muster/train/predict_parts.h"
 
+#include <cmath>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
+#include "muster/data/blocks/column_plugin.h"
+#include "muster/data/blocks/formats_testing.h"
 #include "muster/train/jobs_testing.h"
 
 namespace muster::train {
@@ -42,6 +48,14 @@ eval: { batch: 96 }
     const auto plan = directory.plan().value();
     const auto joined = directory.join(*plan, scratch_.path() + "/out");
     EXPECT_TRUE(joined.ok()) << joined.error().message();
+    EXPECT_TRUE(directory.remove().ok());
+    return files_->read(scratch_.path() + "/out").value();
+  }
+  // The same of a Parquet file.
+  std::string take_result() {
+    const auto directory = parts::PartsDirectory::open(*files_, path_).value();
+    const auto moved = directory.publish(scratch_.path() + "/out");
+    EXPECT_TRUE(moved.ok()) << moved.error().message();
     EXPECT_TRUE(directory.remove().ok());
     return files_->read(scratch_.path() + "/out").value();
   }
@@ -105,12 +119,76 @@ TEST_F(PredictPartsTest, WhatTheLinesDependOnIsPartOfThePlan) {
   const auto session = open();
   ASSERT_TRUE(work(*session).ok());
   PartOptions json;
-  json.lines = Lines::kJson;
-  EXPECT_THAT(work(*session, json).error().message(), HasSubstr("lines was 'csv', and is now"));
+  json.output = OutputFormat::kJson;
+  EXPECT_THAT(work(*session, json).error().message(), HasSubstr("output was 'csv', and is now"));
   EXPECT_THAT(work(*open({"eval.batch=50"})).error().message(), HasSubstr("eval.batch was 96"));
   EXPECT_THAT(work(*open({"seed=9"})).error().message(), HasSubstr("weights was"));
   EXPECT_THAT(work(*open({"data.test.args={size: 4000}"})).error().message(),
               HasSubstr("data was"));
+}
+
+// With NaN among the features: the numbers of sample 17 are none.
+TEST_F(PredictPartsTest, AParquetFileHasTheNumbersOfACsvFile) {
+  if (const auto there = check_output(OutputFormat::kParquet); !there.ok()) {
+    GTEST_SKIP() << there.error().message();
+  }
+  const std::vector<std::string> poisoned = {"data.test.args={size: 5000, poison: 17}"};
+  const PredictOptions features{.raw = false, .layer = "0"};
+  const auto session = open(poisoned);
+  ASSERT_TRUE(work(*session, {.what = features}).ok());
+  const auto lines = split(take(), '\n');
+  ASSERT_TRUE(work(*session, {.what = features, .output = OutputFormat::kParquet}).ok());
+  const std::string table = take_result();
+
+  const auto* plugin = data::load_column_plugin("parquet").value();
+  const auto files = plugin->parquet({"sample", "features"});
+  const auto object = data::testing::object_of(table);
+  const auto extents = files->cut(object);
+  const auto notes = files->notes(object);
+  ASSERT_TRUE(extents.ok() && notes.ok());
+  ASSERT_EQ(extents->size(), 1U);
+  const auto& extent = extents->front();
+  ASSERT_EQ(extent.count, kSamples);
+  const std::string block = notes->front() + table.substr(extent.offset, extent.length);
+  const auto columns = files->read(std::as_bytes(std::span(block)), extent.count, "");
+  ASSERT_TRUE(columns.ok()) << columns.error().message();
+  const auto& numbers = columns->at(1).floats;
+  ASSERT_EQ(numbers.size(), 8 * kSamples);
+  size_t not_numbers = 0;
+  for (size_t sample = 0; sample < kSamples; ++sample) {
+    EXPECT_EQ(columns->at(0).numbers[sample], static_cast<double>(sample));
+    const auto cells = split(lines[sample + 1], ',');
+    ASSERT_EQ(cells.size(), 9U);
+    for (size_t i = 0; i < 8; ++i) {
+      const float expected = std::stof(cells[i + 1]);
+      const float number = numbers[8 * sample + i];
+      not_numbers += std::isnan(number) ? 1 : 0;
+      EXPECT_TRUE(number == expected || (std::isnan(number) && std::isnan(expected)))
+          << sample << ": " << number << " and " << cells[i + 1];
+    }
+  }
+  EXPECT_EQ(not_numbers, 8U);
+}
+
+TEST_F(PredictPartsTest, TheBytesOfAParquetFileDoNotDependOnWorkersAndThreads) {
+  if (const auto there = check_output(OutputFormat::kParquet); !there.ok()) {
+    GTEST_SKIP() << there.error().message();
+  }
+  const PartOptions options{.what = {}, .output = OutputFormat::kParquet};
+  const auto alone = open({"threads=1"});
+  ASSERT_TRUE(work(*alone, options).ok());
+  // All is done: nothing is computed or written again.
+  ASSERT_TRUE(work(*alone, options).ok());
+  const std::string expected = take_result();
+
+  const auto first = open({"threads=2"});
+  const auto second = open({"threads=1"});
+  Status other;
+  std::thread thread([&] { other = work(*second, options); });
+  const auto status = work(*first, options);
+  thread.join();
+  ASSERT_TRUE(status.ok() && other.ok());
+  EXPECT_TRUE(take_result() == expected);
 }
 
 TEST_F(PredictPartsTest, ALayerThatIsNotThereIsAnErrorBeforeAnythingIsWritten) {

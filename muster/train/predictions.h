@@ -1,6 +1,6 @@
 // What a trained model says of the samples of one batch, and how that is written to a file: one
-// line for each sample, so that parts of a result can be joined (muster/parts). Numbers are written
-// so that they read back exactly.
+// line, or one row of fixed length, for each sample, so that parts of a result can be joined
+// (muster/parts, row_parts.h). Numbers are written so that they read back exactly.
 //
 // Values and pure functions.
 #pragma once
@@ -13,6 +13,8 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include "muster/data/table_writer.h"
 
 namespace muster::train {
 
@@ -36,15 +38,19 @@ struct Predictions {
 // {"sample", "output"} or {"sample", "features"}. `i` is below count, `sample` its number.
 nlohmann::json to_json(const Predictions& predictions, size_t i, uint64_t sample);
 
-// A file of columns would be another one, with files of parts that are joined by its library.
-enum class Lines { kCsv, kJson };
-// "csv" or "jsonl".
-std::optional<Lines> find_lines(std::string_view name);
-std::string_view lines_name(Lines lines);
+// What is written. Parts of a Parquet file are rows (form_of); those of the others are lines.
+enum class OutputFormat { kCsv, kJson, kParquet };
+// "csv", "jsonl" or "parquet".
+std::optional<OutputFormat> find_output_format(std::string_view name);
+std::string_view output_format_name(OutputFormat format);
 
-// The line in front of all others: names of columns, or "" for JSON lines.
-std::string header_of(const Predictions& predictions, Lines lines);
-// The lines of all samples, the first of which is number `first`.
-void append_lines(const Predictions& predictions, uint64_t first, Lines lines, std::string& text);
+// The line in front of all others: names of columns, or "" for formats without such a line.
+std::string header_of(const Predictions& predictions, OutputFormat format);
+// The columns of a Parquet file: those of a CSV file, but all numbers of an output, or of a layer,
+// are one column of lists.
+data::TableForm form_of(const Predictions& predictions);
+// The lines or rows of all samples, the first of which is number `first`.
+void append_rows(const Predictions& predictions, uint64_t first, OutputFormat format,
+                 std::string& text);
 
 }  // namespace muster::train

@@ -64,7 +64,7 @@ struct Arguments {
   std::string format;  // of that
   PredictOptions predict;
   std::string parts;  // a directory of parts to compute; empty: samples are printed
-  std::string lines = "csv";
+  std::string output_format = "csv";
 };
 
 // A resolved job has everything in it; the environment had its say when it was made.
@@ -336,6 +336,10 @@ class DoingFile {
 };
 
 Result<int> run_predict_parts(const Arguments& args, const Registries& registries) {
+  const auto output = find_output_format(args.output_format);
+  MUSTER_CHECK(output.has_value(), "checked by the command line");
+  // Before data is opened, which may take long.
+  MUSTER_RETURN_IF_ERROR(check_output(*output));
   const auto files = posix_file_system();
   MUSTER_TRY(auto directory, parts::PartsDirectory::open(*files, args.parts));
   DoingFile doing(*files, fmt::format("{}/{}.doing", directory.workers(), args.id));
@@ -347,9 +351,7 @@ Result<int> run_predict_parts(const Arguments& args, const Registries& registrie
   MUSTER_RETURN_IF_ERROR(check_has_test(*session));
   MUSTER_TRY(const auto* dataset, session->test_data());
   doing.tell("");
-  const auto lines = find_lines(args.lines);
-  MUSTER_CHECK(lines.has_value(), "checked by the command line");
-  PartOptions options{.what = args.predict, .lines = *lines};
+  PartOptions options{.what = args.predict, .output = *output};
   options.keep_waiting = [&] {
     if (const auto* fetcher = dataset->fetcher()) doing.tell(fetcher->waiting());
     return true;
@@ -519,7 +521,9 @@ void add_commands(CLI::App& app, Arguments& args) {
   other_data(predict);
   predict->add_option("--layer", args.predict.layer);
   auto* parts = predict->add_option("--parts", args.parts, "compute parts in this directory");
-  predict->add_option("--lines", args.lines)->check(CLI::IsMember({"csv", "jsonl"}))->needs(parts);
+  predict->add_option("--output-format", args.output_format)
+      ->check(CLI::IsMember({"csv", "jsonl", "parquet"}))
+      ->needs(parts);
   predict->add_option("--id", args.id, "of this worker's slot")->needs(parts);
   predict->add_option("--samples", args.samples);
   predict->add_option("--from", args.from)->check(CLI::IsMember({"test", "train"}));

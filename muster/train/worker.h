@@ -6,7 +6,7 @@
 //                         [--data ADDRESS [--format FORMAT]]
 //   muster-worker predict --run DIR [--checkpoint ...] [--data ...] [--samples 0-9] [--layer NAME]
 //                         [--prompt TEXT ...]
-//   muster-worker predict --run DIR ... --parts DIR --lines csv|jsonl --id ID
+//   muster-worker predict --run DIR ... --parts DIR --output-format csv|jsonl|parquet --id ID
 //                         computes parts of a whole data set (predict_parts.h)
 //   muster-worker check   --job FILE       opens the data and builds the model, trains nothing
 //   muster-worker probe                    what this machine can do, as JSON

@@ -24,6 +24,7 @@ from pathlib import Path
 BIN_DIR = Path(os.environ.get("MUSTER_BIN_DIR", "build/release/bin")).resolve()
 MUSTER = BIN_DIR / "muster"
 WORKER = BIN_DIR / "muster-worker"
+ARROW = BIN_DIR.parent / "lib/muster/libmuster_arrow.so"
 
 # docs/exit-codes.md
 INTERNAL, USAGE, JOB, DATA, IO, CHECKPOINT, NUMERICS, MACHINE = range(1, 9)
@@ -31,6 +32,7 @@ DIFFERS, REFUSED = 9, 10
 INTERRUPTED, TERMINATED = 130, 143
 
 needs_worker = unittest.skipUnless(WORKER.exists(), "muster-worker was not built")
+needs_arrow = unittest.skipUnless(ARROW.exists(), "libmuster_arrow.so was not built: scripts/fetch_arrow.sh")
 
 
 def wait_until(condition, what):

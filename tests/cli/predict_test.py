@@ -1,14 +1,18 @@
 """muster predict --out: every sample once and in order, whatever is killed; features of a layer; eval on other data."""
 
+import importlib.util
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
+import unittest
 from pathlib import Path
 
-from harness import INTERRUPTED, MUSTER, USAGE, CommandTest, Program, main, needs_worker, wait_until
+from harness import (INTERRUPTED, MACHINE, MUSTER, USAGE, WORKER, CommandTest, Program, main, needs_arrow, needs_worker,
+                     wait_until)
 
 JOB_FILE = """\
     muster: 1
@@ -141,6 +145,25 @@ class Predict(CommandTest):
         self.assertEqual((told["file"], told["samples"]), ("out.csv", SAMPLES))
         self.assert_complete("out.csv", expected)
 
+    def leave_complete(self, out, *more):
+        """Makes a directory with all parts and no result, as a command leaves it that is killed while it joins them."""
+        process = self.start(out, *more)
+        wait_until(lambda: self.done(out) >= 1, "a part")
+        (self.folder / f"{out}.parts" / "joined").mkdir()
+        _, err = process.communicate(timeout=300)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("joined", err)
+        (self.folder / f"{out}.parts" / "joined").rmdir()
+
+    def test_a_complete_directory_of_another_command_is_not_joined(self):
+        expected = self.alone()
+        self.leave_complete("left.csv")
+        other = self.muster(*self.words("left.csv", "--raw"))
+        self.assert_mistake(other, USAGE, "raw was false, and is now true")
+        self.assertFalse((self.folder / "left.csv").exists())
+        self.assert_ok(self.muster(*self.words("left.csv")))
+        self.assert_complete("left.csv", expected)
+
     def test_any_source(self):
         lines = (self.folder / "new.csv").read_text().splitlines()
         for number, part in enumerate((lines[1:7001], lines[7001:7002], lines[7002:])):
@@ -203,9 +226,74 @@ class Predict(CommandTest):
                                           "-o", "json")).json
         self.assertEqual(len(some[0]["features"]), 16)
 
+    @needs_arrow
+    def test_parquet(self):
+        self.assert_ok(self.muster(*self.words("alone.parquet")))
+        expected = (self.folder / "alone.parquet").read_bytes()
+        self.assertEqual((expected[:4], expected[-4:]), (b"PAR1", b"PAR1"))
+        self.assert_ok(self.muster(*self.words("three.parquet", "--workers", "3")))
+        self.assert_complete("three.parquet", expected)
+
+        # Kills of workers, then of muster itself.
+        process = self.start("killed.parquet", "--workers", "3")
+        for parts in (1, 5, 9):
+            wait_until(lambda: self.done("killed.parquet") >= parts or process.poll() is not None, f"{parts} parts")
+            self.assertIsNone(process.poll(), "it ended before it was disturbed")
+            victim = random.choice(children(process.pid)) if parts < 9 else process.pid
+            os.kill(victim, signal.SIGKILL)
+        process.communicate()
+        self.assertFalse((self.folder / "killed.parquet").exists())
+        self.assert_ok(self.muster(*self.words("killed.parquet", "--workers", "2")))
+        self.assert_complete("killed.parquet", expected)
+
+        # All parts are there, and half of a result, which is written again.
+        self.leave_complete("left.parquet", "--workers", "2")
+        (self.folder / "left.parquet.parts/joined").write_bytes(expected[:1000] + b"torn" * 1_000_000)
+        other = self.muster(*self.words("left.parquet", "--layer", "1"))
+        self.assert_mistake(other, USAGE, "layer was '', and is now '1'")
+        self.assertFalse((self.folder / "left.parquet").exists())
+        self.assert_ok(self.muster(*self.words("left.parquet", "--workers", "3")))
+        self.assert_complete("left.parquet", expected)
+
+        layer = ("--data", "new.csv", "--layer", "1")
+        for workers in (1, 3):
+            self.assert_ok(self.muster("predict", "latest", *layer, "--out", f"features-{workers}.parquet", "--workers",
+                                       workers))
+        features = (self.folder / "features-1.parquet").read_bytes()
+        self.assert_complete("features-3.parquet", features)
+
+    @needs_arrow
+    @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not installed")
+    def test_parquet_as_pyarrow_reads_it(self):
+        import pyarrow.parquet
+        csv = self.alone().decode().splitlines()
+        self.assert_ok(self.muster(*self.words("alone.parquet")))
+        rows = pyarrow.parquet.read_table(self.folder / "alone.parquet").to_pydict()
+        self.assertEqual(list(rows), csv[0].split(","))
+        for name, column in zip(rows, zip(*(line.split(",") for line in csv[1:]))):
+            if name == "probability":
+                self.assertEqual(rows[name], [struct.unpack("f", struct.pack("f", float(x)))[0] for x in column])
+            else:
+                self.assertEqual(rows[name], [int(x) for x in column])
+        self.assert_ok(self.muster("predict", "latest", "--data", "new.csv", "--layer", "1", "--out", "features.parquet"))
+        table = pyarrow.parquet.read_table(self.folder / "features.parquet")
+        self.assertEqual(table.schema.names, ["sample", "features"])
+        self.assertEqual(table.schema.field("features").type.list_size, 16)
+        self.assertEqual(table["sample"].to_pylist(), list(range(SAMPLES)))
+
+    def test_parquet_without_its_plugin(self):
+        # The plugin is looked for beside the directory of the program.
+        (self.folder / "bin").mkdir()
+        worker = shutil.copy(WORKER, self.folder / "bin")
+        outcome = self.muster("predict", "latest", "--data", "new.csv", "--out", "x.parquet", "--worker", worker)
+        self.assert_mistake(outcome, MACHINE, "format parquet", "scripts/fetch_arrow.sh")
+        self.assertFalse(list(self.folder.glob("x.parquet*")), "nothing is left")
+
     def test_mistakes(self):
-        self.assert_mistake(self.muster("predict", "latest", "--data", "new.csv", "--out", "x.parquet"), USAGE, ".csv",
-                            ".jsonl")
+        self.assert_mistake(self.muster("predict", "latest", "--data", "new.csv", "--out", "x.feather"), USAGE,
+                            ".csv, .jsonl or .parquet")
+        self.assert_mistake(self.muster("predict", "latest", "--data", "new.csv", "--out", "s3://b/x.parquet"), USAGE,
+                            "this machine")
         self.assert_mistake(self.muster("predict", "latest", "--data", "new.csv", "--out", "s3://b/x.csv"), USAGE,
                             "this machine")
         self.assert_mistake(self.muster("predict", "latest", "--out", "x.csv"), USAGE, "--data")

@@ -249,10 +249,11 @@ void add_predict(CLI::App* root, Request& request) {
                    ->type_name("test|train")
                    ->check(one_of(kSources));
   auto* data = add_data(app, a->data, a->data_format)->excludes(from);
-  auto* out = app->add_option("--out", a->out, "write all samples to this file, .csv or .jsonl")
-                  ->type_name("FILE")
-                  ->excludes(samples)
-                  ->excludes(from);
+  auto* out =
+      app->add_option("--out", a->out, "write all samples to this file: .csv, .jsonl or .parquet")
+          ->type_name("FILE")
+          ->excludes(samples)
+          ->excludes(from);
   app->add_option("--workers", a->workers, "worker processes on this machine; default: 1")
       ->type_name("N")
       ->check(whole_number(1))

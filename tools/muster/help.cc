@@ -64,7 +64,7 @@ same bits; 9: not.)"},
     Examples{"predict", R"(  muster predict latest --samples 0-9
   muster predict latest --from train --samples 42 -o json
   muster predict latest --data 'new-*.csv' --out predictions.csv --workers 4
-  muster predict resnet --data 's3://bucket/photos/*.tar' --layer layer4 --out features.jsonl
+  muster predict resnet --data 's3://bucket/photos/*.tar' --layer layer4 --out features.parquet
   muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1
 
 If --out is interrupted, the same command continues. May change with -s: data.test, eval.batch,

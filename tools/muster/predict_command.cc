@@ -88,6 +88,7 @@ class Watch {
       since_ = now;
     }
     const uint64_t all = plan_->samples();
+    if (*done == all) return "joining the parts";
     std::string text =
         fmt::format("predicting: {} of {} samples", with_commas(*done), with_commas(all));
     const double rate = static_cast<double>(*done - std::min(*done, *first_)) /
@@ -174,20 +175,23 @@ void add_predict_words(const PredictArguments& arguments, std::vector<std::strin
   if (arguments.raw) words.emplace_back("--raw");
 }
 
-Result<std::string> lines_of(const std::string& out) {
+Result<std::string> output_format_of(const std::string& out) {
   if (config::is_url(out)) {
     return Error(ErrorKind::kUsage, "--out: '{}' is a URL; name a file of this machine", out);
   }
   const std::string extension = std::filesystem::path(out).extension().string();
   if (extension == ".csv") return std::string("csv");
   if (extension == ".jsonl") return std::string("jsonl");
+  if (extension == ".parquet") return std::string("parquet");
   return Error(ErrorKind::kUsage,
-               "--out: '{}' must end with .csv or .jsonl, which say what is written", out);
+               "--out: '{}' must end with .csv, .jsonl or .parquet, which say what is written",
+               out);
 }
 
 Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
   const bool json = arguments.format == Format::kJson;
-  MUSTER_TRY(const auto lines, lines_of(arguments.out));
+  MUSTER_TRY(const auto output, output_format_of(arguments.out));
+  const bool workers_join = output == "parquet";
   MUSTER_RETURN_IF_ERROR(check_out_file(context.files, arguments.out, arguments.force));
   MUSTER_TRY(const auto run, find_run(arguments.run, context.files));
   MUSTER_TRY(const auto job, load_predict_job(arguments, run, context.files));
@@ -206,8 +210,9 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
   MUSTER_TRY(const auto directory,
              parts::PartsDirectory::open(context.files, arguments.out + ".parts"));
   MUSTER_TRY(const auto lock, directory.lock());
-  std::vector<std::string> words = {"predict", "--run",          run.path(), "--checkpoint", which,
-                                    "--parts", directory.path(), "--lines",  lines};
+  std::vector<std::string> words = {"predict", "--run",   run.path(),       "--checkpoint",
+                                    which,     "--parts", directory.path(), "--output-format",
+                                    output};
   add_threads(job, arguments.workers, words);
   add_predict_words(arguments, words);
 
@@ -217,7 +222,7 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
   const uint64_t before = watch.count().value_or(0);
   options.restarts.most = job.workers.restarts;
   options.restarts.errors_end_job = true;
-  options.finished = [&] { return watch.all_done(); };
+  options.finished = [&] { return watch.all_done() && (!workers_join || directory.has_result()); };
   options.look = [&](Moment now) { return watch.look(now); };
   options.on_restart = [&](const launch::WorkerFailure& failure) {
     watch.clear();
@@ -230,7 +235,9 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
              launch::Supervisor(std::move(options), starter, *held, waker, context.clock).run());
   held.reset();
   watch.clear();
-  if (!end.finished) {
+  // A directory may be complete from before. If its plan is another one, no worker says that this
+  // command is done: what they say comes first.
+  if (!end.finished || end.failure || end.stopped_by != 0) {
     const auto done = watch.count();
     // Nothing that would have to be computed again.
     if (!done && !context.files.exists(directory.indexes())) (void)directory.remove();
@@ -239,7 +246,8 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
   }
 
   MUSTER_TRY(const auto plan, directory.plan());
-  MUSTER_RETURN_IF_ERROR(directory.join(*plan, arguments.out));
+  MUSTER_RETURN_IF_ERROR(workers_join ? directory.publish(arguments.out)
+                                      : directory.join(*plan, arguments.out));
   MUSTER_RETURN_IF_ERROR(directory.remove());
   const double took = seconds(context.clock.now() - began);
   if (json) {

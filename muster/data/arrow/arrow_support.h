@@ -1,4 +1,5 @@
-// What the files of this plugin share: Arrow's errors as ours, and objects as files of Arrow.
+// What the files of this plugin share: Arrow's errors as ours, objects as files of Arrow, and files
+// of ours as its streams.
 #pragma once
 
 #include <arrow/buffer.h>
@@ -15,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "muster/base/file_system.h"
 #include "muster/base/result.h"
 #include "muster/data/blocks/block_format.h"
 
@@ -113,5 +115,39 @@ class ObjectFile final : public arrow::io::RandomAccessFile {
   int64_t position_ = 0;
   std::optional<Error> error_;
 };
+
+// A file of ours as a stream of Arrow. Keeps the error of a write.
+class FileStream final : public arrow::io::OutputStream {
+ public:
+  explicit FileStream(WritableFile& file) : file_(file) {}
+
+  const std::optional<Error>& error() const { return error_; }
+
+  arrow::Status Write(const void* data, int64_t bytes) override {
+    auto status =
+        file_.append(std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes)));
+    if (!status.ok()) {
+      error_ = std::move(status).error();
+      return arrow::Status::IOError(error_->message());
+    }
+    written_ += bytes;
+    return arrow::Status::OK();
+  }
+  arrow::Result<int64_t> Tell() const override { return written_; }
+  arrow::Status Close() override { return arrow::Status::OK(); }
+  bool closed() const override { return false; }
+
+ private:
+  WritableFile& file_;
+  int64_t written_ = 0;
+  std::optional<Error> error_;
+};
+
+// Why a write failed: what the file said, not what Arrow makes of it.
+inline Error write_failed(const FileStream& stream, const arrow::Status& status) {
+  if (stream.error()) return *stream.error();
+  return Error(status.IsOutOfMemory() ? ErrorKind::kMachine : ErrorKind::kInternal,
+               "a Parquet file could not be written: {}", status.message());
+}
 
 }  // namespace muster::data

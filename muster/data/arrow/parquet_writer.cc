@@ -3,7 +3,6 @@
 #include <arrow/array.h>
 #include <arrow/buffer.h>
 #include <arrow/builder.h>
-#include <arrow/io/interfaces.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <parquet/arrow/writer.h>
@@ -20,33 +19,6 @@ namespace muster::data {
 namespace {
 
 using Bytes = std::span<const std::byte>;
-
-// A file of ours as a stream of Arrow. Keeps the error of a write.
-class FileStream final : public arrow::io::OutputStream {
- public:
-  explicit FileStream(WritableFile& file) : file_(file) {}
-
-  const std::optional<Error>& error() const { return error_; }
-
-  arrow::Status Write(const void* data, int64_t bytes) override {
-    auto status =
-        file_.append(Bytes(static_cast<const std::byte*>(data), static_cast<size_t>(bytes)));
-    if (!status.ok()) {
-      error_ = std::move(status).error();
-      return arrow::Status::IOError(error_->message());
-    }
-    written_ += bytes;
-    return arrow::Status::OK();
-  }
-  arrow::Result<int64_t> Tell() const override { return written_; }
-  arrow::Status Close() override { return arrow::Status::OK(); }
-  bool closed() const override { return false; }
-
- private:
-  WritableFile& file_;
-  int64_t written_ = 0;
-  std::optional<Error> error_;
-};
 
 class ParquetWriter final : public SampleWriter {
  public:
@@ -78,28 +50,22 @@ class ParquetWriter final : public SampleWriter {
     const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
     auto writer = parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_,
                                                    properties, arrow_properties);
-    if (!writer.ok()) return failed(writer.status());
+    if (!writer.ok()) return write_failed(*stream_, writer.status());
     writer_ = std::move(writer).ValueUnsafe();
     return {};
   }
 
   Status write_block(Bytes samples) override {
     const auto status = write_rows(samples);
-    return status.ok() ? Status() : failed(status);
+    return status.ok() ? Status() : write_failed(*stream_, status);
   }
 
   Status finish() override {
     const auto status = writer_->Close();
-    return status.ok() ? Status() : failed(status);
+    return status.ok() ? Status() : write_failed(*stream_, status);
   }
 
  private:
-  Error failed(const arrow::Status& status) const {
-    // What the file said, not what Arrow makes of it.
-    if (stream_->error()) return *stream_->error();
-    return Error(ErrorKind::kInternal, "a Parquet file could not be written: {}", status.message());
-  }
-
   arrow::Status write_rows(Bytes samples) {
     const size_t rows = samples.size() / form_.bytes();
     ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::Buffer> inputs,

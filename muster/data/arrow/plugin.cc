@@ -16,6 +16,10 @@ class ArrowPlugin final : public ColumnPlugin {
                                                       const SampleForm& form) const override {
     return make_parquet_writer(file, form);
   }
+  Result<std::unique_ptr<TableWriter>> write_table(WritableFile& file,
+                                                   const TableForm& form) const override {
+    return make_parquet_table(file, form);
+  }
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // (muster/data/arrow).
 //
 // A plugin, because libarrow is 60 MB, starts a thread as it is loaded, and is needed by few jobs:
-// it is loaded when a job names such a format, and not before. Nothing of Arrow crosses the border.
-// Both sides must be of the same build: kColumnPluginVersion finds others.
+// it is loaded when a job or an output names such a format, and not before. Nothing of Arrow
+// crosses the border. Both sides must be of the same build: kColumnPluginVersion finds others.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@
 #include "muster/data/blocks/block_format.h"
 #include "muster/data/pack/sample_writer.h"
 #include "muster/data/pack/stored_sample.h"
+#include "muster/data/table_writer.h"
 
 namespace muster::data {
 
@@ -59,10 +60,13 @@ class ColumnPlugin {
   // A row group for each block. The file must outlive the writer.
   virtual Result<std::unique_ptr<SampleWriter>> write_parquet(WritableFile& file,
                                                               const SampleForm& form) const = 0;
+  // For TableFile. The file must outlive the writer. kUsage: a list is too long for the format.
+  virtual Result<std::unique_ptr<TableWriter>> write_table(WritableFile& file,
+                                                           const TableForm& form) const = 0;
 };
 
 // Raised with every change of what is above, or of what it uses.
-inline constexpr uint64_t kColumnPluginVersion = 1;
+inline constexpr uint64_t kColumnPluginVersion = 2;
 inline constexpr const char* kColumnPluginFile = "libmuster_arrow.so";
 
 // What the library exports.
