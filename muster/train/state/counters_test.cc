@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/base/file_system.h"
@@ -70,12 +71,18 @@ TEST_F(CountersTest, FormatOneIsRead) {
   EXPECT_EQ(counters.evaluation.values[1], 1.0);
   EXPECT_EQ(counters.best.step, 6);
   EXPECT_EQ(counters.best.stale, 0);
+  EXPECT_EQ(counters.replaced.count, 0U);
 }
 
 TEST_F(CountersTest, ComeBackAsTheyWere) {
   Arena arena = this->arena();
   ASSERT_TRUE(arena.load_state(old_->state).ok());
   arena.counters().redo = {2, 1};
+  arena.counters().replaced.samples = 77;
+  arena.counters().replaced.attempts = 1;
+  arena.counters().replaced.count = 2;
+  arena.counters().replaced.blocks[0] = 40;
+  arena.counters().replaced.blocks[1] = 7;
   const track::TempDirectory folder;
   const auto path = folder.path() + "/state.safetensors";
   ASSERT_TRUE(ckpt::write_safetensors(*files_, path, arena.state_views(arena.bytes())).ok());
@@ -83,6 +90,7 @@ TEST_F(CountersTest, ComeBackAsTheyWere) {
   ASSERT_TRUE(file.ok()) << file.error().message();
   Arena other = this->arena();
   ASSERT_TRUE(other.load_state(*file).ok());
+  EXPECT_THAT(other.counters().replaced.damaged(), testing::ElementsAre(40, 7));
   EXPECT_EQ(hash64(&other.counters(), sizeof(Counters)),
             hash64(&arena.counters(), sizeof(Counters)));
 }
