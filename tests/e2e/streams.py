@@ -16,7 +16,7 @@ outage    two workers; the store refuses connections, or (every other format) is
           It costs about as long, no worker is removed, and the weights are the same. workers.hang_timeout is shorter than the
           outage: waiting for data is no hang
 damage    local files, of which a byte is changed after they were indexed, while their time stays the same. With data.on_damage
-          replace: 1, 2 and 4 workers, a run that is killed and resumed, and `muster verify` with kills come to the same weights,
+          replace: 1, 2 and 4 workers, a run that is killed and resumed, one that had stopped, and `muster verify` with kills come to the same weights,
           and the log and `muster runs show` say so. With stop, or if much is damaged, the job ends with exit code 4 and names the
           file. Needs no MinIO
 
@@ -279,6 +279,10 @@ def check_damage(args, case):
 
     for workers in (2, 4):
         check(f"{workers} workers", train(case.muster, case.job, f"{run}-{workers}", sets, ["--workers", str(workers)]))
+    stopped = os.path.join(case.folder, "stop")
+    subprocess.run([case.muster, "resume", stopped, "-q", "-s", "data.on_damage=replace"], stdout=subprocess.DEVNULL, check=True)
+    with open(os.path.join(stopped, "result.json")) as f:
+        check("stopped, and resumed with replace", json.load(f))
     check("killed and resumed", killed_and_resumed(case, f"{run}-killed", sets, expected["steps"] * 2 // 3))
     found = disturbed(case.muster, "--faults", KILLS, "--seed", args.seed, *(word for one in sets for word in ("-s", one)),
                       job=case.job)

@@ -5,6 +5,7 @@
 // remove and move them: docs/checkpoints.md.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +74,10 @@ struct Counters {
     // Their numbers, in the order in which they were found; those found in one commit ascending.
     std::array<uint64_t, kMostReplaced> blocks{};
 
-    std::span<const uint64_t> damaged() const { return std::span(blocks).first(count); }
+    // A count that this machine's memory has changed is noticed elsewhere (Arena::seal_counters).
+    std::span<const uint64_t> damaged() const {
+      return std::span(blocks).first(std::min<uint64_t>(count, kMostReplaced));
+    }
   } replaced;
 };
 
