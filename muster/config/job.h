@@ -76,6 +76,7 @@ struct DataOptions {
   int64_t window = int64_t{64} << 20;  // strata: bytes
   std::string homes = "moving";        // strata: moving, fixed
   int64_t block = int64_t{4} << 20;    // bytes
+  std::string on_damage = "stop";      // stop, replace
   AugmentOptions augment;
   // No effect on the result.
   LoaderOptions loader;

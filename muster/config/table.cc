@@ -150,6 +150,13 @@ void add_order(Section<DataOptions> s) {
       .as(Form::kBytes)
       .at_least(4096)
       .at_most(0x1p32);
+  s.add("on_damage", &DataOptions::on_damage,
+        "What happens when a block of data.train is damaged: its bytes do not have the hash of the "
+        "index, or cannot be decoded. stop: the job ends with an error that names it. replace: its "
+        "samples are replaced by those of another block, by all workers from the same step on, and "
+        "in resumed runs too; for data that is read by blocks, with sync.strategy lockstep. Part "
+        "of the result if something is damaged.")
+      .one_of({"stop", "replace"});
 }
 
 // For data that is read by blocks.

@@ -25,6 +25,7 @@ class Rules {
     MUSTER_RETURN_IF_ERROR(source("data.train", job_.data.train));
     MUSTER_RETURN_IF_ERROR(source("data.test", job_.data.test));
     MUSTER_RETURN_IF_ERROR(order());
+    MUSTER_RETURN_IF_ERROR(damage());
     MUSTER_RETURN_IF_ERROR(length());
     MUSTER_RETURN_IF_ERROR(optimizer());
     MUSTER_RETURN_IF_ERROR(schedule());
@@ -159,12 +160,45 @@ class Rules {
     return {};
   }
 
+  // A format that is registered in C++ may be.
+  bool trains_on_blocks() const {
+    const auto& train = job_.data.train;
+    const auto& formats = source_formats();
+    return is_read_by_blocks(train) ||
+           std::ranges::find(formats, train.format, &SourceFormat::name) == formats.end();
+  }
+
+  // What was found is told in the commit of a step, which is then computed again. Steps that are
+  // committed together, and what lanes have pushed to servers, cannot be.
+  Status damage() const {
+    const auto& data = job_.data;
+    if (data.on_damage == "stop") return {};
+    if (!trains_on_blocks()) {
+      return at("data.on_damage",
+                "data.on_damage {} is for data that is read by blocks, and data.train is not{}",
+                data.on_damage,
+                data.train.format == "csv" || data.train.format == "libsvm"
+                    ? "; set data.train.read: blocks, or remove it"
+                    : "; remove it");
+    }
+    if (job_.sync.strategy != "lockstep") {
+      return at("data.on_damage",
+                "data.on_damage {} needs sync.strategy lockstep, not {}: only there is a step in "
+                "which damage is found computed again; remove it",
+                data.on_damage, job_.sync.strategy);
+    }
+    if (has_tables(job_)) {
+      return at("data.on_damage",
+                "data.on_damage {} is not possible with tables: what lanes have told the rows in a "
+                "step cannot be taken back; remove it",
+                data.on_damage);
+    }
+    return {};
+  }
+
   Status order() const {
     const auto& data = job_.data;
-    const auto& formats = source_formats();
-    const bool known =
-        std::ranges::find(formats, data.train.format, &SourceFormat::name) != formats.end();
-    const bool train = is_read_by_blocks(data.train) || !known;
+    const bool train = trains_on_blocks();
     const bool any = train || is_read_by_blocks(data.test);
     if (data.order == "strata" && !train) {
       return at("data.order",

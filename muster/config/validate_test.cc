@@ -546,6 +546,42 @@ TEST(Validate, DataThatIsReadByBlocks) {
   EXPECT_EQ(said(uncached), "data.cache_size has no effect without data.cache; remove it");
 }
 
+TEST(Validate, DamageCanBeReplacedInBlocksAndInLockstep) {
+  Job job = good();
+  job.data.on_damage = "replace";
+  EXPECT_EQ(said(job),
+            "data.on_damage replace is for data that is read by blocks, and data.train is not; "
+            "remove it");
+  job.data.train = source("csv", "/x.csv");
+  EXPECT_EQ(said(job),
+            "data.on_damage replace is for data that is read by blocks, and data.train is not; set "
+            "data.train.read: blocks, or remove it");
+  job.data.train.read = "blocks";
+  EXPECT_TRUE(validate(job).ok());
+  job.data.order = "full";
+  EXPECT_TRUE(validate(job).ok());
+  job.sync.bits = 8;
+  EXPECT_TRUE(validate(job).ok());
+  for (const char* strategy : {"diloco", "topk", "local-then-lockstep", "server", "auto"}) {
+    Job other = job;
+    other.sync.bits = 32;
+    other.sync.strategy = strategy;
+    EXPECT_EQ(said(other), fmt::format("data.on_damage replace needs sync.strategy lockstep, not "
+                                       "{}: only there is a step in which damage is found computed "
+                                       "again; remove it",
+                                       strategy));
+  }
+  Job tables = job;
+  tables.tables.width = 8;
+  EXPECT_EQ(said(tables),
+            "data.on_damage replace is not possible with tables: what lanes have told the rows in "
+            "a step cannot be taken back; remove it");
+  Job mine = good();  // a format of one's own may be read by blocks
+  mine.data.train = source("mine", "/x");
+  mine.data.on_damage = "replace";
+  EXPECT_TRUE(validate(mine).ok());
+}
+
 TEST(Validate, WhereTheCopyIs) {
   Job copied = good();
   for (const char* to : {"s3://bucket", "s3://bucket/run/1", "/mnt/copies/1", "file:///mnt/x"}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ struct Batch {
   std::vector<uint64_t> samples;  // which ones, by their number in the data set
   uint64_t step = 0;
   int lane = 0;
+  // How many of them are read in place of samples of damaged blocks (blocks/replacements.h).
+  uint64_t replaced = 0;
+  std::optional<Damage> damage;  // why it has no samples (LoaderPlan::finds_damage)
 
   // Makes room; keeps nothing. Buffers that are large enough stay where they are.
   void reserve(const Schema& schema, uint64_t samples_wanted);

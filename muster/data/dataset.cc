@@ -70,6 +70,13 @@ Status Dataset::read_all(std::span<const uint64_t> samples, std::byte* inputs, s
   return {};
 }
 
+Status Dataset::read_or_find_damage(std::span<const uint64_t> samples, std::byte* inputs,
+                                    std::byte* targets, const KeepWaiting& keep_waiting,
+                                    std::optional<Damage>& damage) const {
+  damage.reset();
+  return read_all(samples, inputs, targets, keep_waiting);
+}
+
 Registry Registry::builtin() {
   Registry registry;
   registry.add("idx", open_idx);

@@ -42,6 +42,14 @@ struct FetchReport {
   std::string cache_problem;  // why the cache on disk keeps nothing more; else empty
 };
 
+// A block of streamed data that cannot be used: its bytes do not have the hash that the index has
+// for them, or they cannot be decoded. A store that is away and an object that was changed are not
+// damage.
+struct Damage {
+  uint64_t block = 0;  // of Dataset::blocks()
+  std::string what;    // names block, object and place in it
+};
+
 // Immutable once opened; safe for concurrent use.
 class Dataset {
  public:
@@ -57,6 +65,11 @@ class Dataset {
   // streamed may have to wait, and fails (kData, kIo) with an error that names the object.
   virtual Status read_all(std::span<const uint64_t> samples, std::byte* inputs, std::byte* targets,
                           const KeepWaiting& keep_waiting) const;
+  // The same; if it fails because a block is damaged, `damage` says which one: of several the
+  // first, in the order of the data. Data without blocks never does.
+  virtual Status read_or_find_damage(std::span<const uint64_t> samples, std::byte* inputs,
+                                     std::byte* targets, const KeepWaiting& keep_waiting,
+                                     std::optional<Damage>& damage) const;
   // What fetches data that is streamed; null for data in memory.
   virtual Fetcher* fetcher() const { return nullptr; }
   // Nothing for data in memory.

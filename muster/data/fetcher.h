@@ -15,6 +15,8 @@
 
 namespace muster::data {
 
+class Replacements;
+
 // What will be read.
 struct ReadPlan {
   std::shared_ptr<const SampleOrder> order;
@@ -22,6 +24,9 @@ struct ReadPlan {
   std::vector<int> lanes;
   uint64_t step = 0;   // the first
   uint64_t ahead = 0;  // how many steps of a lane are read before the first of them is taken
+  // What is read instead of damaged blocks (blocks/replacements.h); null: none is replaced.
+  // NOLINTNEXTLINE(readability-redundant-member-init): GCC warns who leaves it out
+  std::shared_ptr<const Replacements> replacements = {};
 };
 
 // Safe for concurrent use.

@@ -14,19 +14,22 @@ constexpr auto kPoll = std::chrono::milliseconds(50);
 
 // The samples at these positions of the stream, as the batch of this lane in this step.
 Status fill_slice(const Dataset& dataset, const SampleOrder& order, const LoaderPlan& plan,
-                  const Slice& slice, uint64_t step, int lane, const KeepWaiting& keep_waiting,
-                  Batch& batch) {
+                  const Slice& slice, const Replacements* replacements, uint64_t step, int lane,
+                  const KeepWaiting& keep_waiting, Batch& batch) {
   const Schema& schema = dataset.schema();
   batch.reserve(schema, slice.count);
   batch.step = step;
   batch.lane = lane;
   batch.count = slice.count;
   batch.samples.resize(slice.count);
+  batch.replaced = 0;
+  batch.damage.reset();
   if (slice.count == 0) return {};
 
   order.samples(slice, batch.samples);
-  MUSTER_RETURN_IF_ERROR(
-      dataset.read_all(batch.samples, batch.inputs.data(), batch.targets.data(), keep_waiting));
+  if (replacements != nullptr) batch.replaced = replacements->apply(batch.samples);
+  MUSTER_RETURN_IF_ERROR(dataset.read_or_find_damage(
+      batch.samples, batch.inputs.data(), batch.targets.data(), keep_waiting, batch.damage));
   if (!plan.augment.active()) return {};
   const size_t input_bytes = schema.input_bytes();
   uint64_t number = slice.first / order.size();
@@ -53,8 +56,8 @@ std::shared_ptr<const SampleOrder> order_of(const LoaderPlan& plan, const Datase
 Status fill_batch(const Dataset& dataset, const SampleOrder& order, const LoaderPlan& plan,
                   uint64_t step, int lane, Batch& batch) {
   return fill_slice(dataset, order, plan,
-                    lane_slice(plan.batches, step, static_cast<uint64_t>(lane)), step, lane,
-                    plan.keep_waiting, batch);
+                    lane_slice(plan.batches, step, static_cast<uint64_t>(lane)), nullptr, step,
+                    lane, plan.keep_waiting, batch);
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderPlan& plan, const std::vector<int>& lanes,
@@ -86,6 +89,7 @@ Loader::~Loader() {
 // With mutex_ held, or before there are threads.
 void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
   ++generation_;
+  lane_numbers_ = lanes;
   for (Lane& lane : lanes_) {
     for (ReadAhead& buffer : lane.buffers) {
       if (buffer.batch) pool_->give_back(std::move(buffer.batch));
@@ -100,7 +104,8 @@ void Loader::reset(uint64_t step, const std::vector<int>& lanes) {
                       .batches = batches_,
                       .lanes = lanes,
                       .step = step,
-                      .ahead = reads_ahead_ ? plan_.ahead : 0});
+                      .ahead = reads_ahead_ ? plan_.ahead : 0,
+                      .replacements = replacements_});
   }
   if (!reads_ahead_) return;
   for (const int number : lanes) {
@@ -140,6 +145,35 @@ void Loader::restart(const BatchPlan& batches, uint64_t step, const std::vector<
   work_.notify_all();
 }
 
+Status Loader::replace(std::span<const uint64_t> damaged, uint64_t step) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (replacements_ == nullptr ? damaged.empty()
+                                 : std::ranges::equal(damaged, replacements_->damaged())) {
+      return {};
+    }
+  }
+  std::shared_ptr<const Replacements> replacements;
+  if (!damaged.empty()) {
+    const auto index = dataset_.blocks();
+    if (index == nullptr) {
+      return Error(ErrorKind::kCheckpoint,
+                   "the training state says that blocks of data.train are damaged, but it is not "
+                   "read by blocks: the data has changed");
+    }
+    MUSTER_TRY(replacements, Replacements::make(*index, plan_.seed, damaged));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    replacements_ = std::move(replacements);
+    const std::vector<int> lanes = lane_numbers_;
+    reset(step, lanes);
+  }
+  ready_.notify_all();
+  work_.notify_all();
+  return {};
+}
+
 uint64_t Loader::steps() const {
   const std::lock_guard lock(mutex_);
   return batches_.steps();
@@ -171,9 +205,9 @@ void Loader::prefetch() {
       const std::lock_guard guard(mutex_);
       return !stopping_ && generation_ == mine.generation;
     };
-    const bool filled =
-        fill_slice(dataset_, *order_, plan_, mine.slice, mine.step, mine.lane, still_wanted, *batch)
-            .ok();
+    const bool filled = fill_slice(dataset_, *order_, plan_, mine.slice, mine.replacements.get(),
+                                   mine.step, mine.lane, still_wanted, *batch)
+                            .ok();
     if (filled && plan_.filled) plan_.filled(*batch);
     lock.lock();
     deliver(mine, std::move(batch), filled);
@@ -194,8 +228,9 @@ Loader::Claim Loader::claim() {
   if (buffer.batch) pool_->give_back(std::move(buffer.batch));
   buffer.state = State::kFilling;
   buffer.step = step;
-  return {index, lane.lane, step, lane_slice(batches_, step, static_cast<uint64_t>(lane.lane)),
-          generation_};
+  return {index,         lane.lane,
+          step,          lane_slice(batches_, step, static_cast<uint64_t>(lane.lane)),
+          replacements_, generation_};
 }
 
 // With mutex_ held.
@@ -256,10 +291,12 @@ Result<BorrowedBatch> Loader::take(uint64_t step, int lane) {
                "the lane is one of the job's");
   std::unique_ptr<Batch> batch;
   Slice slice;
+  std::shared_ptr<const Replacements> replacements;
   bool wake = false;
   {
     std::unique_lock lock(mutex_);
     slice = lane_slice(batches_, step, static_cast<uint64_t>(lane));
+    replacements = replacements_;
     MUSTER_TRY(batch, take_prefetched(lock, step, lane));
     if (!batch) ++counters_.by_hand;
     // A sleeping thread is woken for a step's worth of work, not for every lane: lanes keep the
@@ -271,11 +308,15 @@ Result<BorrowedBatch> Loader::take(uint64_t step, int lane) {
   if (wake) work_.notify_one();
   if (!batch) {
     batch = pool_->acquire();
-    auto filled =
-        fill_slice(dataset_, *order_, plan_, slice, step, lane, plan_.keep_waiting, *batch);
-    if (!filled.ok()) {
+    auto filled = fill_slice(dataset_, *order_, plan_, slice, replacements.get(), step, lane,
+                             plan_.keep_waiting, *batch);
+    if (!filled.ok() && !(plan_.finds_damage && batch->damage)) {
       pool_->give_back(std::move(batch));
       return std::move(filled).error();
+    }
+    if (batch->damage) {
+      batch->count = 0;
+      batch->samples.clear();
     }
   }
   if (fetcher_ != nullptr) fetcher_->taken(step, lane);

@@ -10,7 +10,9 @@
 //
 // Data that is streamed (fetcher.h) may not be there yet, or may be damaged. Whoever fills a batch
 // waits for it. A prefetch thread whose fill fails leaves the batch to the taker, who then gets the
-// error from the same place: an error reaches the step that needs the sample, and no other.
+// error from the same place: an error reaches the step that needs the sample, and no other. Damage
+// can be told instead of being an error (LoaderPlan::finds_damage); the caller then says which
+// blocks are damaged (replace), and what is read instead of them is again a pure function.
 #pragma once
 
 #include <condition_variable>
@@ -18,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +28,7 @@
 #include "muster/base/thread.h"
 #include "muster/data/augment.h"
 #include "muster/data/batch.h"
+#include "muster/data/blocks/replacements.h"
 #include "muster/data/dataset.h"
 #include "muster/data/fetcher.h"
 #include "muster/data/plan.h"
@@ -50,6 +54,9 @@ struct LoaderPlan {
   // Called about every 50 ms by a taker that waits for data that is streamed, outside of all locks:
   // the place to say that this worker is alive, and to end the wait (false).
   KeepWaiting keep_waiting = {};  // NOLINT(readability-redundant-member-init)
+  // If a block is damaged, take() gives a batch without samples that says so (Batch::damage), not
+  // an error.
+  bool finds_damage = false;
 };
 
 // Computes one batch: the samples of this lane in this step, in their order, augmented. Pure; the
@@ -75,6 +82,12 @@ class Loader {
   Result<BorrowedBatch> take(uint64_t step, int lane);
   // "waiting for data: 3 requests, oldest 1.2 s", or "" when nothing waits for data.
   std::string waiting() const;
+
+  // From now on samples of these blocks of the data are replaced, and of no others; what was read
+  // ahead is dropped, and steps are read ahead from `step` on. Quick if they are those
+  // that are replaced already. Not while batches are taken. Errors, with nothing changed, are those
+  // of Replacements::make.
+  Status replace(std::span<const uint64_t> damaged, uint64_t step);
 
   // From now on reads ahead for these lanes from this step: after a recovery or a change of roster.
   // Borrowed batches stay valid.
@@ -113,6 +126,7 @@ class Loader {
     int lane = 0;
     uint64_t step = 0;
     Slice slice;
+    std::shared_ptr<const Replacements> replacements;
     uint64_t generation = 0;
   };
 
@@ -137,6 +151,8 @@ class Loader {
   std::condition_variable ready_;  // for takers: a buffer is no longer being filled
   // Guarded by mutex_ from here on.
   BatchPlan batches_;
+  std::vector<int> lane_numbers_;                     // of the last restart()
+  std::shared_ptr<const Replacements> replacements_;  // null: nothing is replaced
   std::vector<Lane> lanes_;
   std::vector<int> index_of_;  // lane number to its index in lanes_, or -1
   uint64_t unclaimed_ = 0;     // sum of claimable() over lanes_

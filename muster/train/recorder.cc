@@ -184,9 +184,29 @@ void Recorder::watch_data() {
   report_data();
 }
 
+// Each block once. A worker that does not record tells its log alone, so that the terminal is not
+// told again if it takes over.
+void Recorder::tell_of_damage() {
+  for (const auto& what : session_.take_damage()) parts_.log->warning("data.train: {}", what);
+  const uint64_t count = session_.arena().counters().replaced.count;
+  told_replaced_ = std::min(told_replaced_, count);  // after a rollback it may be less
+  if (told_replaced_ == count) return;
+  for (const auto& block : session_.replaced_blocks(told_replaced_)) {
+    const auto text =
+        fmt::format("data.train: {} is damaged; its samples are replaced by others", block);
+    if (on()) {
+      warn(text);
+    } else {
+      parts_.log->warning("{}", text);
+    }
+  }
+  told_replaced_ = count;
+}
+
 Status Recorder::step(const StepTimes& times) {
   waits_since_.reset();
   watch_data();
+  tell_of_damage();
   const auto& counters = session_.arena().counters();
   if (first_step_ < 0) {
     first_step_ = counters.step - counters.last.steps;
@@ -221,6 +241,7 @@ Status Recorder::step(const StepTimes& times) {
   if (roster_ != 0) line["waited"] = times.waited;
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
+  if (counters.replaced.count > 0) line["replaced"] = counters.replaced.samples;
   told_step_ = counters.step;
   return write_line(std::move(line));
 }

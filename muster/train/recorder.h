@@ -117,6 +117,7 @@ class Recorder {
   Status open_events(int64_t step);
   void warn_of_few_bits(int64_t bits);  // once
   void watch_data();
+  void tell_of_damage();
   void note_progress() const;
   double pass() const;
   bool is_due_now() const;      // a line about the present step
@@ -145,7 +146,8 @@ class Recorder {
   Moment next_wait_logged_;
   bool warned_of_few_bits_ = false;
   bool warned_of_cache_ = false;
-  int64_t reported_pass_ = 0;  // after which report_data() was called
+  uint64_t told_replaced_ = 0;  // of the damaged blocks that are replaced
+  int64_t reported_pass_ = 0;   // after which report_data() was called
   Moment last_report_;
   int64_t saved_step_ = -1;
   Moment last_save_;

@@ -153,6 +153,15 @@ Status Restorer::load(const ckpt::Snapshot& snapshot) {
   auto warning = check_resumed(fingerprint, snapshot.meta, accepted);
   if (!warning.ok()) return std::move(warning).error().context("'{}'", snapshot.path);
   if (!warning->empty()) recorder_.warn(fmt::format("'{}': {}", snapshot.path, *warning));
+  // The blocks that were damaged are of the data that it had then.
+  const auto found = snapshot.meta.find("fingerprint");
+  const auto saved = found != snapshot.meta.end() ? fingerprint_from(*found) : JobFingerprint{};
+  const bool known = !saved.train_data.empty() && !fingerprint.train_data.empty();
+  if (known && saved.train_data != fingerprint.train_data) {
+    arena.counters().replaced.count = 0;
+    arena.counters().replaced.blocks.fill(0);
+    arena.seal_counters();
+  }
   seconds_before_ = meta_value(snapshot, "seconds", 0.0);
   session_.auditor().trust(meta_value(snapshot, "trusted", snapshot.step));
   return {};

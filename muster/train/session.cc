@@ -13,6 +13,7 @@
 #include "muster/base/thread.h"
 #include "muster/config/rounds.h"
 #include "muster/config/source.h"
+#include "muster/data/blocks/block_index.h"
 #include "muster/data/make_order.h"
 #include "muster/model/row_lookup.h"
 #include "muster/optim/schedule.h"
@@ -95,6 +96,12 @@ Status Session::open_data() {
   if (job_.steps > 0) loading_.batches.most_steps = static_cast<uint64_t>(job_.steps);
   MUSTER_TRY(loading_.order, data::make_order(job_.data, *train_, job_.seed, loading_.batches));
   MUSTER_RETURN_IF_ERROR(optim::check_schedule(job_.optimizer, steps_of(loading_.batches)));
+  loading_.finds_damage = job_.data.on_damage == "replace";
+  if (loading_.finds_damage && train_->blocks() == nullptr) {
+    return Error(ErrorKind::kJob,
+                 "data.on_damage replace is for data that is read by blocks, and data.train is "
+                 "not; remove it");
+  }
   loading_.threads = static_cast<int>(job_.data.loader.threads);
   loading_.ahead = static_cast<uint64_t>(job_.data.loader.ahead);
   // Replicas are computed one after the other.
@@ -465,6 +472,16 @@ std::string Session::cache_problem() const {
     if (report && !report->cache_problem.empty()) return report->cache_problem;
   }
   return {};
+}
+
+std::vector<std::string> Session::replaced_blocks(uint64_t first) const {
+  std::vector<std::string> names;
+  const auto index = train_->blocks();
+  const auto damaged = arena_->counters().replaced.damaged();
+  for (uint64_t i = first; index != nullptr && i < damaged.size(); ++i) {
+    if (damaged[i] < index->blocks.size()) names.push_back(index->describe(damaged[i]));
+  }
+  return names;
 }
 
 Result<EvalReport> Session::evaluate() {

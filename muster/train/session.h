@@ -134,6 +134,11 @@ class Session {
   std::vector<std::string> fetched() const;
   // Why a cache of blocks on disk keeps nothing more; else empty.
   std::string cache_problem() const;
+  // Of the damaged blocks that are replaced (Counters::replaced), from number `first` on: "block 12
+  // ('s3://bucket/a.tar', ...)".
+  std::vector<std::string> replaced_blocks(uint64_t first) const;
+  // What this worker itself found to be damaged since the last call: a sentence for each.
+  std::vector<std::string> take_damage() { return lane_runner_->take_damage(); }
 
   // Begins to compute the job's fingerprint on this machine; again: nothing. Call it before the
   // state changes, because the model is run with its initial weights. Opens test data that is read

@@ -479,6 +479,8 @@ nlohmann::json Trainer::describe(const TrainSummary& summary) const {
           {"ledger", fmt::format("{:016x}", counters.ledger)},
           {"redone_steps", counters.redone},
           {"skipped_steps", counters.skipped},
+          {"damaged_blocks", counters.replaced.count},
+          {"replaced_samples", counters.replaced.samples},
           {"fewest_gradient_bits", counters.fewest_gradient_bits},
           {"seconds", summary.seconds},
           {"test", test},

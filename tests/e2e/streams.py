@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Data that is streamed from a real S3 server (MinIO): the same bits as from local files, with any number of workers, through
-faults of workers, of connections (Toxiproxy), and while the store is away.
+faults of workers, of connections (Toxiproxy), and while the store is away. And data that is damaged, in local files.
 
     tests/e2e/streams.py [--bin build/release/bin] [--formats tfrecord,webdataset.png] [--workers 2] [--passes 6]
-                         [--faults kill:2,...] [--toxicity 0.05] [--outage 3] [--only workers|faults|outage] [--seed 1]
+                         [--faults kill:2,...] [--toxicity 0.05] [--outage 3] [--only workers|faults|outage|damage] [--seed 1]
 
 For each format, LeNet on the sample of MNIST:
 
@@ -15,6 +15,10 @@ faults    `muster verify` with four workers, from MinIO through Toxiproxy, which
 outage    two workers; the store refuses connections, or (every other format) is suspended, for so many seconds while they train.
           It costs about as long, no worker is removed, and the weights are the same. workers.hang_timeout is shorter than the
           outage: waiting for data is no hang
+damage    local files, of which a byte is changed after they were indexed, while their time stays the same. With data.on_damage
+          replace: 1, 2 and 4 workers, a run that is killed and resumed, one that had stopped, and `muster verify` with kills come to the same weights,
+          and the log and `muster runs show` say so. With stop, or if much is damaged, the job ends with exit code 4 and names the
+          file. Needs no MinIO
 
 CI runs it as it is. Long, as in docs/data.md:
 
@@ -30,6 +34,8 @@ import datetime
 import glob
 import json
 import os
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +43,7 @@ import tempfile
 import time
 
 import stores
+from kill_resume import worker_of
 from stream_data import FORMATS, SOURCE, mnist, shares
 from verify import disturbed
 
@@ -68,6 +75,8 @@ TOXICS = {"timeout": dict(timeout=2000),   # nothing comes, then the connection 
           "slow_close": dict(delay=300)}
 LATE = 8  # seconds: what an outage may cost more than its length, because of pauses between attempts (store/backoff.h)
 HANG_TIMEOUT = 2  # seconds
+KILLS = "kill:1,kill@before-commit:1,kill@after-commit:1"  # while data is damaged
+DAMAGED = 4  # the exit code
 
 
 def train(muster, job, run, sets=(), words=(), env=None):
@@ -93,11 +102,13 @@ class Case:
             if not kind.scaled:
                 raise ValueError(f"{name} does not scale pixels as the others do")
             local[stem] = kind.write_files(os.path.join(self.folder, "data"), stem, samples, shares(len(samples), files))
+        self.local = local
         self.job = os.path.join(self.folder, "job.yaml")
         with open(self.job, "w") as f:
             f.write(JOB.format(passes=args.passes, **{stem: kind.source(path, SHAPE, SCALING) for stem, path in local.items()}))
-        address = store.upload(os.path.join(self.folder, "data"), name)
-        self.remote = [f"data.{stem}.path={address}/{os.path.basename(path)}" for stem, path in local.items()]
+        if store:
+            address = store.upload(os.path.join(self.folder, "data"), name)
+            self.remote = [f"data.{stem}.path={address}/{os.path.basename(path)}" for stem, path in local.items()]
         self.expected = train(self.muster, self.job, os.path.join(self.folder, "local"))
         print(f"{name}: one worker, local files: {self.expected['weights_hash']}, {self.expected['steps']} steps", flush=True)
 
@@ -198,6 +209,89 @@ def check_outage(args, case, env, what, stop, go_on):
     case.check(f"{what} for {args.outage:g} s", result)
 
 
+def change_bytes(path, places):
+    """In the file itself, which stays as old as it is: as if the disk had done it."""
+    before = os.stat(path)
+    with open(path, "r+b") as f:
+        for place in places:
+            f.seek(place)
+            byte = f.read(1)[0]
+            f.seek(place)
+            f.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def expect_stopped(case, run, sets, *words):
+    """The job ends because of damage, and says so with these words."""
+    done = subprocess.run([case.muster, "train", case.job, "-q", "--run-dir", os.path.join(case.folder, run),
+                           *(w for s in sets for w in ("-s", s))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    missing = [word for word in words if word not in done.stderr]
+    if done.returncode != DAMAGED or missing:
+        sys.exit(f"{case.name}, {run}: exit code {done.returncode}, and {missing} is not in what it said:\n{done.stderr}")
+    print(f"{case.name}, {run}: exit code {done.returncode}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+
+
+def killed_and_resumed(case, run, sets, steps):
+    """The result of a run whose only worker was killed after so many steps."""
+    process = stores.start([case.muster, "train", case.job, "-q", "--run-dir", run, *(w for s in sets for w in ("-s", s))],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_steps(run, steps, process)
+    os.kill(worker_of(process), signal.SIGKILL)
+    if process.wait(60) == 0:
+        sys.exit(f"{run}: it was over before it was killed")
+    subprocess.run([case.muster, "resume", run, "-q"], stdout=subprocess.DEVNULL, check=True)
+    with open(os.path.join(run, "result.json")) as f:
+        return json.load(f)
+
+
+def check_damage(args, case):
+    folder = os.path.join(case.folder, "damaged")
+    shutil.copytree(os.path.join(case.folder, "data"), folder)
+    indexes = os.path.join(case.folder, "indexes")
+    sets = [f"data.train.path={os.path.join(folder, os.path.basename(case.local['train']))}", f"data.index={indexes}"]
+    words = [word for one in sets for word in ("-s", one)]
+    subprocess.run([case.muster, "data", "index", case.job, *words, "--out", indexes], check=True, stdout=subprocess.DEVNULL)
+    files = sorted(glob.glob(os.path.join(folder, os.path.basename(case.local["train"]))))
+    change_bytes(files[2], [os.path.getsize(files[2]) * 2 // 3])
+
+    expect_stopped(case, "stop", sets, os.path.basename(files[2]), "damaged")
+    sets.append("data.on_damage=replace")
+    run = os.path.join(case.folder, "replace")
+    expected = train(case.muster, case.job, run, sets)
+    if expected["damaged_blocks"] != 1 or expected["replaced_samples"] == 0:
+        sys.exit(f"{case.name}, damage: {expected['damaged_blocks']} blocks, {expected['replaced_samples']} samples replaced")
+    if expected["weights_hash"] == case.expected["weights_hash"]:
+        sys.exit(f"{case.name}, damage: the weights are those of data that is whole")
+    with open(os.path.join(run, "log.txt"), errors="replace") as f:
+        told = [line for line in f if "its samples are replaced" in line and os.path.basename(files[2]) in line]
+    if len(told) != 1:
+        sys.exit(f"{case.name}, damage: the log tells of it {len(told)} times")
+    shown = subprocess.run([case.muster, "runs", "show", run], stdout=subprocess.PIPE, text=True, check=True).stdout
+    if "damaged data" not in shown:
+        sys.exit(f"{case.name}, damage: `muster runs show` does not tell of it:\n{shown}")
+    print(f"{case.name}, damage: one worker: {expected['weights_hash']}, {expected['replaced_samples']} samples replaced", flush=True)
+
+    def check(what, result):
+        for key in ("weights_hash", "ledger", "damaged_blocks", "replaced_samples", "test"):
+            if key in result and result[key] != expected[key]:
+                sys.exit(f"{case.name}, damage, {what}: {key} {result[key]}, not {expected[key]}")
+        print(f"{case.name}, damage, {what}: equal", flush=True)
+
+    for workers in (2, 4):
+        check(f"{workers} workers", train(case.muster, case.job, f"{run}-{workers}", sets, ["--workers", str(workers)]))
+    stopped = os.path.join(case.folder, "stop")
+    subprocess.run([case.muster, "resume", stopped, "-q", "-s", "data.on_damage=replace"], stdout=subprocess.DEVNULL, check=True)
+    with open(os.path.join(stopped, "result.json")) as f:
+        check("stopped, and resumed with replace", json.load(f))
+    check("killed and resumed", killed_and_resumed(case, f"{run}-killed", sets, expected["steps"] * 2 // 3))
+    found = disturbed(case.muster, "--faults", KILLS, "--seed", args.seed, *(word for one in sets for word in ("-s", one)),
+                      job=case.job)
+    check(f"{found['faults']} faults of workers", {"weights_hash": found["weights_hash"]})
+    for path in files[1:]:
+        change_bytes(path, range(1000, os.path.getsize(path), 8000))
+    expect_stopped(case, "much", sets, "blocks are damaged", os.path.basename(files[1])[:5])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
@@ -207,9 +301,15 @@ def main():
     parser.add_argument("--faults", default=FAULTS)
     parser.add_argument("--toxicity", type=float, default=0.05, help="the share of the connections that each toxic is for, drawn every half a second")
     parser.add_argument("--outage", type=float, default=3, help="seconds")
-    parser.add_argument("--only", choices=("workers", "faults", "outage"))
+    parser.add_argument("--only", choices=("workers", "faults", "outage", "damage"))
     parser.add_argument("--seed", default="1")
     args = parser.parse_args()
+    if args.only == "damage":
+        with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+            for name in args.formats.split(","):
+                check_damage(args, Case(args, name, folder, None))
+        print("all equal")
+        return
     if not stores.minio():
         print("skipped: MinIO is not there: scripts/fetch_minio.sh builds it")
         sys.exit(77)
@@ -235,6 +335,8 @@ def run_all(args, folder, minio, proxy):
         away.insert(0, ("refusing connections", lambda: proxy.accept(False), lambda: proxy.accept(True)))
     for number, name in enumerate(args.formats.split(",")):
         case = Case(args, name, folder, minio)
+        if args.only is None and number == 0:
+            check_damage(args, case)
         if args.only in (None, "workers"):
             check_workers(args, case, minio.environment())
         if args.only in (None, "faults"):

@@ -28,8 +28,8 @@ Ctrl-C saves and leaves (exit code 130); `muster resume` goes on, and ends with 
 A run that ended is only told about. Options that decide the bits cannot change on the way, nor
 can the data (--accept-other-data) or the kind of machine (-s numerics=tolerant). With --set:
 passes, steps, time, threads, workers, audit, numerics, checkpoint.to, data.memory, data.requests,
-data.cache, data.cache_size, and where the same data is: data.train.path, data.test.path,
-data.index.)"},
+data.cache, data.cache_size, data.on_damage, and where the same data is: data.train.path,
+data.test.path, data.index.)"},
     Examples{"verify", R"(  muster verify examples/lenet-mnist.yaml
   muster verify job.yaml --workers 4 --faults kill:20,suspend:5,leave:5,join:5 --seed 3
   muster verify job.yaml --faults kill@before-commit:5,kill@checkpoint:5,pair:3,most:2

@@ -202,7 +202,9 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
                  {"threads", "workers", "audit", "passes", "steps", "time", "numerics",
                   "checkpoint.to", "data.memory", "data.requests", "data.cache", "data.cache_size",
                   // Where the data is; whether it is the same, the fingerprint tells.
-                  "data.train.path", "data.test.path", "data.index"},
+                  "data.train.path", "data.test.path", "data.index",
+                  // For a run that damage has stopped.
+                  "data.on_damage"},
                  "other options would change the bits of what is trained already", context.files));
   const auto state = run.read_status().state;
   if (state == track::RunState::kFinished && arguments.set.empty()) {

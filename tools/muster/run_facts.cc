@@ -31,6 +31,11 @@ std::string text_in(const Json& object, const char* key) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
+uint64_t count_in(const Json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number_unsigned() ? at->get<uint64_t>() : 0;
+}
+
 JobFingerprint fingerprint_in(const Json& object) {
   JobFingerprint fingerprint;
   const auto at = object.find("fingerprint");
@@ -114,6 +119,8 @@ RunFacts gather_facts(const track::RunDirectory& run, FileSystem& files) {
       facts.fingerprint = fingerprint_in(*result);
       const auto steps = result->find("steps");
       if (steps != result->end() && steps->is_number_integer()) facts.steps = steps->get<int64_t>();
+      facts.damaged_blocks = count_in(*result, "damaged_blocks");
+      facts.replaced_samples = count_in(*result, "replaced_samples");
     }
   }
   if (facts.metrics.empty()) add_last_metrics(run.metrics_file(), facts);

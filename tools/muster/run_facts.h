@@ -27,6 +27,9 @@ struct RunFacts {
   bool metrics_are_final = false;  // they come from the result
   std::string weights_hash;        // of the result, else of the newest checkpoint; empty: not known
   JobFingerprint fingerprint;      // from the same place
+  // Of the result: damaged blocks of the training data, and samples used in place of theirs.
+  uint64_t damaged_blocks = 0;
+  uint64_t replaced_samples = 0;
 };
 
 // Whether there is something to go on from.

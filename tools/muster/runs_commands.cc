@@ -36,6 +36,10 @@ Json facts_json(const RunFacts& facts) {
   object["steps"] = facts.steps;
   object["metrics"] = std::move(metrics);
   object["weights_hash"] = facts.weights_hash;
+  if (facts.damaged_blocks > 0) {
+    object["damaged_blocks"] = facts.damaged_blocks;
+    object["replaced_samples"] = facts.replaced_samples;
+  }
   return object;
 }
 
@@ -77,6 +81,11 @@ void show_as_table(const RunFacts& facts, const std::optional<config::Job>& job,
     table.add({(facts.metrics_are_final ? "test " : "last ") + name, metric_text(value)});
   }
   if (!facts.weights_hash.empty()) table.add({"weights", facts.weights_hash});
+  if (facts.damaged_blocks > 0) {
+    table.add(
+        {"damaged data", fmt::format("{}; {} replaced", counted(facts.damaged_blocks, "block"),
+                                     counted(facts.replaced_samples, "sample"))});
+  }
   for (const auto& snapshot : snapshots) {
     table.add({"checkpoint", fmt::format("step {}, {}{}", snapshot.step,
                                          human_bytes(static_cast<double>(snapshot.bytes())),

@@ -136,11 +136,12 @@ void BlockCache::fetch_loop() {
     if (const auto number = claim()) {
       lock.unlock();
       work_.notify_one();  // there may be more
-      auto bytes = fetch(*number);
+      bool damaged = false;
+      auto bytes = fetch(*number, damaged);
       // In front of what the object has (BlockFormat::notes).
       if (bytes.ok()) bytes->insert(0, index_.note(*number));
       lock.lock();
-      finish(*number, std::move(bytes));
+      finish(*number, std::move(bytes), damaged);
       continue;
     }
     if (plan_one(lock)) continue;
@@ -162,7 +163,8 @@ bool BlockCache::plan_one(std::unique_lock<std::mutex>& lock) {
   lane->planning = true;
   lock.unlock();
   if (schedule == nullptr) {
-    schedule = make_schedule(*plan.order, index_, plan.batches, number, plan.step);
+    schedule =
+        make_schedule(*plan.order, index_, plan.batches, number, plan.step, plan.replacements);
   }
   auto next = schedule->next();
   lock.lock();
@@ -258,7 +260,7 @@ void BlockCache::begin(uint32_t number, Entry& entry) {
 }
 
 // With mutex_ held.
-void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
+void BlockCache::finish(uint32_t number, Result<std::string> bytes, bool damaged) {
   Entry& entry = entries_.at(number);  // it stays while it is fetched
   if (bytes.ok()) {
     entry.state = State::kReady;
@@ -266,6 +268,7 @@ void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
   } else {
     entry.state = State::kFailed;
     entry.error = std::move(bytes).error();
+    entry.damaged = damaged;
     bytes_ -= entry.bytes;
     entry.bytes = 0;
   }
@@ -274,8 +277,8 @@ void BlockCache::finish(uint32_t number, Result<std::string> bytes) {
   ready_.notify_all();
 }
 
-// Without the lock.
-Result<std::string> BlockCache::fetch(uint32_t number) {
+// Without the lock. `damaged`: set if the error is that the bytes do not have their hash.
+Result<std::string> BlockCache::fetch(uint32_t number, bool& damaged) {
   const Block& block = index_.blocks[number];
   const Hash128 key = disk_ != nullptr ? DiskCache::key_of(index_, number) : Hash128{};
   if (disk_ != nullptr) {
@@ -297,6 +300,7 @@ Result<std::string> BlockCache::fetch(uint32_t number) {
       ++counters_.damaged;
     }
     if (tries == options_.tries) {
+      damaged = true;
       return Error(ErrorKind::kData,
                    "{} is damaged: its bytes do not have the hash that the index has for them, "
                    "after {} reads; restore the object, or index the data again",
@@ -377,6 +381,12 @@ Result<std::shared_ptr<LoadedBlock>> BlockCache::Reading::get(size_t i,
     }
   }
   return entry.block;
+}
+
+bool BlockCache::Reading::is_damaged(size_t i) const {
+  const std::lock_guard lock(cache_.mutex_);
+  const Entry& entry = cache_.entries_.at(blocks_[i]);
+  return entry.state == State::kFailed && entry.damaged;
 }
 
 void BlockCache::Reading::note_decoded(size_t i, uint64_t memory) {

@@ -100,6 +100,8 @@ class BlockCache final : public Fetcher {
     // Number `i` of them. Waits until it is there; errors: it cannot be had, or `keep_waiting` said
     // no (kInterrupted).
     Result<std::shared_ptr<LoadedBlock>> get(size_t i, const KeepWaiting& keep_waiting);
+    // After get() of number `i` gave an error: whether it is that the bytes do not have their hash.
+    bool is_damaged(size_t i) const;
     // Number `i` was decoded and holds this much memory besides its bytes. To be called once.
     void note_decoded(size_t i, uint64_t memory);
 
@@ -127,6 +129,7 @@ class BlockCache final : public Fetcher {
     State state = State::kAbsent;
     std::shared_ptr<LoadedBlock> block;
     std::optional<Error> error;
+    bool damaged = false;   // the error is that its bytes do not have their hash
     uint64_t bytes = 0;     // counted in bytes_
     int holders = 0;        // uses of the schedule that are not over
     int readers = 0;        // that wait for it, or read it
@@ -155,13 +158,13 @@ class BlockCache final : public Fetcher {
   std::optional<uint32_t> claim_ahead();
   bool is_far(uint64_t steps_left) const;
   void begin(uint32_t number, Entry& entry);
-  void finish(uint32_t number, Result<std::string> bytes);
+  void finish(uint32_t number, Result<std::string> bytes, bool damaged);
   void release(LaneAhead& lane);
   void drop_if_unused(uint32_t number);
   void make_room();
   void demand(uint32_t number, Entry& entry);
   void stop_following();
-  Result<std::string> fetch(uint32_t number);
+  Result<std::string> fetch(uint32_t number, bool& damaged);
 
   const BlockIndex& index_;
   store::Store& store_;

@@ -47,6 +47,14 @@ void BlockDataset::read(uint64_t index, std::byte* input, std::byte* target) con
 
 Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inputs,
                               std::byte* targets, const KeepWaiting& keep_waiting) const {
+  std::optional<Damage> damage;
+  return read_or_find_damage(samples, inputs, targets, keep_waiting, damage);
+}
+
+Status BlockDataset::read_or_find_damage(std::span<const uint64_t> samples, std::byte* inputs,
+                                         std::byte* targets, const KeepWaiting& keep_waiting,
+                                         std::optional<Damage>& damage) const {
+  damage.reset();
   // (block, place in the batch), by block.
   std::vector<std::pair<uint32_t, uint32_t>> wanted(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -62,11 +70,20 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
   const size_t input_bytes = schema_.input_bytes();
   const size_t target_bytes = schema_.target_bytes();
   auto next = wanted.begin();
+  const auto failed = [&](uint32_t block, bool damaged, Error error) {
+    if (damaged) damage = Damage{.block = block, .what = error.message()};
+    return error;
+  };
   for (size_t b = 0; b < blocks.size(); ++b) {
     const Block& block = index_->blocks[blocks[b]];
-    MUSTER_TRY(const auto loaded, reading.get(b, keep_waiting));
+    auto got = reading.get(b, keep_waiting);
+    if (!got.ok()) return failed(blocks[b], reading.is_damaged(b), std::move(got).error());
+    const auto loaded = *std::move(got);
     const auto& decoded = loaded->decoded(*format_, block.count, schema_);
-    if (!decoded.ok()) return Error(decoded.error()).context("{}", index_->describe(blocks[b]));
+    if (!decoded.ok()) {
+      return failed(blocks[b], decoded.error().kind() == ErrorKind::kData,
+                    Error(decoded.error()).context("{}", index_->describe(blocks[b])));
+    }
     if (loaded->is_new()) reading.note_decoded(b, (*decoded)->memory());
     for (; next != wanted.end() && next->first == blocks[b]; ++next) {
       const size_t place = next->second;
@@ -74,8 +91,10 @@ Status BlockDataset::read_all(std::span<const uint64_t> samples, std::byte* inpu
       auto status =
           (*decoded)->read(i, inputs + place * input_bytes, targets + place * target_bytes);
       if (!status.ok()) {
-        return std::move(status).error().context("sample {}, {} of {}", samples[place], i,
-                                                 index_->describe(blocks[b]));
+        const bool damaged = status.error().kind() == ErrorKind::kData;
+        return failed(blocks[b], damaged,
+                      std::move(status).error().context("sample {}, {} of {}", samples[place], i,
+                                                        index_->describe(blocks[b])));
       }
     }
   }

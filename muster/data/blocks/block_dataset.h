@@ -46,6 +46,9 @@ class BlockDataset final : public Dataset {
   // Block by block: each is looked up and decoded once, however many of the samples are in it.
   Status read_all(std::span<const uint64_t> samples, std::byte* inputs, std::byte* targets,
                   const KeepWaiting& keep_waiting) const override;
+  Status read_or_find_damage(std::span<const uint64_t> samples, std::byte* inputs,
+                             std::byte* targets, const KeepWaiting& keep_waiting,
+                             std::optional<Damage>& damage) const override;
   Fetcher* fetcher() const override { return cache_.get(); }
   std::optional<FetchReport> fetched() const override;
 

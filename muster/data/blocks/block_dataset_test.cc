@@ -2,12 +2,14 @@
 // batches are those of the same data in memory, or there is an error that says what is wrong.
 #include "muster/data/blocks/block_dataset.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,6 +21,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/random.h"
 #include "muster/data/blocks/blocks_testing.h"
+#include "muster/data/blocks/replacements.h"
 #include "muster/data/blocks/strata.h"
 #include "muster/data/data_testing.h"
 #include "muster/data/loader.h"
@@ -318,6 +321,129 @@ TEST_F(BlockDatasetTest, DamageThatStaysIsTheErrorOfTheStepThatNeedsIt) {
       ASSERT_TRUE(batch.ok()) << batch.error().message();
     }
   }
+}
+
+// With LoaderPlan::finds_damage. Then the blocks are replaced, in all steps from there on.
+TEST_F(BlockDatasetTest, DamageIsToldAndReplaced) {
+  const std::vector<uint64_t> bad = {100, 31, 77};
+  store_->set_after([&](const store::Object& read, uint64_t offset, std::span<std::byte> bytes) {
+    for (const uint64_t block : bad) {
+      const Block& it = index_->blocks[block];
+      if (read.name == index_->objects[it.object].name && offset == it.offset)
+        bytes[0] ^= std::byte{4};
+    }
+  });
+  plan_.finds_damage = true;
+  for (const int threads : {0, 2}) {
+    plan_.threads = threads;
+    const auto data = open();
+    Loader loader(*data, plan_, all_lanes(), 0);
+    std::vector<uint64_t> damaged;
+    uint64_t replaced = 0;
+    for (uint64_t step = 0; step < loader.steps(); ++step) {
+      for (int lane = 0; lane < static_cast<int>(kLanes); ++lane) {
+        const auto take = [&] {
+          auto batch = loader.take(step, lane);
+          EXPECT_TRUE(batch.ok()) << batch.error().message();
+          return *std::move(batch);
+        };
+        auto batch = take();
+        while (batch->damage) {
+          EXPECT_EQ(batch->count, 0U);
+          EXPECT_TRUE(batch->samples.empty());
+          const uint64_t block = batch->damage->block;
+          EXPECT_THAT(batch->damage->what, HasSubstr(fmt::format("block {} ('object-", block)));
+          ASSERT_NE(std::ranges::find(bad, block), bad.end());
+          ASSERT_EQ(std::ranges::find(damaged, block), damaged.end()) << "once each";
+          damaged.push_back(block);
+          ASSERT_TRUE(loader.replace(damaged, step).ok());
+          batch = take();
+        }
+        // The data in memory has no blocks, so what the order says is replaced here.
+        const Slice slice = lane_slice(plan_.batches, step, static_cast<uint64_t>(lane));
+        std::vector<uint64_t> samples(slice.count);
+        plan_.order->samples(slice, samples);
+        uint64_t here = 0;
+        if (!damaged.empty()) {
+          here = (*Replacements::make(*index_, plan_.seed, damaged))->apply(samples);
+        }
+        ASSERT_EQ(batch->samples, samples);
+        EXPECT_EQ(batch->replaced, here);
+        replaced += here;
+        for (uint64_t i = 0; i < batch->count; ++i) {
+          uint64_t target = 0;
+          std::memcpy(&target, batch->targets.data() + 8 * i, 8);
+          ASSERT_EQ(target, samples[i]);
+        }
+      }
+    }
+    EXPECT_EQ(damaged.size(), bad.size());
+    uint64_t of_a_pass = 0;
+    for (const uint64_t block : bad) of_a_pass += index_->blocks[block].count;
+    EXPECT_GE(replaced, 2 * of_a_pass);  // and the 7 samples of a third pass may be among them
+    EXPECT_LE(replaced, 2 * of_a_pass + 7);
+    // Without damage nothing is replaced any more.
+    ASSERT_TRUE(loader.replace({}, 0).ok());
+    const auto [step, lane] = first_use(plan_, *index_, 31);
+    const auto batch = loader.take(step, lane);
+    ASSERT_TRUE(batch.ok());
+    EXPECT_TRUE((*batch)->damage.has_value());
+  }
+}
+
+TEST_F(BlockDatasetTest, TooMuchDamageIsRefusedAndChangesNothing) {
+  const auto data = open();
+  Loader loader(*data, plan_, all_lanes(), 0);
+  std::vector<uint64_t> many;
+  for (uint64_t block = 0; block < 13; ++block) many.push_back(block);
+  const auto refused = loader.replace(many, 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), HasSubstr("13 of 120 blocks are damaged"));
+  const auto batch = loader.take(0, 0);
+  ASSERT_TRUE(batch.ok());
+  expect_equal(**batch, 0, 0);
+  // Data in memory has no blocks.
+  Loader whole(*memory_, plan_, all_lanes(), 0);
+  EXPECT_EQ(whole.replace(many, 0).error().kind(), ErrorKind::kCheckpoint);
+}
+
+// A store that is away and an object that was changed are errors as ever.
+TEST_F(BlockDatasetTest, OnlyDamageIsTakenForDamage) {
+  plan_.finds_damage = true;
+  const auto data = open();
+  for (const ErrorKind kind : {ErrorKind::kData, ErrorKind::kIo}) {
+    store_->set_before([&](const store::Object& object, uint64_t) -> Status {
+      return Error(kind, "'{}' was changed since it was listed", object.name);
+    });
+    Loader loader(*data, plan_, all_lanes(), 0);
+    const auto batch = loader.take(0, 0);
+    ASSERT_FALSE(batch.ok());
+    EXPECT_EQ(batch.error().kind(), kind);
+  }
+}
+
+TEST_F(BlockDatasetTest, ASampleThatCannotBeDecodedIsDamageOfItsBlock) {
+  BlockIndex index = make_index({3, 3});
+  auto objects = NumbersFormat::write(index);
+  objects["object-0"][8 * 4 + 7] = 1;  // sample 4 is far too large
+  index.blocks[1].hash = {};
+  store_ = std::make_shared<FakeStore>(objects);
+  index_ = std::make_shared<const BlockIndex>(index);
+  const auto data = open();
+  Batch batch;
+  batch.reserve(data->schema(), 2);
+  std::optional<Damage> damage;
+  const std::vector<uint64_t> samples = {0, 4};
+  EXPECT_FALSE(
+      data->read_or_find_damage(samples, batch.inputs.data(), batch.targets.data(), {}, damage)
+          .ok());
+  ASSERT_TRUE(damage);
+  EXPECT_EQ(damage->block, 1U);
+  EXPECT_THAT(damage->what, HasSubstr("sample 4, 1 of block 1 ('object-0'"));
+  EXPECT_TRUE(data->read_or_find_damage({samples.data(), 1}, batch.inputs.data(),
+                                        batch.targets.data(), {}, damage)
+                  .ok());
+  EXPECT_FALSE(damage);
 }
 
 TEST_F(BlockDatasetTest, AnObjectThatIsGoneIsAnErrorAtOnce) {

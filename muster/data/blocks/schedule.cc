@@ -153,10 +153,33 @@ class StrataSchedule final : public BlockSchedule {
   std::priority_queue<Cursor> cursors_;
 };
 
+// The same with what is read instead of damaged blocks.
+class ReplacedSchedule final : public BlockSchedule {
+ public:
+  ReplacedSchedule(std::unique_ptr<BlockSchedule> inner,
+                   std::shared_ptr<const Replacements> replacements)
+      : inner_(std::move(inner)), replacements_(std::move(replacements)) {}
+
+  std::optional<BlockUse> next() override {
+    auto use = inner_->next();
+    if (use) use->block = replacements_->instead_of(use->block);
+    return use;
+  }
+
+ private:
+  const std::unique_ptr<BlockSchedule> inner_;
+  const std::shared_ptr<const Replacements> replacements_;
+};
+
 }  // namespace
 
 std::unique_ptr<BlockSchedule> make_schedule(const SampleOrder& order, const BlockIndex& index,
-                                             const BatchPlan& batches, int lane, uint64_t step) {
+                                             const BatchPlan& batches, int lane, uint64_t step,
+                                             std::shared_ptr<const Replacements> replacements) {
+  if (replacements != nullptr) {
+    return std::make_unique<ReplacedSchedule>(make_schedule(order, index, batches, lane, step),
+                                              std::move(replacements));
+  }
   if (const auto* strata = dynamic_cast<const Strata*>(&order); strata != nullptr) {
     MUSTER_CHECK(strata->batch() == batches.batch && strata->lanes() == batches.lanes,
                  "the order is of this job's batches");

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "muster/data/blocks/block_index.h"
+#include "muster/data/blocks/replacements.h"
 #include "muster/data/plan.h"
 #include "muster/data/sample_order.h"
 
@@ -32,8 +33,9 @@ class BlockSchedule {
 // For the lane of this plan, from `step` on. For strata it is computed from the tables of the lane,
 // without looking at samples, and a use lasts until the last row of the block's piece, give or take
 // the rows of one group. For other orders all samples are looked at, and a use is one step. `order`
-// and `index` must outlive the schedule.
-std::unique_ptr<BlockSchedule> make_schedule(const SampleOrder& order, const BlockIndex& index,
-                                             const BatchPlan& batches, int lane, uint64_t step);
+// and `index` must outlive the schedule. `replacements`: null if no block is replaced.
+std::unique_ptr<BlockSchedule> make_schedule(
+    const SampleOrder& order, const BlockIndex& index, const BatchPlan& batches, int lane,
+    uint64_t step, std::shared_ptr<const Replacements> replacements = nullptr);
 
 }  // namespace muster::data

@@ -19,8 +19,9 @@ using testing::make_index;
 
 // Every sample that the lane reads from `step` on is covered by a use, and uses come by step.
 void expect_covers(const SampleOrder& order, const BlockIndex& index, const BatchPlan& plan,
-                   int lane, uint64_t step) {
-  const auto schedule = make_schedule(order, index, plan, lane, step);
+                   int lane, uint64_t step,
+                   const std::shared_ptr<const Replacements>& replacements = nullptr) {
+  const auto schedule = make_schedule(order, index, plan, lane, step, replacements);
   std::multimap<uint32_t, BlockUse> uses;
   uint64_t due = 0;
   while (const auto use = schedule->next()) {
@@ -35,6 +36,7 @@ void expect_covers(const SampleOrder& order, const BlockIndex& index, const Batc
     const Slice slice = lane_slice(plan, s, static_cast<uint64_t>(lane));
     std::vector<uint64_t> samples(slice.count);
     order.samples(slice, samples);
+    if (replacements != nullptr) replacements->apply(samples);
     for (const uint64_t sample : samples) {
       const auto [begin, end] = uses.equal_range(static_cast<uint32_t>(index.block_of(sample)));
       ASSERT_TRUE(std::any_of(
@@ -66,6 +68,26 @@ TEST(ScheduleTest, CoversEverySampleThatIsRead) {
     expect_covers(strata, *index, plan, lane, step);
     expect_covers(full, *index, plan, lane, step);
     if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(ScheduleTest, CoversWhatIsReadInsteadOfDamagedBlocks) {
+  std::vector<uint32_t> counts(60);
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = static_cast<uint32_t>(3 + i % 9);
+  const auto index = std::make_shared<const BlockIndex>(make_index(counts));
+  const BatchPlan plan{.batch = 24, .lanes = 3, .total = 2 * index->samples()};
+  const Strata strata(index, 4, plan.batch, plan.lanes, StrataShape{.tracks = 2, .rows = 3});
+  const FullOrder full(4, index->samples());
+  const std::vector<uint64_t> damaged = {7, 8, 30, 59};
+  const auto replacements = *Replacements::make(*index, 4, damaged);
+  for (int lane = 0; lane < 3; ++lane) {
+    expect_covers(strata, *index, plan, lane, 0, replacements);
+    expect_covers(strata, *index, plan, lane, 11, replacements);
+    expect_covers(full, *index, plan, lane, 0, replacements);
+    const auto schedule = make_schedule(strata, *index, plan, lane, 0, replacements);
+    while (const auto use = schedule->next()) {
+      EXPECT_EQ(std::ranges::find(damaged, use->block), damaged.end());
+    }
   }
 }
 

@@ -13,7 +13,7 @@
 namespace muster::data {
 namespace {
 
-// What a key is for. Part of the format of a run: never renumber.
+// What a key is for; 6 is that of replacements.cc. Part of the format of a run: never renumber.
 enum Kind : uint64_t { kMixing = 1, kRotation = 2, kHomes = 3, kPieces = 4, kInside = 5 };
 
 // How many tables of each lane, and of passes, are kept: a batch may go from one pass to the next,

@@ -75,12 +75,18 @@ Status Auditor::compare_lanes(uint64_t own, uint64_t other) {
   if (checks_.empty()) return {};
   MUSTER_TRY(const auto all, gather(*group_, options_, LaneHashes{own, other}));
   AuditFinding finding;
+  bool compared = true;
   for (const auto& check : checks_) {
     const uint64_t owner = all[static_cast<size_t>(check.owner)].own;
     const uint64_t checker = all[static_cast<size_t>(check.checker)].other;
+    if (owner == kNotCompared || checker == kNotCompared) {
+      compared = false;
+      continue;
+    }
     if (owner != checker) finding.lanes.push_back({check, owner, checker, {}});
   }
   if (finding.lanes.empty()) {
+    if (!compared) return {};
     trusted_.lanes = std::max(trusted_.lanes, arena_.counters().step);
     newcomers_.clear();
   } else {

@@ -52,7 +52,9 @@ class Auditor {
   // besides; -1: none.
   int own_lane() const { return own_lane_; }
   int other_lane() const { return other_lane_; }
-  // Collective, if lanes are compared in this step: the hashes of these lanes.
+  // Collective, if lanes are compared in this step: the hashes of these lanes. kNotCompared: it
+  // could not be computed, because its data is damaged.
+  static constexpr uint64_t kNotCompared = 0;
   Status compare_lanes(uint64_t own, uint64_t other);
   // For the commit message; nothing: no audit.
   std::optional<uint64_t> hash_state();

@@ -31,6 +31,10 @@ constexpr CounterField kFields[] = {
     {"best.step", offsetof(Counters, best.step), DType::I64},
     {"best.stale", offsetof(Counters, best.stale), DType::I64},
     {"era", offsetof(Counters, era), DType::U64},
+    {"replaced.samples", offsetof(Counters, replaced.samples), DType::U64},
+    {"replaced.attempts", offsetof(Counters, replaced.attempts), DType::I64},
+    {"replaced.count", offsetof(Counters, replaced.count), DType::U64},
+    {"replaced.blocks", offsetof(Counters, replaced.blocks), DType::U64, kMostReplaced},
 };
 
 // None is missing, and none overlaps another.
@@ -94,7 +98,8 @@ Result<Counters> read_counters(const ckpt::SafetensorsFile& state) {
   Counters counters;
   for (const auto& field : kFields) {
     const auto* stored = state.find("counters/" + std::string(field.name));
-    // What is computed next follows from those before `redone`.
+    // What is computed next follows from those before `redone`, and from `replaced`, which older
+    // checkpoints do not have.
     const bool required = field.offset < offsetof(Counters, redone);
     if (stored == nullptr && !required) continue;
     if (stored == nullptr || stored->dtype != field.type || stored->data.size() != field.bytes()) {
@@ -103,6 +108,11 @@ Result<Counters> read_counters(const ckpt::SafetensorsFile& state) {
     }
     std::memcpy(reinterpret_cast<std::byte*>(&counters) + field.offset, stored->data.data(),
                 field.bytes());
+  }
+  if (counters.replaced.count > kMostReplaced) {
+    return Error(ErrorKind::kCheckpoint,
+                 "the checkpoint's training state has {} replaced blocks, more than there can be",
+                 counters.replaced.count);
   }
   return counters;
 }

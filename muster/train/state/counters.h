@@ -5,6 +5,7 @@
 // remove and move them: docs/checkpoints.md.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,8 @@ namespace muster::train {
 
 // With the loss, which is the first.
 inline constexpr size_t kMostMetrics = 16;
+// Blocks of data.train that are replaced because they are damaged.
+inline constexpr size_t kMostReplaced = 128;
 
 struct Counters {
   // ---- What has been trained. What is computed next follows from these and `redo`.
@@ -25,13 +28,13 @@ struct Counters {
   uint64_t skipped = 0;  // of them without an update, because something was not finite
   // Which samples they were computed from: a chain of the hashes that the lanes made of the numbers
   // of the samples they really had, in the order of steps and lanes. Equal to expected_ledger()
-  // (ledger.h) if each pass used each sample once.
+  // (ledger.h) if each pass used each sample once: not if damaged ones were replaced.
   uint64_t ledger = 0;
 
   // ---- The step under way.
   struct Redo {
-    // Changes of the state since the last commit: of the scales; or its weights have come
-    // (step/server_steps.h).
+    // Changes of the state since the last commit: of the scales; of `replaced`; or its weights have
+    // come (step/server_steps.h).
     int64_t attempt = 0;
     int64_t overflowed = 0;  // 1: it is computed again because a scale was too small
   } redo;
@@ -61,6 +64,21 @@ struct Counters {
   // ---- For rows of tables (train/rows): when the state was last loaded, by the number of the
   // roster.
   uint64_t era = 0;
+
+  // ---- Damaged data (data.on_damage: replace; data/blocks/replacements.h). What is computed next
+  // follows from this too. A checkpoint without it is of a version that replaced nothing.
+  struct Replaced {
+    uint64_t samples = 0;  // that committed steps used in place of damaged ones
+    int64_t attempts = 0;  // of redo.attempt: those because damage was found
+    uint64_t count = 0;    // of blocks
+    // Their numbers, in the order in which they were found; those found in one commit ascending.
+    std::array<uint64_t, kMostReplaced> blocks{};
+
+    // A count that this machine's memory has changed is noticed elsewhere (Arena::seal_counters).
+    std::span<const uint64_t> damaged() const {
+      return std::span(blocks).first(std::min<uint64_t>(count, kMostReplaced));
+    }
+  } replaced;
 };
 
 struct CounterField {

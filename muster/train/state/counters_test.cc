@@ -70,12 +70,18 @@ TEST_F(CountersTest, FormatOneIsRead) {
   EXPECT_EQ(counters.evaluation.values[1], 1.0);
   EXPECT_EQ(counters.best.step, 6);
   EXPECT_EQ(counters.best.stale, 0);
+  EXPECT_EQ(counters.replaced.count, 0U);
 }
 
 TEST_F(CountersTest, ComeBackAsTheyWere) {
   Arena arena = this->arena();
   ASSERT_TRUE(arena.load_state(old_->state).ok());
   arena.counters().redo = {2, 1};
+  arena.counters().replaced.samples = 77;
+  arena.counters().replaced.attempts = 1;
+  arena.counters().replaced.count = 2;
+  arena.counters().replaced.blocks[0] = 40;
+  arena.counters().replaced.blocks[1] = 7;
   const track::TempDirectory folder;
   const auto path = folder.path() + "/state.safetensors";
   ASSERT_TRUE(ckpt::write_safetensors(*files_, path, arena.state_views(arena.bytes())).ok());
@@ -83,6 +89,8 @@ TEST_F(CountersTest, ComeBackAsTheyWere) {
   ASSERT_TRUE(file.ok()) << file.error().message();
   Arena other = this->arena();
   ASSERT_TRUE(other.load_state(*file).ok());
+  const auto damaged = other.counters().replaced.damaged();
+  EXPECT_EQ(std::vector<uint64_t>(damaged.begin(), damaged.end()), (std::vector<uint64_t>{40, 7}));
   EXPECT_EQ(hash64(&other.counters(), sizeof(Counters)),
             hash64(&arena.counters(), sizeof(Counters)));
 }

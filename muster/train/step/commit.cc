@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 namespace muster::train {
 
@@ -19,22 +20,34 @@ void CommitMessage::clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}
 
 void CommitMessage::set_lane(int lane, const LaneResult& result) {
   uint8_t* record = bytes_.data() + blocks_ + kRecord * static_cast<size_t>(lane);
-  const auto culprit = static_cast<uint64_t>(result.not_finite + 1);
+  const auto culprit = static_cast<uint32_t>(result.not_finite + 1);
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  const auto damage = static_cast<uint32_t>(
+      result.damaged >= 0 ? static_cast<uint64_t>(result.damaged) + 1
+                          : std::min(kMost, result.samples == 0 ? 0 : result.replaced));
   std::memcpy(record, &result.loss, 8);
   std::memcpy(record + 8, &result.samples, 8);
-  std::memcpy(record + 16, &culprit, 8);
+  std::memcpy(record + 16, &culprit, 4);
+  std::memcpy(record + 20, &damage, 4);
   std::memcpy(record + 24, &result.used, 8);
 }
 
 LaneResult CommitMessage::lane(int lane) const {
   const uint8_t* record = bytes_.data() + blocks_ + kRecord * static_cast<size_t>(lane);
   LaneResult result;
-  uint64_t culprit = 0;
+  uint32_t culprit = 0;
+  uint32_t damage = 0;
   std::memcpy(&result.loss, record, 8);
   std::memcpy(&result.samples, record + 8, 8);
-  std::memcpy(&culprit, record + 16, 8);
+  std::memcpy(&culprit, record + 16, 4);
+  std::memcpy(&damage, record + 20, 4);
   std::memcpy(&result.used, record + 24, 8);
   result.not_finite = static_cast<int64_t>(culprit) - 1;
+  if (result.samples == 0) {
+    result.damaged = static_cast<int64_t>(damage) - 1;
+  } else {
+    result.replaced = damage;
+  }
   return result;
 }
 
@@ -43,6 +56,18 @@ std::optional<int> CommitMessage::first_not_finite() const {
     if (!this->lane(lane).finite()) return lane;
   }
   return std::nullopt;
+}
+
+std::vector<uint64_t> CommitMessage::damaged_blocks() const {
+  std::vector<uint64_t> blocks;
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const int64_t block = this->lane(lane).damaged;
+    if (block >= 0) blocks.push_back(static_cast<uint64_t>(block));
+  }
+  std::ranges::sort(blocks);
+  const auto repeated = std::ranges::unique(blocks);
+  blocks.erase(repeated.begin(), repeated.end());
+  return blocks;
 }
 
 CommitFlags CommitMessage::flags() const {

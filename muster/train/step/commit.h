@@ -9,7 +9,8 @@
 //
 //   one byte   per block: the largest exponent any lane had (exact::kNotFinite: not finite)
 //   one record per lane: loss (double), samples (8 bytes), 1 + the first tensor that was not
-//              finite, a hash of the samples' numbers
+//              finite (4), damage (4), a hash of the samples' numbers. Damage is, of a lane without
+//              samples, 1 + the damaged block; of any other lane, how many samples are replaced
 //   flags      a byte each: what is to happen at the step boundary that this commit makes
 //   audit      a hash of a part of the state, and its complement: the largest of each byte and the
 //              complement of the largest complement, which is the smallest, are equal only if all
@@ -29,6 +30,10 @@ struct LaneResult {
   uint64_t samples = 0;
   int64_t not_finite = -1;  // the first tensor whose gradient was not, in the order of backward
   uint64_t used = 0;        // hash of the numbers of the samples, in order
+  // The block of data.train because of whose damage the lane could not be computed; it has no
+  // samples then. -1: none.
+  int64_t damaged = -1;
+  uint64_t replaced = 0;  // of its samples, those that are read in place of damaged ones
   bool finite() const { return not_finite < 0 && std::isfinite(loss); }
   bool operator==(const LaneResult&) const = default;
 };
@@ -60,6 +65,8 @@ class CommitMessage {
   int lanes() const { return lanes_; }
   // The first lane whose loss or gradient was not finite.
   std::optional<int> first_not_finite() const;
+  // The blocks that lanes found to be damaged, ascending, each once.
+  std::vector<uint64_t> damaged_blocks() const;
   CommitFlags flags() const;
   void set_flags(const CommitFlags& flags);
   // Of this worker's state (audit.h).

@@ -55,6 +55,26 @@ TEST(CommitMessage, TellsWhetherAllStatesAreTheSame) {
   }
 }
 
+TEST(CommitMessage, TellsWhichBlocksAreDamagedWhoeverFoundThem) {
+  CommitMessage a(1, 5);
+  CommitMessage b(1, 5);
+  EXPECT_TRUE(a.damaged_blocks().empty());
+  LaneResult whole{0.5, 16, -1, 99};
+  whole.replaced = 3;
+  a.set_lane(0, whole);
+  a.set_lane(1, {.damaged = 700});
+  b.set_lane(2, {.damaged = 12});
+  b.set_lane(3, {.damaged = 700});
+  b.set_lane(4, {.damaged = (int64_t{1} << 32) - 2});  // the last of as many as there can be
+  for (const auto& both : {combine(a, b), combine(b, a)}) {
+    EXPECT_EQ(both.damaged_blocks(), (std::vector<uint64_t>{12, 700, (uint64_t{1} << 32) - 2}));
+    EXPECT_EQ(both.lane(0), whole);
+    EXPECT_EQ(both.lane(1), (LaneResult{.damaged = 700}));
+    EXPECT_FALSE(both.first_not_finite());
+  }
+  EXPECT_TRUE(combine(CommitMessage(1, 2), CommitMessage(1, 2)).damaged_blocks().empty());
+}
+
 TEST(CommitMessage, CarriesLossesThatAreNotFinite) {
   CommitMessage message(0, 1);
   message.set_lane(0, {std::numeric_limits<double>::quiet_NaN(), 1, 0, 0});

@@ -77,6 +77,18 @@ Status LaneRunner::run(int64_t step, std::span<const int> lanes,
   return over;
 }
 
+Status LaneRunner::replace(int64_t step, std::span<const uint64_t> damaged) {
+  MUSTER_CHECK(loader_ != nullptr, "lanes without a loader");
+  auto replaced = loader_->replace(damaged, static_cast<uint64_t>(step));
+  if (!replaced.ok()) return std::move(replaced).error().context("data.train");
+  return {};
+}
+
+std::vector<std::string> LaneRunner::take_damage() {
+  const std::lock_guard lock(damage_mutex_);
+  return std::exchange(damage_, {});
+}
+
 bool LaneRunner::keep_waiting() const {
   vitals_->note_progress();
   const auto* stop = stop_.load();
@@ -96,7 +108,14 @@ uint64_t LaneRunner::samples_of(int64_t step, std::span<const int> lanes) const 
 Status LaneRunner::run_lane(int member, int64_t step, int lane) {
   auto& result = results_[static_cast<size_t>(lane)];
   MUSTER_TRY(const auto batch, loader_->take(static_cast<uint64_t>(step), lane));
-  result = {.samples = batch->count};
+  result = {.samples = batch->count, .replaced = batch->replaced};
+  if (batch->damage) {
+    // It adds nothing. The commit says so, and the step is computed again.
+    result = {.damaged = static_cast<int64_t>(batch->damage->block)};
+    const std::lock_guard lock(damage_mutex_);
+    damage_.push_back(batch->damage->what);
+    return {};
+  }
   if (batch->count == 0) return {};  // the last step of a job may be short
   result.used = hash64(batch->samples.data(), batch->count * sizeof(batch->samples[0]));
   const float weight = static_cast<float>(batch->count) / static_cast<float>(samples_of_mean(step));
@@ -113,6 +132,7 @@ Error LaneRunner::explain_not_finite(int64_t step, int lane, const LaneResult& r
   auto taken = loader_->take(static_cast<uint64_t>(step), lane);
   if (!taken.ok()) return std::move(taken).error();
   const auto& batch = *taken;
+  if (batch->damage) return Error(ErrorKind::kData, "{}", batch->damage->what);
   if (const auto sample = not_finite_input(*batch, schema_)) {
     return Error(
         ErrorKind::kNumerics,

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,12 @@ class LaneRunner {
   // Computes these lanes of a step, in this order as far as threads are free, unless `stop` says
   // that it is no use to begin another. The first error of a lane ends it.
   Status run(int64_t step, std::span<const int> lanes, const std::function<bool()>& stop);
+  // From `step` on these blocks of the data are replaced, and no others (data::Loader::replace).
+  // Not while lanes run.
+  Status replace(int64_t step, std::span<const uint64_t> damaged);
+  // Why lanes could not be computed because of damaged data (LaneResult::damaged), since the last
+  // call; a sentence for each.
+  std::vector<std::string> take_damage();
   // From any lane thread that waits for data that is streamed, now and then: says that this worker
   // makes progress as far as it can, and whether the run under way is still of use.
   bool keep_waiting() const;
@@ -79,6 +87,8 @@ class LaneRunner {
   Around around_;
   std::vector<LaneResult> results_;  // by lane, written by whoever has the lane
   double seconds_ = 0;
+  std::mutex damage_mutex_;
+  std::vector<std::string> damage_;                          // guarded by damage_mutex_
   std::atomic<const std::function<bool()>*> stop_{nullptr};  // of the run under way
 };
 

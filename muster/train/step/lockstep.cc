@@ -8,6 +8,7 @@
 #include "muster/base/fault_point.h"
 #include "muster/base/hash.h"
 #include "muster/comm/local_group.h"
+#include "muster/data/blocks/replacements.h"
 #include "muster/exact/fixed_point.h"
 #include "muster/optim/schedule.h"
 #include "muster/sync/recipe.h"
@@ -95,14 +96,18 @@ Result<StepReport> Lockstep::run(const std::function<CommitFlags()>& flags) {
 GradientSum::Mode Lockstep::mode() const {
   if (job_.sync.reduction != "exact") return GradientSum::Mode::kNative;
   // The size of the first gradients is not known: compute them once to find it out. If that step
-  // was skipped, the next one is the first.
+  // was skipped, the next one is the first. Attempts that damaged data has ended measured nothing.
   const Counters& counters = parts_.arena->counters();
-  const bool first = updates_of(counters) == 0 && counters.redo.attempt == 0;
+  const bool first =
+      updates_of(counters) == 0 && counters.redo.attempt == counters.replaced.attempts;
   return first ? GradientSum::Mode::kDry : GradientSum::Mode::kExact;
 }
 
 Status Lockstep::compute() {
   holds_sums_ = false;
+  // The state may be another worker's by now, or that of a checkpoint.
+  MUSTER_RETURN_IF_ERROR(parts_.lanes->replace(parts_.arena->counters().step,
+                                               parts_.arena->counters().replaced.damaged()));
   if (parts_.rows != nullptr) parts_.rows->set_era(parts_.arena->counters().era);
   parts_.sum->begin(mode(), parts_.arena->exponents(), own_lanes_, parts_.arena->counters().step);
   if (few_ != nullptr) few_->begin(parts_.arena->counters().step);
@@ -128,6 +133,7 @@ Status Lockstep::compute() {
 
 // With the loss, which is part of the result. One that is not finite may have other bits elsewhere.
 uint64_t Lockstep::lane_hash(int lane, uint64_t gradient) const {
+  if (parts_.lanes->result(lane).damaged >= 0) return Auditor::kNotCompared;
   const double loss = parts_.lanes->result(lane).loss;
   const double compared = std::isfinite(loss) ? loss : 0;
   return hash64(&compared, sizeof(compared), gradient);
@@ -147,6 +153,12 @@ Result<uint64_t> Lockstep::recompute(int lane) {
   parts_.sum->watch(-1, lane);
   MUSTER_RETURN_IF_ERROR(
       parts_.lanes->run(parts_.arena->counters().step, {&lane, 1}, [] { return false; }));
+  if (parts_.lanes->result(lane).damaged >= 0) {
+    return Error(ErrorKind::kData,
+                 "step {}: lane {} cannot be computed again to find out which worker is wrong, "
+                 "because block {} of data.train is damaged",
+                 parts_.arena->counters().step, lane, parts_.lanes->result(lane).damaged);
+  }
   return lane_hash(lane, parts_.sum->other_hash());
 }
 
@@ -188,6 +200,36 @@ void Lockstep::forget() {
   message_of_.reset();
 }
 
+// Or an error, with nothing changed, if there are too many. The message and the state decide that,
+// so all workers end; one that has found damage also says what it was.
+Status Lockstep::note_damage(std::span<const uint64_t> found) {
+  static_assert(data::Replacements::kMost <= kMostReplaced);
+  Counters& counters = parts_.arena->counters();
+  const auto known = counters.replaced.damaged();
+  std::vector<uint64_t> all(known.begin(), known.end());
+  for (const uint64_t block : found) {
+    if (std::ranges::find(all, block) != all.end()) {
+      return Error(ErrorKind::kInternal, "block {} of data.train was read though it is replaced",
+                   block);
+    }
+    all.push_back(block);
+  }
+  if (auto replaced = parts_.lanes->replace(counters.step, all); !replaced.ok()) {
+    const auto reasons = parts_.lanes->take_damage();
+    if (reasons.empty()) return std::move(replaced).error();
+    return Error(replaced.error().kind(), "{}. The last was: {}", replaced.error().message(),
+                 reasons.back());
+  }
+  message_of_ = position();
+  std::ranges::copy(all, counters.replaced.blocks.begin());
+  counters.replaced.count = all.size();
+  counters.replaced.attempts += 1;
+  counters.redo.attempt += 1;
+  parts_.arena->seal_counters();
+  holds_sums_ = false;
+  return {};
+}
+
 bool Lockstep::mend_scales() {
   const auto exponents = parts_.arena->exponents();
   if (mode() == GradientSum::Mode::kDry) {
@@ -220,6 +262,11 @@ Result<std::optional<StepReport>> Lockstep::apply() {
   MUSTER_CHECK(holds_sums_, "a commit without sums");
   Counters& counters = parts_.arena->counters();
   StepReport report;
+  // Before all else: without these blocks other lanes may have other gradients too.
+  if (const auto damaged = committer_.message().damaged_blocks(); !damaged.empty()) {
+    MUSTER_RETURN_IF_ERROR(note_damage(damaged));
+    return std::optional<StepReport>();
+  }
   const auto not_finite = committer_.message().first_not_finite();
   for (int lane = 0; lane < lanes_; ++lane)
     report.samples += committer_.message().lane(lane).samples;
@@ -245,10 +292,12 @@ Result<std::optional<StepReport>> Lockstep::apply() {
   counters.step += 1;
   counters.redo.attempt = 0;
   counters.redo.overflowed = 0;
+  counters.replaced.attempts = 0;
   counters.samples += report.samples;
   for (int lane = 0; lane < lanes_; ++lane) {
-    const uint64_t used = committer_.message().lane(lane).used;
-    counters.ledger = hash64(&used, sizeof(used), counters.ledger);
+    const auto result = committer_.message().lane(lane);
+    counters.ledger = hash64(&result.used, sizeof(result.used), counters.ledger);
+    counters.replaced.samples += result.replaced;
   }
   counters.skipped += report.skipped ? 1 : 0;
   counters.last.loss = report.loss;

@@ -7,12 +7,13 @@
 //   commit    one small allreduce (commit.h): did a scale overflow, is everything finite, losses
 //   apply     the step is done: the weights are updated (updater.h). Or the scales are mended and
 //             the step is computed again: the very first time of all, which only looks at
-//             magnitudes, and after an overflow
+//             magnitudes, and after an overflow. Or damaged blocks of the data are noted, and it is
+//             computed again without them (data.on_damage: replace)
 //
-// Everything that decides what is computed is in the arena: the step, the attempt and the
-// exponents. compute() and commit() do not change it. apply() does, and depends on nothing but the
-// arena, the full sums and the message: so a worker that missed the commit, but had all sums, can
-// apply the message later and has the same bits.
+// Everything that decides what is computed is in the arena: the step, the attempt, the exponents
+// and the damaged blocks. compute() and commit() do not change it. apply() does, and depends on
+// nothing but the arena, the full sums and the message: so a worker that missed the commit, but had
+// all sums, can apply the message later and has the same bits.
 //
 // Between the phases the team is at a barrier (Team::run returns), which is what lets lanes read
 // the weights and blocks change them without any lock.
@@ -80,6 +81,7 @@ class Lockstep final : public Strategy {
   uint64_t lane_hash(int lane, uint64_t gradient) const;
   Status compare_lanes();
   Error not_finite_error(int lane);
+  Status note_damage(std::span<const uint64_t> found);
   bool mend_scales();
   void decline_scales();
   void finish_step(StepReport& report);

@@ -55,9 +55,10 @@ std::vector<std::string> differences_of_work(const RunOutcome& undisturbed,
 }
 
 std::vector<std::string> differences(const RunOutcome& undisturbed, const RunOutcome& disturbed) {
-  auto found = differ_in({"weights_hash", "steps", "samples", "ledger", "test", "redone_steps",
-                          "skipped_steps", "best_step", "ended"},
-                         undisturbed, disturbed);
+  auto found =
+      differ_in({"weights_hash", "steps", "samples", "ledger", "test", "redone_steps",
+                 "skipped_steps", "damaged_blocks", "replaced_samples", "best_step", "ended"},
+                undisturbed, disturbed);
   const auto& a = undisturbed.records;
   const auto& b = disturbed.records;
   const size_t lines = std::min(a.size(), b.size());
