@@ -187,8 +187,35 @@ TEST(LibsvmBlocksTest, EqualsTheFormatThatReadsWholeFiles) {
   expect_same_in_all_cuts(testing::gzip(text), options);
 }
 
+TEST(LibsvmBlocksTest, ValuesAreThoseOfWholeFiles) {
+  const std::string text = "1 5:0.1 17 3:-4\n# only a comment\n0 8:1e-3\n\n+1 7:2 # more\n0\n";
+  const auto options = options_of("libsvm", "{ features: 4, values: true }");
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->ids[0], ElementsAre(5, 17, 3, -1, value_bits(0.1F), value_bits(1),
+                                       value_bits(-4), value_bits(0)));
+  expect_same_in_all_cuts(text, options);
+  expect_same_in_all_cuts(testing::gzip(text), options);
+  auto reader = ByteReader::from_memory(testing::as_bytes(text), "x.libsvm");
+  auto dataset = read_libsvm(*std::move(reader), options);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_EQ((*dataset)->schema().input_shape, all->schema.input_shape);
+  EXPECT_TRUE((*dataset)->schema().has_values && all->schema.has_values);
+  ASSERT_EQ((*dataset)->size(), all->ids.size());
+  for (uint64_t i = 0; i < (*dataset)->size(); ++i) {
+    std::vector<int64_t> input(8);
+    int64_t target = 0;
+    (*dataset)->read(i, reinterpret_cast<std::byte*>(input.data()),
+                     reinterpret_cast<std::byte*>(&target));
+    EXPECT_EQ(input, all->ids[i]);
+    EXPECT_EQ(static_cast<double>(target), all->targets[i]);
+  }
+  EXPECT_THAT(failure("1 5:nan\n", options), HasSubstr("the block, line 1: the value in '5:nan'"));
+}
+
 TEST(LibsvmBlocksTest, SaysWhatIsWrong) {
   const auto options = options_of("libsvm", "{ features: 2 }");
+  EXPECT_THAT(failure("1 5:2\n", options), HasSubstr("values: true"));
   EXPECT_THAT(failure("1 5\n1 a\n", options), HasSubstr("the block, line 2: 'a' is not an id"));
   EXPECT_THAT(failure("1 5 6 7\n", options), HasSubstr("it has 3 ids"));
   EXPECT_THAT(failure("1 5\n", options_of("libsvm")), HasSubstr("features"));
