@@ -60,6 +60,8 @@ Status check_scaling(const config::SourceOptions& options);
 // What each byte of an image becomes: (byte / 255 - mean) / deviation, both as check_scaling()
 // wants them. Error (kJob): too large for float32.
 Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options);
+// A sample with more ids than this is taken for a mistake: a batch has room for as many in each.
+inline constexpr int64_t kMostIds = 1 << 20;
 // The value of an id as float32; 0 if it is smaller than the smallest normal one, because whether
 // subnormal numbers are kept depends on the mode of a thread. Nothing if it is not finite or too
 // large.

@@ -9,9 +9,6 @@
 namespace muster::data {
 namespace {
 
-// A sample with more ids than this is taken for a mistake: a batch has room for as many in each.
-constexpr int64_t kMostFeatures = 1 << 20;
-
 // The next word of the line, which loses it; empty at its end.
 std::string_view next_word(std::string_view& line) {
   constexpr std::string_view kBlank = " \t\r";
@@ -92,8 +89,8 @@ Status LibsvmLines::add_ids(std::string_view line) {
         "shorten the line",
         count, options_.features);
   }
-  if (count > kMostFeatures) {
-    return wrong("it has {} ids, more than {}; split it", count, kMostFeatures);
+  if (count > kMostIds) {
+    return wrong("it has {} ids, more than {}; split it", count, kMostIds);
   }
   longest_ = std::max(longest_, count);
   starts_.push_back(ids_.size());
@@ -142,7 +139,7 @@ Result<float> LibsvmLines::parse_value(std::string_view word, std::string_view v
 Result<LibsvmOptions> LibsvmLines::options_of(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format libsvm");
   LibsvmOptions found;
-  MUSTER_TRY(found.features, get_whole(args, "features", 0, 1, kMostFeatures));
+  MUSTER_TRY(found.features, get_whole(args, "features", 0, 1, kMostIds));
   MUSTER_TRY(found.values, args.get_bool("values", false));
   MUSTER_RETURN_IF_ERROR(args.finish());
   return found;
