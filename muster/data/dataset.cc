@@ -40,6 +40,8 @@ Hash128 Dataset::hash() const {
     hasher.add(token.data(), token.size());
   }
   hasher.add(&schema.padding, sizeof(schema.padding));
+  // Two ids with values have the shape of four without.
+  if (schema.has_values) hasher.add("values", 6);
   number(size());
   add_contents(hasher);
   return hasher.finish();
@@ -142,6 +144,12 @@ Result<std::unique_ptr<Dataset>> Registry::open(const config::SourceOptions& opt
 Status check_compatible(const Schema& train, const Schema& test) {
   if (train.input != test.input || train.target != test.target || train.has_ids != test.has_ids) {
     return Error(ErrorKind::kData, "the test data has other types than the training data");
+  }
+  if (train.has_values != test.has_values) {
+    return Error(ErrorKind::kData,
+                 "the {} data has values of its ids and the {} data has none; set `values` in the "
+                 "`args` of both, or of neither",
+                 train.has_values ? "training" : "test", train.has_values ? "test" : "training");
   }
   if (train.numbers != test.numbers) {
     return Error(ErrorKind::kData,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "muster/base/check.h"
 #include "muster/base/text.h"
 #include "muster/data/order.h"
 
@@ -62,6 +64,19 @@ Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options
     }
   }
   return values;
+}
+
+std::optional<float> id_value(double value) {
+  using Limits = std::numeric_limits<float>;
+  if (std::abs(value) < double{Limits::min()}) return 0.0F;
+  if (!(std::abs(value) <= double{Limits::max()})) return std::nullopt;  // also if it is NaN
+  return static_cast<float>(value);
+}
+
+void put_values(std::span<const float> values, std::span<int64_t> columns) {
+  MUSTER_CHECK(values.size() <= columns.size(), "a sample has a column for each value");
+  const auto rest = std::ranges::transform(values, columns.begin(), value_bits).out;
+  std::fill(rest, columns.end(), value_bits(0));
 }
 
 Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,

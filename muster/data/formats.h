@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "muster/base/result.h"
@@ -41,7 +43,8 @@ Result<std::unique_ptr<Dataset>> read_text(ByteReader reader, const config::Sour
 // Records of ids, one sample per line: "label id id:1 ...", as LIBSVM and its relatives write them.
 // Target: 1 for the label 1 or +1, 0 for 0 or -1. Input: the ids in the order of the line, int64,
 // then -1 up to `args.features`, or to the longest line. `#` begins a comment; empty lines are
-// skipped. Values of ids other than 1 are refused.
+// skipped. With `args.values` an id may have any value ("id:0.5"), and the ids are followed by
+// their values (schema.h); without it, values other than 1 are refused.
 Result<std::unique_ptr<Dataset>> open_libsvm(const config::SourceOptions& options);
 Result<std::unique_ptr<Dataset>> read_libsvm(ByteReader reader,
                                              const config::SourceOptions& options);
@@ -57,6 +60,14 @@ Status check_scaling(const config::SourceOptions& options);
 // What each byte of an image becomes: (byte / 255 - mean) / deviation, both as check_scaling()
 // wants them. Error (kJob): too large for float32.
 Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options);
+// A sample with more ids than this is taken for a mistake: a batch has room for as many in each.
+inline constexpr int64_t kMostIds = 1 << 20;
+// The value of an id as float32; 0 if it is smaller than the smallest normal one, because whether
+// subnormal numbers are kept depends on the mode of a thread. Nothing if it is not finite or too
+// large.
+std::optional<float> id_value(double value);
+// Writes the values of a sample's ids to a record (schema.h), and 0 to the columns that are left.
+void put_values(std::span<const float> values, std::span<int64_t> columns);
 // An entry of a format's `args`, from `least` to `most`, or `fallback` if it is not there.
 Result<int64_t> get_whole(config::ArgReader& args, std::string_view key, int64_t fallback,
                           int64_t least, int64_t most);

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "muster/data/formats.h"
 
 namespace muster::data {
 namespace {
-
-// A sample with more ids than this is taken for a mistake: a batch has room for as many in each.
-constexpr int64_t kMostFeatures = 1 << 20;
 
 // The next word of the line, which loses it; empty at its end.
 std::string_view next_word(std::string_view& line) {
@@ -20,10 +18,16 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
-template <typename T>
-bool parse(std::string_view text, T& value) {
+bool parse(std::string_view text, int64_t& value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc{} && end == text.data() + text.size();
+}
+
+// Infinite if it is a number that double cannot hold, either way.
+bool parse(std::string_view text, double& value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code == std::errc::result_out_of_range) value = std::numeric_limits<double>::infinity();
+  return code != std::errc::invalid_argument && end == text.data() + text.size();
 }
 
 }  // namespace
@@ -76,25 +80,24 @@ Status LibsvmLines::add_label(std::string_view label) {
 Status LibsvmLines::add_ids(std::string_view line) {
   const size_t before = ids_.size();
   for (auto word = next_word(line); !word.empty(); word = next_word(line)) {
-    MUSTER_TRY(ids_.emplace_back(), parse_id(word));
-    largest_ = std::max(largest_, ids_.back());
+    MUSTER_RETURN_IF_ERROR(add_id(word));
   }
   const auto count = static_cast<int64_t>(ids_.size() - before);
-  if (features_ > 0 && count > features_) {
+  if (options_.features > 0 && count > options_.features) {
     return wrong(
         "it has {} ids, but `features` is {}; set it to the most that a line has, or "
         "shorten the line",
-        count, features_);
+        count, options_.features);
   }
-  if (count > kMostFeatures) {
-    return wrong("it has {} ids, more than {}; split it", count, kMostFeatures);
+  if (count > kMostIds) {
+    return wrong("it has {} ids, more than {}; split it", count, kMostIds);
   }
   longest_ = std::max(longest_, count);
   starts_.push_back(ids_.size());
   return {};
 }
 
-Result<int64_t> LibsvmLines::parse_id(std::string_view word) const {
+Status LibsvmLines::add_id(std::string_view word) {
   const size_t colon = word.find(':');
   int64_t id = 0;
   if (!parse(word.substr(0, colon), id) || id < 0) {
@@ -103,34 +106,53 @@ Result<int64_t> LibsvmLines::parse_id(std::string_view word) const {
         "correct it",
         word.substr(0, 40));
   }
-  double value = 1;
-  if (colon != std::string_view::npos && !parse(word.substr(colon + 1), value)) {
+  float value = 1;
+  if (colon != std::string_view::npos) {
+    MUSTER_TRY(value, parse_value(word, word.substr(colon + 1)));
+  }
+  ids_.push_back(id);
+  if (options_.values) values_.push_back(value);
+  largest_ = std::max(largest_, id);
+  return {};
+}
+
+Result<float> LibsvmLines::parse_value(std::string_view word, std::string_view value) const {
+  double number = 0;
+  if (!parse(value, number)) {
     return wrong("in '{}' there is no number behind the colon; write the id alone, or with `:1`",
                  word.substr(0, 40));
   }
-  if (value != 1) {
+  if (!options_.values && number != 1) {
     return wrong(
-        "'{}' has another value than 1, but per-sample weights are not supported yet; "
-        "write the id alone, or with `:1`",
+        "'{}' has another value than 1; if ids have values, set `args: {{ values: true }}` for "
+        "training and test data",
         word.substr(0, 40));
   }
-  return id;
+  const auto found = id_value(number);
+  if (!found) {
+    return wrong("the value in '{}' is not finite or does not fit float32; correct it",
+                 word.substr(0, 40));
+  }
+  return *found;
 }
 
-Result<int64_t> LibsvmLines::features_of(const config::SourceOptions& options) {
+Result<LibsvmOptions> LibsvmLines::options_of(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format libsvm");
-  MUSTER_TRY(const int64_t features, get_whole(args, "features", 0, 1, kMostFeatures));
+  LibsvmOptions found;
+  MUSTER_TRY(found.features, get_whole(args, "features", 0, 1, kMostIds));
+  MUSTER_TRY(found.values, args.get_bool("values", false));
   MUSTER_RETURN_IF_ERROR(args.finish());
-  return features;
+  return found;
 }
 
 Schema LibsvmLines::schema() const {
   Schema schema;
   schema.input = DType::kInt64;
-  schema.input_shape = {columns()};
+  schema.input_shape = {options_.values ? 2 * columns() : columns()};
   schema.classes = 2;
   schema.has_ids = true;
   schema.ids_are_a_bag = true;
+  schema.has_values = options_.values;
   return schema;
 }
 

@@ -1,5 +1,8 @@
+#include <bit>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,6 +22,16 @@ using ::testing::HasSubstr;
 config::SourceOptions with_features(int64_t features) {
   config::SourceOptions options;
   options.args = config::Node::map({{"features", config::Node::scalar(std::to_string(features))}});
+  return options;
+}
+
+// features: 0: those of the longest line.
+config::SourceOptions with_values(int64_t features = 0) {
+  config::SourceOptions options;
+  std::vector<std::pair<std::string, config::Node>> args = {
+      {"values", config::Node::scalar("true")}};
+  if (features > 0) args.emplace_back("features", config::Node::scalar(std::to_string(features)));
+  options.args = config::Node::map(std::move(args));
   return options;
 }
 
@@ -135,13 +148,104 @@ TEST(LibsvmTest, SaysWhereAnIdIsWrong) {
   }
 }
 
-TEST(LibsvmTest, RefusesValuesOtherThanOne) {
+TEST(LibsvmTest, RefusesValuesOtherThanOneUnlessItIsToldOfThem) {
   EXPECT_EQ(failure("1 5:1 6:0.5\n"),
-            "'x.libsvm' line 1: '6:0.5' has another value than 1, but per-sample weights are not "
-            "supported yet; write the id alone, or with `:1`");
-  for (const char* bad : {"5:0", "5:-1", "5:nan", "5:inf", "5:1.0000001"}) {
-    EXPECT_THAT(failure(fmt::format("0 {}\n", bad)), HasSubstr("not supported yet")) << bad;
+            "'x.libsvm' line 1: '6:0.5' has another value than 1; if ids have values, set `args: { "
+            "values: true }` for training and test data");
+  for (const char* bad : {"5:0", "5:-1", "5:nan", "5:inf", "5:1.0000001", "5:1e400"}) {
+    EXPECT_THAT(failure(fmt::format("0 {}\n", bad)), HasSubstr("values: true")) << bad;
   }
+}
+
+// Of the half behind the ids.
+std::vector<double> values(const Dataset& dataset, uint64_t index) {
+  std::vector<double> found;
+  const auto record = input(dataset, index);
+  for (size_t i = record.size() / 2; i < record.size(); ++i) {
+    found.push_back(std::bit_cast<double>(record[i]));
+  }
+  return found;
+}
+
+TEST(LibsvmTest, ReadsValues) {
+  auto dataset = lines("1 5:0.1 17 3:-2.5e3\n0 8:1\n1 7:0 7:16777217\n0\n", with_values());
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  const Schema& schema = (*dataset)->schema();
+  EXPECT_TRUE(schema.has_values);
+  EXPECT_THAT(schema.input_shape, ElementsAre(6)) << "ids of the longest line, and their values";
+  EXPECT_EQ(schema.id_columns(), 3);
+  EXPECT_EQ(schema.numbers, 0);
+  const auto ids = [&](uint64_t index) {
+    auto record = input(**dataset, index);
+    record.resize(3);
+    return record;
+  };
+  EXPECT_THAT(ids(0), ElementsAre(5, 17, 3));
+  EXPECT_THAT(values(**dataset, 0), ElementsAre(0.1F, 1, -2500)) << "an id alone has the value 1";
+  EXPECT_THAT(ids(1), ElementsAre(8, -1, -1));
+  EXPECT_THAT(values(**dataset, 1), ElementsAre(1, 0, 0));
+  EXPECT_THAT(ids(2), ElementsAre(7, 7, -1)) << "an id of value 0 is an id";
+  EXPECT_THAT(values(**dataset, 2), ElementsAre(0, 16777216, 0)) << "rounded to float32";
+  EXPECT_THAT(ids(3), ElementsAre(-1, -1, -1));
+  EXPECT_THAT(values(**dataset, 3), ElementsAre(0, 0, 0));
+  EXPECT_THAT(targets(**dataset), ElementsAre(1, 0, 1, 0));
+
+  auto large = lines("1 4294967296:0.5\n", with_values(2));
+  ASSERT_TRUE(large.ok()) << large.error().message();
+  EXPECT_THAT(input(**large, 0), ElementsAre(4294967296, -1, value_bits(0.5F), 0));
+  auto none = lines("1\n", with_values(2));
+  ASSERT_TRUE(none.ok()) << none.error().message();
+  EXPECT_THAT(input(**none, 0), ElementsAre(-1, -1, 0, 0));
+}
+
+// Whether they would be kept depends on the mode of the thread that computes with them.
+TEST(LibsvmTest, SubnormalValuesAreZero) {
+  auto dataset =
+      lines("1 1:1e-40 2:-1e-39 3:-0 4:1.1754943508222875e-38 5:1e-310\n", with_values());
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_THAT(input(**dataset, 0), ElementsAre(1, 2, 3, 4, 5, 0, 0, 0, value_bits(0x1p-126F), 0));
+}
+
+TEST(LibsvmTest, SaysWhereAValueIsWrong) {
+  EXPECT_EQ(failure("1 5\n0 6:nan\n", with_values()),
+            "'x.libsvm' line 2: the value in '6:nan' is not finite or does not fit float32; "
+            "correct it");
+  for (const char* bad : {"inf", "-inf", "-nan", "1e39", "-3.5e38", "1e400"}) {
+    EXPECT_THAT(failure(fmt::format("0 6:{}\n", bad), with_values()), HasSubstr("not finite"))
+        << bad;
+  }
+  for (const char* bad : {"", "x", "1:1", "0.5x", ":1"}) {
+    EXPECT_THAT(failure(fmt::format("0 6:{}\n", bad), with_values()),
+                HasSubstr("no number behind the colon"))
+        << bad;
+  }
+  config::SourceOptions options;
+  options.args = config::parse_yaml("{ values: some }", "job.yaml").value();
+  EXPECT_THAT(failure("1 5\n", options), HasSubstr("values must be"));
+}
+
+TEST(LibsvmTest, ValuesArePartOfTheHash) {
+  const auto hash = [&](const std::string& text, const config::SourceOptions& options) {
+    return (*lines(text, options))->hash();
+  };
+  const Hash128 before = hash("1 5:0.5 6\n0 7:2\n", with_values(2));
+  EXPECT_EQ(hash("1 5:5e-1 6:1.0\n0 7:2 # the same\n", with_values(2)), before);
+  EXPECT_NE(hash("1 5:0.25 6\n0 7:2\n", with_values(2)), before);
+  EXPECT_NE(hash("1 5 6:0.5\n0 7:2\n", with_values(2)), before);
+  EXPECT_NE(hash("1 5 6\n0 7\n", with_values(2)), hash("1 5 6\n0 7\n", with_features(2)));
+  EXPECT_NE(hash("1\n0\n", with_values(2)), hash("1\n0\n", with_features(4)))
+      << "records of the same length";
+}
+
+TEST(LibsvmTest, TrainingAndTestDataHaveValuesOrNot) {
+  const auto with = (*lines("1 5\n", with_values(2)))->schema();
+  const auto without = (*lines("1 5\n", with_features(4)))->schema();
+  EXPECT_TRUE(check_compatible(with, with).ok());
+  EXPECT_EQ(check_compatible(with, without).error().message(),
+            "the training data has values of its ids and the test data has none; set `values` in "
+            "the `args` of both, or of neither");
+  EXPECT_THAT(check_compatible(without, with).error().message(),
+              HasSubstr("the test data has values of its ids and the training data has none"));
 }
 
 TEST(LibsvmTest, RefusesWhatHoldsNoSamples) {

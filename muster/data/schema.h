@@ -1,6 +1,7 @@
 // What the samples of a data set look like: all that a model needs to know about the data.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,9 @@ struct Schema {
   int64_t numbers = 0;
   bool has_ids = false;
   bool ids_are_a_bag = false;  // the same id means the same in every column; else columns differ
+  // The ids are followed by as many values, one for each id: what its row is multiplied by, as
+  // value_bits() writes it; 0 where there is no id. Without values, each id has the value 1.
+  bool has_values = false;
   // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
   float padding = 0;
   // Inputs are bytes, scaled: (byte / 255 - mean) / deviation, with those of the source's options.
@@ -39,10 +43,18 @@ struct Schema {
     return static_cast<size_t>(
         std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
   }
+  // Records of ids: for how many a sample has room.
+  int64_t id_columns() const {
+    if (!has_ids || input_shape.empty()) return 0;
+    return (input_shape[0] - numbers) / (has_values ? 2 : 1);
+  }
   size_t input_elements() const { return count(input_shape); }
   size_t target_elements() const { return count(target_shape); }
   size_t input_bytes() const { return input_elements() * dtype_size(input); }
   size_t target_bytes() const { return target_elements() * dtype_size(target); }
 };
+
+// How a record, which is int64, has the value of an id: the bits of a double that is the float32.
+inline int64_t value_bits(float value) { return std::bit_cast<int64_t>(double{value}); }
 
 }  // namespace muster::data

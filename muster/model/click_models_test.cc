@@ -36,14 +36,28 @@ data::Schema records(int64_t numbers = 3, int64_t features = 4) {
   return schema;
 }
 
-// Numbers between -2 and 2, ids from -1 (none) to 5.
+// The same with a value for each id.
+data::Schema with_values(data::Schema schema) {
+  schema.input_shape[0] += schema.input_shape[0] - schema.numbers;
+  schema.has_values = true;
+  return schema;
+}
+
+ClickShape shape_of(const data::Schema& schema) { return record_shape(schema, LaneContext{}); }
+
+// Numbers between -2 and 2, ids from -1 (none) to 5, values between -1 and 1.
 torch::Tensor inputs(const data::Schema& schema, int64_t samples = kSamples) {
-  const int64_t columns = schema.input_shape[0];
+  const int64_t features = schema.id_columns();
+  const int64_t columns = schema.numbers + features;
   const torch::Tensor mixed =
       torch::arange(samples * columns).mul(7919).remainder(1009).view({samples, columns});
-  return torch::cat({mixed.narrow(1, 0, schema.numbers).sub(504).mul(260),
-                     mixed.narrow(1, schema.numbers, columns - schema.numbers).remainder(7).sub(1)},
-                    1);
+  const torch::Tensor ids = mixed.narrow(1, schema.numbers, features).remainder(7).sub(1);
+  torch::Tensor record = torch::cat({mixed.narrow(1, 0, schema.numbers).sub(504).mul(260), ids}, 1);
+  if (!schema.has_values) return record;
+  const torch::Tensor values =
+      torch::arange(samples * features).mul(31).remainder(17).sub(8).to(torch::kFloat64).div(8);
+  return torch::cat(
+      {record, values.view({samples, features}).masked_fill(ids.lt(0), 0).view(torch::kInt64)}, 1);
 }
 
 // A net and what it stands on.
@@ -88,6 +102,10 @@ std::vector<Example> examples() {
       {"two-tower", "", records()},
       {"two-tower", "{ left: 1, hidden: [16, 16], out: 4 }", records(0, 3)},
       {"two-tower", "", records(2, 1)},
+      {"dlrm", "{ top: [] }", with_values(records(0, 4))},
+      {"deepfm", "{ hidden: [] }", with_values(records(0, 4))},
+      {"wide-deep", "{ hidden: [] }", with_values(records(2, 3))},
+      {"two-tower", "{ hidden: [] }", with_values(records(0, 4))},
   };
 }
 
@@ -232,16 +250,22 @@ TEST(ClickModels, HaveTheseParameters) {
   EXPECT_EQ(dlrm.net->named_parameters()["top.fc1.weight"].size(1), kWidth + 10);
 }
 
-// The rows of sample `sample`, one for each id; zeros for "none".
+// The rows of sample `sample`, one for each id, times its value; zeros for "none".
 std::vector<torch::Tensor> rows_of(Built& built, const data::Schema& schema, int64_t sample) {
-  const torch::Tensor ids = split_input(inputs(schema), schema.numbers).ids[sample];
+  const ClickInput record = split_input(inputs(schema), shape_of(schema));
+  const torch::Tensor ids = record.ids[sample];
   std::vector<torch::Tensor> rows;
   for (int64_t feature = 0; feature < ids.numel(); ++feature) {
     const auto id = ids[feature].item<int64_t>();
     rows.push_back(id < 0 ? torch::zeros({kWidth})
                           : torch::tensor(built.rows.row(row_key(feature, id))));
+    if (record.values) rows.back() = rows.back() * (*record.values)[sample][feature];
   }
   return rows;
+}
+
+std::vector<data::Schema> with_and_without_values(const data::Schema& schema) {
+  return {schema, with_values(schema)};
 }
 
 void set_parameters_to_zero(Net& net) {
@@ -251,56 +275,60 @@ void set_parameters_to_zero(Net& net) {
 
 // What is left if the dense layers give 0.
 TEST(DeepFm, AddsFirstOrderWeightsAndProductsOfAllPairs) {
-  const auto schema = records();
-  Built built("deepfm", "", schema);
-  set_parameters_to_zero(*built.net);
-  const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
-  for (int64_t sample = 0; sample < kSamples; ++sample) {
-    const auto rows = rows_of(built, schema, sample);
-    double expected = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      expected += rows[i][0].item<double>();
-      for (size_t j = 0; j < i; ++j) {
-        const auto product = rows[i].narrow(0, 1, kWidth - 1).dot(rows[j].narrow(0, 1, kWidth - 1));
-        expected += product.item<double>();
+  for (const auto& schema : with_and_without_values(records())) {
+    Built built("deepfm", "", schema);
+    set_parameters_to_zero(*built.net);
+    const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      const auto rows = rows_of(built, schema, sample);
+      double expected = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        expected += rows[i][0].item<double>();
+        for (size_t j = 0; j < i; ++j) {
+          const auto product =
+              rows[i].narrow(0, 1, kWidth - 1).dot(rows[j].narrow(0, 1, kWidth - 1));
+          expected += product.item<double>();
+        }
       }
+      EXPECT_EQ(scores[sample][0].item<double>(), 0);
+      EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-5);
     }
-    EXPECT_EQ(scores[sample][0].item<double>(), 0);
-    EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-5);
   }
 }
 
 TEST(WideDeep, AddsWideWeights) {
-  const auto schema = records();
-  Built built("wide-deep", "", schema);
-  set_parameters_to_zero(*built.net);
-  const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
-  for (int64_t sample = 0; sample < kSamples; ++sample) {
-    double expected = 0;
-    for (const auto& row : rows_of(built, schema, sample)) expected += row[0].item<double>();
-    EXPECT_EQ(scores[sample][0].item<double>(), 0);
-    EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-6);
+  for (const auto& schema : with_and_without_values(records())) {
+    Built built("wide-deep", "", schema);
+    set_parameters_to_zero(*built.net);
+    const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      double expected = 0;
+      for (const auto& row : rows_of(built, schema, sample)) expected += row[0].item<double>();
+      EXPECT_EQ(scores[sample][0].item<double>(), 0);
+      EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-6);
+    }
   }
 }
 
 TEST(Dlrm, MultipliesAllPairsOfRows) {
-  const auto schema = records(0, 4);
-  Built built("dlrm", "{ top: [] }", schema);
-  set_parameters_to_zero(*built.net);
-  {
-    const torch::NoGradGuard no_grad;
-    built.net->named_parameters()["top.fc1.weight"][1] = torch::arange(1, 7).to(torch::kFloat32);
-  }
-  const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
-  for (int64_t sample = 0; sample < kSamples; ++sample) {
-    const auto rows = rows_of(built, schema, sample);
-    double expected = 0;
-    int pair = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) expected += ++pair * rows[i].dot(rows[j]).item<double>();
+  for (const auto& schema : with_and_without_values(records(0, 4))) {
+    Built built("dlrm", "{ top: [] }", schema);
+    set_parameters_to_zero(*built.net);
+    {
+      const torch::NoGradGuard no_grad;
+      built.net->named_parameters()["top.fc1.weight"][1] = torch::arange(1, 7).to(torch::kFloat32);
     }
-    EXPECT_EQ(scores[sample][0].item<double>(), 0);
-    EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-4);
+    const torch::Tensor scores = built.net->forward(inputs(schema)).detach();
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      const auto rows = rows_of(built, schema, sample);
+      double expected = 0;
+      int pair = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) expected += ++pair * rows[i].dot(rows[j]).item<double>();
+      }
+      EXPECT_EQ(scores[sample][0].item<double>(), 0);
+      EXPECT_NEAR(scores[sample][1].item<double>(), expected, 1e-4);
+    }
   }
 }
 
@@ -309,7 +337,7 @@ TEST(TwoTower, MultipliesTheOutputsOfItsTowers) {
   Built built("two-tower", "{ left: 1, hidden: [], out: 4 }", schema);
   const torch::NoGradGuard no_grad;
   const torch::Tensor scores = built.net->forward(inputs(schema));
-  const torch::Tensor numbers = split_input(inputs(schema), 2).numbers;
+  const torch::Tensor numbers = split_input(inputs(schema), shape_of(schema)).numbers;
   const auto parameters = built.net->named_parameters();
   const auto tower = [&](const std::string& name, const torch::Tensor& input) {
     return at::linear(input, parameters[name + ".fc1.weight"], parameters[name + ".fc1.bias"]);
@@ -323,9 +351,44 @@ TEST(TwoTower, MultipliesTheOutputsOfItsTowers) {
 }
 
 TEST(SplitInput, NumbersAreInUnitsOfOneIn65536) {
-  const auto record = split_input(torch::tensor({{65536, -32768, 7, -1}}, torch::kInt64), 2);
+  const auto record = split_input(torch::tensor({{65536, -32768, 7, -1}}, torch::kInt64),
+                                  {.numbers = 2, .features = 2});
   EXPECT_TRUE(record.numbers.equal(torch::tensor({{1.0F, -0.5F}})));
   EXPECT_TRUE(record.ids.equal(torch::tensor({{7, -1}}, torch::kInt64)));
+  EXPECT_FALSE(record.values);
+}
+
+TEST(SplitInput, ValuesAreTheBitsOfDoubles) {
+  const auto input = torch::tensor({int64_t{65536}, int64_t{7}, int64_t{-1}, data::value_bits(0.1F),
+                                    data::value_bits(0)})
+                         .view({1, 5});
+  const auto record = split_input(input, {.numbers = 1, .features = 2, .values = true});
+  EXPECT_TRUE(record.numbers.equal(torch::tensor({{1.0F}})));
+  EXPECT_TRUE(record.ids.equal(torch::tensor({{7, -1}}, torch::kInt64)));
+  ASSERT_TRUE(record.values);
+  EXPECT_TRUE(record.values->equal(torch::tensor({{0.1F, 0.0F}})));
+}
+
+TEST(ClickModels, ValuesOfOneGiveTheBitsWithoutValues) {
+  const auto schema = records(2, 4);
+  const auto gradients = [](Built& built, const torch::Tensor& input) {
+    const torch::Tensor loss = built.net->forward(input).square().sum();
+    loss.backward();
+    std::vector<torch::Tensor> all = {loss.detach().flatten()};
+    for (const auto& parameter : built.net->parameters()) all.push_back(parameter.grad().flatten());
+    for (const auto& [key, gradient] : built.rows.gradients_of) {
+      all.push_back(torch::tensor(gradient));
+    }
+    return torch::cat(all);
+  };
+  const torch::Tensor record = inputs(schema);
+  const torch::Tensor ones = record.narrow(1, 2, 4).ge(0).to(torch::kFloat64).view(torch::kInt64);
+  for (const char* const name : {"dlrm", "deepfm", "wide-deep", "two-tower"}) {
+    Built without(name, "", schema);
+    Built with(name, "", with_values(schema));
+    EXPECT_TRUE(gradients(with, torch::cat({record, ones}, 1)).equal(gradients(without, record)))
+        << name;
+  }
 }
 
 TEST(ClickModels, SayWhatIsMissing) {

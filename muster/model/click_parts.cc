@@ -9,12 +9,17 @@ constexpr double kNumberUnit = 0x1p-16;  // of a record's numbers: data/schema.h
 
 }  // namespace
 
+ClickShape record_shape(const data::Schema& schema, const LaneContext& lane) {
+  return {.numbers = schema.numbers,
+          .features = schema.id_columns(),
+          .width = lane.rows != nullptr ? lane.rows->width() : 0,
+          .bags = schema.ids_are_a_bag,
+          .values = schema.has_values};
+}
+
 Result<ClickShape> click_shape(std::string_view model, const data::Schema& schema,
                                const LaneContext& lane, int64_t least_width) {
-  ClickShape shape{.numbers = schema.numbers, .bags = schema.ids_are_a_bag};
-  if (schema.has_ids && !schema.input_shape.empty()) {
-    shape.features = schema.input_shape[0] - schema.numbers;
-  }
+  const ClickShape shape = record_shape(schema, lane);
   if (shape.features < 1) {
     return Error(ErrorKind::kJob,
                  "model {} needs records with ids, but the data has none; use data of format ctr "
@@ -30,7 +35,6 @@ Result<ClickShape> click_shape(std::string_view model, const data::Schema& schem
     return Error(ErrorKind::kJob, "model {} needs rows: set tables.width, for example to 16",
                  model);
   }
-  shape.width = lane.rows->width();
   if (shape.width < least_width) {
     return Error(ErrorKind::kJob, "model {} needs tables.width to be at least {}, not {}", model,
                  least_width, shape.width);
@@ -38,9 +42,21 @@ Result<ClickShape> click_shape(std::string_view model, const data::Schema& schem
   return shape;
 }
 
-ClickInput split_input(const torch::Tensor& input, int64_t numbers) {
-  return {.numbers = input.narrow(1, 0, numbers).to(torch::kFloat32).mul(kNumberUnit),
-          .ids = input.narrow(1, numbers, input.size(1) - numbers)};
+ClickInput split_input(const torch::Tensor& input, const ClickShape& shape) {
+  ClickInput record{
+      .numbers = input.narrow(1, 0, shape.numbers).to(torch::kFloat32).mul(kNumberUnit),
+      .ids = input.narrow(1, shape.numbers, shape.features)};
+  if (shape.values) {
+    record.values = input.narrow(1, shape.numbers + shape.features, shape.features)
+                        .view(torch::kFloat64)  // the bits that they are: data::value_bits
+                        .to(torch::kFloat32);
+  }
+  return record;
+}
+
+torch::Tensor look_up(RowLookup& rows, const ClickInput& record) {
+  const torch::Tensor vectors = rows(record.ids);
+  return record.values ? vectors.mul(record.values->unsqueeze(2)) : vectors;
 }
 
 torch::Tensor click_scores(const torch::Tensor& logits) {

@@ -1,6 +1,7 @@
 // DeepFM (Guo et al. 2017, arXiv 1703.04247).
 //
-// The row of an id is its first-order weight w and its factors v. With x the numbers,
+// The row of an id is its first-order weight w and its factors v, both multiplied by the id's
+// value, if the data has values. With x the numbers,
 //   logit = sum of w_i + sum over pairs of v_i . v_j + deep(all v_i, x)
 // where the sum over pairs is computed as 0.5 * ((sum of v_i)^2 - sum of v_i^2), added up over the
 // factors.
@@ -15,7 +16,7 @@ class DeepFm : public Net {
  public:
   DeepFm(const ClickShape& shape, const std::vector<int64_t>& hidden,
          const std::shared_ptr<LaneContext>& lane)
-      : numbers_(shape.numbers),
+      : shape_(shape),
         factors_(shape.width - 1),
         rows_(register_module("rows", std::make_shared<RowLookup>(lane, shape.bags))),
         deep_(register_module(
@@ -24,8 +25,8 @@ class DeepFm : public Net {
                 .in = shape.features * factors_ + shape.numbers, .hidden = hidden, .out = 1}))) {}
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = (*rows_)(record.ids);
+    const ClickInput record = split_input(input, shape_);
+    const torch::Tensor rows = look_up(*rows_, record);
     const torch::Tensor first_order = rows.select(2, 0).sum(1);
     const torch::Tensor factors = rows.narrow(2, 1, factors_);
     const torch::Tensor pairs = (factors.sum(1).square() - factors.square().sum(1)).sum(1).mul(0.5);
@@ -35,7 +36,7 @@ class DeepFm : public Net {
   }
 
  private:
-  int64_t numbers_;
+  ClickShape shape_;
   int64_t factors_;
   std::shared_ptr<RowLookup> rows_;
   std::shared_ptr<DenseStack> deep_;

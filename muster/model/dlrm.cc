@@ -22,7 +22,7 @@ class Dlrm : public Net {
  public:
   Dlrm(const ClickShape& shape, const std::vector<int64_t>& bottom, const std::vector<int64_t>& top,
        const std::shared_ptr<LaneContext>& lane)
-      : numbers_(shape.numbers),
+      : shape_(shape),
         pairs_(lower_triangle(shape.features + (shape.numbers > 0 ? 1 : 0))),
         rows_(register_module("rows", std::make_shared<RowLookup>(lane, shape.bags))) {
     int64_t inputs = pairs_.numel();
@@ -38,8 +38,8 @@ class Dlrm : public Net {
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor vectors = (*rows_)(record.ids);
+    const ClickInput record = split_input(input, shape_);
+    const torch::Tensor vectors = look_up(*rows_, record);
     if (bottom_ == nullptr) return (*top_)(products(vectors));
     const torch::Tensor dense = (*bottom_)(record.numbers);
     const torch::Tensor all = torch::cat({dense.unsqueeze(1), vectors}, 1);
@@ -53,7 +53,7 @@ class Dlrm : public Net {
     return vectors.bmm(vectors.transpose(1, 2)).flatten(1).index_select(1, pairs_);
   }
 
-  int64_t numbers_;
+  ClickShape shape_;
   torch::Tensor pairs_;  // a constant, so no buffer
   std::shared_ptr<RowLookup> rows_;
   std::shared_ptr<DenseStack> bottom_;  // null without numbers

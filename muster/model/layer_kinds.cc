@@ -8,19 +8,23 @@
 #include "muster/model/attention.h"
 #include "muster/model/batch_norm.h"
 #include "muster/model/dropout.h"
+#include "muster/model/embedding_bag.h"
 #include "muster/model/shape.h"
 
 namespace muster::model {
 namespace {
 
 std::string describe(const Flow& flow) {
+  if (flow.ids) return "records of ids";
   return flow.tokens ? fmt::format("{} tokens", shape_text(flow.shape)) : shape_text(flow.shape);
 }
 
 // "linear layer needs a flat input, but gets 16x5x5; put 'flatten' before it"
 Error wrong_input(const Site& site, std::string_view needed) {
   std::string_view remedy;
-  if (site.in.tokens) {
+  if (site.in.ids) {
+    remedy = "; put 'embedding_bag' before it";
+  } else if (site.in.tokens) {
     remedy = "; put 'embedding' before it";
   } else if (site.in.is_image() && needed == "a flat input") {
     remedy = "; put 'flatten' before it";
@@ -166,14 +170,36 @@ Result<MadeLayer> make_flatten(const Site& site) {
 }
 
 Result<MadeLayer> make_embedding(const Site& site) {
-  if (!site.in.tokens || site.in.shape.size() != 1) {
-    return site.item.error("embedding layer needs tokens, but gets {}", describe(site.in));
+  if (!site.in.tokens || site.in.ids || site.in.shape.size() != 1) {
+    return site.item.error("embedding layer needs tokens, but gets {}{}", describe(site.in),
+                           site.in.ids ? "; use 'embedding_bag'" : "");
   }
   MUSTER_TRY(const int64_t width, get_count(site.args, "width"));
   // The data's vocabulary, unless the weights are to have room for more.
   MUSTER_TRY(const int64_t rows,
              get_count(site.args, "vocabulary", site.schema.classes, site.schema.classes));
   return MadeLayer{std::make_shared<Embedding>(rows, width), {{site.in.shape[0], width}, false}};
+}
+
+Result<MadeLayer> make_embedding_bag(const Site& site) {
+  if (!site.in.ids) {
+    return site.item.error("embedding_bag layer needs records of ids, but gets {}",
+                           describe(site.in));
+  }
+  if (site.lane->rows == nullptr) {
+    return site.item.error("embedding_bag layer needs rows: set tables.width, for example to 16");
+  }
+  MUSTER_TRY(const std::string mode, site.args.get_string("mode", "sum"));
+  if (mode != "sum" && mode != "mean") {
+    return site.args.get("mode")->error("mode must be sum or mean, not '{}'", mode);
+  }
+  const ClickShape shape = record_shape(site.schema, *site.lane);
+  if (mode == "mean" && shape.values) {
+    return site.args.get("mode")->error(
+        "mode mean is for ids without values, as in PyTorch; use sum");
+  }
+  return MadeLayer{std::make_shared<EmbeddingBag>(shape, mode == "mean", site.lane),
+                   {{shape.width + shape.numbers}, false}};
 }
 
 Result<MadeLayer> make_positional(const Site& site) {
@@ -265,6 +291,7 @@ constexpr std::array kKinds = {
     LayerKind{"conv2d", make_conv2d},
     LayerKind{"dropout", make_dropout},
     LayerKind{"embedding", make_embedding},
+    LayerKind{"embedding_bag", make_embedding_bag},
     LayerKind{"flatten", make_flatten},
     LayerKind{"gelu", make_activation},
     LayerKind{"layernorm", make_layernorm},

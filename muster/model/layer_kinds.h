@@ -16,6 +16,7 @@ namespace muster::model {
 struct Flow {
   std::vector<int64_t> shape;
   bool tokens = false;  // whole numbers that stand for words, not values
+  bool ids = false;     // such numbers, too: records of ids (data::Schema)
 
   bool is_image() const { return !tokens && shape.size() == 3; }     // channels, height, width
   bool is_flat() const { return !tokens && shape.size() == 1; }      // features

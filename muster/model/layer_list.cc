@@ -98,7 +98,7 @@ Result<MadeSequence> make_sequence(const config::Node& layers, const Flow& in,
 Result<std::shared_ptr<Net>> make_layer_list(const config::Node& layers, const std::string& loss,
                                              const data::Schema& schema,
                                              const std::shared_ptr<LaneContext>& lane) {
-  const Flow in{schema.input_shape, schema.input == data::DType::kInt64};
+  const Flow in{schema.input_shape, schema.input == data::DType::kInt64, schema.has_ids};
   MUSTER_TRY(MadeSequence made, make_sequence(layers, in, schema, lane));
   const auto wanted = wanted_output(loss, schema);
   if (wanted && made.out.shape != *wanted) {

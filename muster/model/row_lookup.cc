@@ -98,6 +98,77 @@ class SpreadRows : public torch::autograd::Function<SpreadRows> {
   }
 };
 
+// For each sample the sum of the rows of its places [samples, features], times `values`.
+torch::Tensor sum_up(const torch::Tensor& rows, const torch::Tensor& places,
+                     const std::optional<torch::Tensor>& values) {
+  const int64_t features = places.size(1);
+  const int64_t width = rows.size(1);
+  auto sums = torch::zeros({places.size(0), width}, torch::kFloat32);
+  const auto* from = rows.const_data_ptr<float>();
+  const auto* place = places.const_data_ptr<int64_t>();
+  const auto* value = values ? values->const_data_ptr<float>() : nullptr;
+  auto* sum = sums.data_ptr<float>();
+  for (int64_t sample = 0; sample < places.size(0); ++sample, sum += width) {
+    for (int64_t i = sample * features; i < (sample + 1) * features; ++i) {
+      if (place[i] == kNone) continue;
+      const float* row = from + place[i] * width;
+      if (value == nullptr) {
+        for (int64_t j = 0; j < width; ++j) sum[j] += row[j];
+      } else {
+        for (int64_t j = 0; j < width; ++j) sum[j] += value[i] * row[j];
+      }
+    }
+  }
+  return sums;
+}
+
+// For each of `count` rows the sum, over its places, of the gradient of that sample's sum, times
+// `values`: what sum_up() needs in the backward pass.
+torch::Tensor gather_sums(const torch::Tensor& gradient, const torch::Tensor& places,
+                          const std::optional<torch::Tensor>& values, int64_t count) {
+  const torch::Tensor sums = gradient.contiguous();
+  const int64_t features = places.size(1);
+  const int64_t width = sums.size(1);
+  auto rows = torch::zeros({count, width}, torch::kFloat32);
+  const auto* from = sums.const_data_ptr<float>();
+  const auto* place = places.const_data_ptr<int64_t>();
+  const auto* value = values ? values->const_data_ptr<float>() : nullptr;
+  auto* first = rows.data_ptr<float>();
+  for (int64_t sample = 0; sample < places.size(0); ++sample, from += width) {
+    for (int64_t i = sample * features; i < (sample + 1) * features; ++i) {
+      if (place[i] == kNone) continue;
+      float* row = first + place[i] * width;
+      if (value == nullptr) {
+        for (int64_t j = 0; j < width; ++j) row[j] += from[j];
+      } else {
+        for (int64_t j = 0; j < width; ++j) row[j] += value[i] * from[j];
+      }
+    }
+  }
+  return rows;
+}
+
+class SumRows : public torch::autograd::Function<SumRows> {
+ public:
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& rows,
+                               const torch::Tensor& places,
+                               const std::optional<torch::Tensor>& values) {
+    tensor_list saved = {places};
+    if (values) saved.push_back(*values);
+    context->save_for_backward(std::move(saved));
+    context->saved_data["count"] = rows.size(0);
+    return sum_up(rows, places, values);
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    std::optional<torch::Tensor> values;
+    if (saved.size() > 1) values = saved[1];
+    return {gather_sums(gradients[0], saved[0], values, context->saved_data["count"].toInt()),
+            torch::Tensor(), torch::Tensor()};
+  }
+};
+
 // What a lane's backward pass does with the gradient of its rows.
 void hand_back(const torch::Tensor& gradient, const LaneContext& lane,
                std::span<const uint64_t> keys) {
@@ -128,8 +199,9 @@ std::vector<uint64_t> row_keys(const data::Schema& schema, std::span<const int64
   std::vector<uint64_t> keys;
   const size_t record = schema.input_elements();
   const auto numbers = static_cast<size_t>(schema.numbers);
+  const auto end = numbers + static_cast<size_t>(schema.id_columns());
   for (size_t first = 0; first + record <= records.size(); first += record) {
-    for (size_t i = numbers; i < record; ++i) {
+    for (size_t i = numbers; i < end; ++i) {
       const int64_t id = records[first + i];
       const auto feature = schema.ids_are_a_bag ? 0 : static_cast<int64_t>(i - numbers);
       if (id >= 0) keys.push_back(row_key(feature, id));
@@ -146,7 +218,7 @@ RowLookup::RowLookup(std::shared_ptr<const LaneContext> lane, bool bags)
   MUSTER_CHECK(lane_ != nullptr && lane_->rows != nullptr, "a lookup needs a lane with rows");
 }
 
-torch::Tensor RowLookup::forward(const torch::Tensor& ids) {
+RowLookup::Found RowLookup::find(const torch::Tensor& ids) {
   TORCH_CHECK(ids.dim() == 2 && ids.scalar_type() == torch::kInt64,
               "rows are looked up by ids [samples, features] of type int64, not ", ids.sizes(),
               " of type ", ids.scalar_type());
@@ -165,7 +237,23 @@ torch::Tensor RowLookup::forward(const torch::Tensor& ids) {
                              const torch::Tensor& gradient) { hand_back(gradient, lane, keys); });
     }
   }
-  return SpreadRows::apply(rows, wanted.places).view({ids.size(0), ids.size(1), width});
+  return {rows, wanted.places};
+}
+
+torch::Tensor RowLookup::forward(const torch::Tensor& ids) {
+  const Found found = find(ids);
+  return SpreadRows::apply(found.rows, found.places)
+      .view({ids.size(0), ids.size(1), found.rows.size(1)});
+}
+
+torch::Tensor RowLookup::sum(const torch::Tensor& ids, const std::optional<torch::Tensor>& values) {
+  TORCH_CHECK(
+      !values || (values->sizes() == ids.sizes() && values->scalar_type() == torch::kFloat32),
+      "ids have as many values, of type float32");
+  const Found found = find(ids);
+  std::optional<torch::Tensor> factors;
+  if (values) factors = values->contiguous();
+  return SumRows::apply(found.rows, found.places.view(ids.sizes()), factors);
 }
 
 }  // namespace muster::model

@@ -1,13 +1,14 @@
 // A layer that reads rows of an embedding table (rows.h) by the ids of a batch, and hands back
 // their gradient.
 //
-// A net has one RowLookup and calls it once per pass, for all features together: so a lane and
-// step cost one read() and one add(), and each row's gradient is complete when it is added. (A
-// second add() of the same lane and step would have no effect.)
+// A net has one RowLookup and calls it once per pass (forward() or sum()), for all features
+// together: so a lane and step cost one read() and one add(), and each row's gradient is complete
+// when it is added. (A second add() of the same lane and step would have no effect.)
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -45,8 +46,20 @@ class RowLookup : public Layer {
   // pass calls add() once, with the step and the lane of this call. If all ids are "none", or there
   // are no samples, neither read() nor add() is called.
   torch::Tensor forward(const torch::Tensor& ids) override;
+  // For each sample the sum of the vectors of its ids, each multiplied by the value of its id: the
+  // sum of torch's EmbeddingBag, whose per_sample_weights the values are. [samples, width]; without
+  // the vectors in memory. values: float32 [samples, features]; nothing: all are 1. They get no
+  // gradient. Reads and adds as forward() does. Added up in the order of the columns by one
+  // thread, so the bits depend on nothing else.
+  torch::Tensor sum(const torch::Tensor& ids, const std::optional<torch::Tensor>& values);
 
  private:
+  struct Found {
+    torch::Tensor rows;    // [keys, width]; hands back its gradient in training
+    torch::Tensor places;  // for each id, sample by sample: its row's place, or -1
+  };
+  Found find(const torch::Tensor& ids);
+
   std::shared_ptr<const LaneContext> lane_;
   const bool bags_;
 };

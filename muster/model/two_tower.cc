@@ -24,7 +24,7 @@ class TwoTower : public Net {
  public:
   TwoTower(const ClickShape& shape, const TowerOptions& options,
            const std::shared_ptr<LaneContext>& lane)
-      : numbers_(shape.numbers),
+      : shape_(shape),
         left_features_(options.left),
         right_features_(shape.features - options.left),
         scale_(1 / std::sqrt(static_cast<double>(options.out))),
@@ -33,13 +33,13 @@ class TwoTower : public Net {
       return std::make_shared<DenseStack>(
           DenseOptions{.in = inputs, .hidden = options.hidden, .out = options.out});
     };
-    left_ = register_module("left", tower(left_features_ * shape.width + numbers_));
+    left_ = register_module("left", tower(left_features_ * shape.width + shape.numbers));
     right_ = register_module("right", tower(right_features_ * shape.width));
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = (*rows_)(record.ids);
+    const ClickInput record = split_input(input, shape_);
+    const torch::Tensor rows = look_up(*rows_, record);
     const torch::Tensor left =
         (*left_)(torch::cat({rows.narrow(1, 0, left_features_).flatten(1), record.numbers}, 1));
     const torch::Tensor right =
@@ -48,7 +48,7 @@ class TwoTower : public Net {
   }
 
  private:
-  int64_t numbers_;
+  ClickShape shape_;
   int64_t left_features_;
   int64_t right_features_;
   double scale_;

@@ -1,6 +1,7 @@
 // Wide & Deep (Cheng et al. 2016, arXiv 1606.07792).
 //
-// The row of an id is its wide weight w and its vector v. With x the numbers,
+// The row of an id is its wide weight w and its vector v, both multiplied by the id's value, if the
+// data has values. With x the numbers,
 //   logit = sum of w_i + deep(all v_i, x)
 #include "muster/model/click_parts.h"
 #include "muster/model/row_lookup.h"
@@ -13,7 +14,7 @@ class WideDeep : public Net {
  public:
   WideDeep(const ClickShape& shape, const std::vector<int64_t>& hidden,
            const std::shared_ptr<LaneContext>& lane)
-      : numbers_(shape.numbers),
+      : shape_(shape),
         rows_(register_module("rows", std::make_shared<RowLookup>(lane, shape.bags))),
         deep_(register_module("deep", std::make_shared<DenseStack>(DenseOptions{
                                           .in = shape.features * (shape.width - 1) + shape.numbers,
@@ -21,8 +22,8 @@ class WideDeep : public Net {
                                           .out = 1}))) {}
 
   torch::Tensor forward(const torch::Tensor& input) override {
-    const ClickInput record = split_input(input, numbers_);
-    const torch::Tensor rows = (*rows_)(record.ids);
+    const ClickInput record = split_input(input, shape_);
+    const torch::Tensor rows = look_up(*rows_, record);
     const torch::Tensor wide = rows.select(2, 0).sum(1);
     const torch::Tensor vectors = rows.narrow(2, 1, rows.size(2) - 1).flatten(1);
     const torch::Tensor deep = (*deep_)(torch::cat({vectors, record.numbers}, 1)).squeeze(1);
@@ -30,7 +31,7 @@ class WideDeep : public Net {
   }
 
  private:
-  int64_t numbers_;
+  ClickShape shape_;
   std::shared_ptr<RowLookup> rows_;
   std::shared_ptr<DenseStack> deep_;
 };

@@ -51,7 +51,7 @@ Result<std::shared_ptr<Net>> make_gpt(const config::Node& args, const data::Sche
 
 // The click models. They need records of ids, with or without numbers, and two classes (data of
 // format ctr or libsvm), and a table (tables.width) of which each id has a row. A row is no
-// parameter: see rows.h.
+// parameter: see rows.h. If the data has values of ids, a row is multiplied by that of its id.
 
 // DLRM (Naumov et al. 2019): dot products of all pairs of rows, and of rows with a vector that is
 // made of the numbers.

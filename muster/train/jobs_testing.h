@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "muster/base/random.h"
 #include "muster/config/load.h"
 #include "muster/model/layers.h"
+#include "muster/track/temp_directory_testing.h"
 #include "muster/train/session.h"
 
 namespace muster::train {
@@ -90,6 +92,47 @@ inline const Registries& testing_registries() {
     return made;
   }();
   return registries;
+}
+
+// Files of the format libsvm, which are removed when the program ends.
+struct BagFiles {
+  track::TempDirectory directory;
+  std::string values = directory.path() + "/values.libsvm";  // up to six ids with values
+  std::string ids = directory.path() + "/ids.libsvm";        // the same ids, alone
+};
+
+inline const BagFiles& bag_files() {
+  static const BagFiles files{};
+  static const bool written = [] {
+    std::ofstream values(files.values);
+    std::ofstream ids(files.ids);
+    for (int i = 0; i < 300; ++i) {
+      const int label = i * 7 % 3 == 0 ? 1 : 0;
+      values << label;
+      ids << label;
+      for (int k = 0; k < i % 7; ++k) {
+        const int id = (i * 31 + k * 17) % 50;
+        ids << fmt::format(" {}", id);
+        values << fmt::format(" {}:{}", id, ((i * 13 + k * 5) % 41 - 20) / 8.0);
+      }
+      values << "\n";
+      ids << "\n";
+    }
+    return values.good() && ids.good();
+  }();
+  EXPECT_TRUE(written);
+  return files;
+}
+
+// `text` with the path of one of these files in the place of VALUES or IDS.
+inline std::string with_bags(std::string text) {
+  if (const auto values = text.find("VALUES"); values != std::string::npos) {
+    return text.replace(values, 6, bag_files().values);
+  }
+  if (const auto ids = text.find("IDS"); ids != std::string::npos) {
+    return text.replace(ids, 3, bag_files().ids);
+  }
+  return text;
 }
 
 // A job given as YAML; data paths are relative to examples/data.

@@ -119,7 +119,8 @@ class ColumnFormat final : public BlockFormat {
 Result<Recipe> make_recipe(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format " + options.format);
   MUSTER_TRY(Recipe recipe,
-             Recipe::make(options, args, {.input = {}, .label = "label", .field = "column"}));
+             Recipe::make(options, args,
+                          {.input = {}, .label = "label", .field = "column", .lists = true}));
   MUSTER_RETURN_IF_ERROR(args.finish());
   return recipe;
 }

@@ -98,6 +98,28 @@ TEST_F(ColumnsTest, ReadsOtherTypes) {
   }
 }
 
+TEST_F(ColumnsTest, ReadsListsOfIdsOfAnyLength) {
+  for (const auto& name : number_files()) {
+    SCOPED_TRACE(name);
+    const auto all = read_file(name, options("{ ids: lengths, features: 3 }"));
+    ASSERT_TRUE(all.ok()) << all.error().message();
+    ASSERT_EQ(all->ids.size(), 10U);
+    EXPECT_THAT(all->ids[0], ElementsAre(-1, -1, -1));
+    EXPECT_THAT(all->ids[1], ElementsAre(0, -1, -1));
+    EXPECT_THAT(all->ids[7], ElementsAre(0, 1, 2));
+    EXPECT_THAT(all->targets, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+    const auto with = read_file(name, options("{ ids: byte, values: half, features: 2 }"));
+    ASSERT_TRUE(with.ok()) << with.error().message();
+    EXPECT_THAT(with->ids[6], ElementsAre(250, -1, value_bits(1.5F), 0));
+    EXPECT_THAT(failure(name, options("{ ids: lengths, features: 2 }")),
+                HasSubstr("row 3 of the block: 'lengths' has 3 ids, but `features` is 2"));
+    EXPECT_THAT(failure(name, options("{ ids: name, features: 2 }")),
+                HasSubstr("'name' has bytes instead of numbers"));
+    EXPECT_THAT(failure(name, options("{ ids: dense, features: 3 }")),
+                HasSubstr("'dense' has 0.5, which is not an id"));
+  }
+}
+
 TEST_F(ColumnsTest, ReadsImages) {
   const auto images = read_file("images.parquet", options("{ input: image, size: [8, 12] }", 5));
   ASSERT_TRUE(images.ok()) << images.error().message();

@@ -123,8 +123,8 @@ inline int fuzz_format(const config::SourceOptions& options, const uint8_t* data
   return 0;
 }
 
-// The same for formats of columns, which are in a plugin (column_plugin.h): the lowest two bits of
-// the first byte set the options.
+// The same for formats of columns, which are in a plugin (column_plugin.h): the lowest three bits
+// of the first byte set the options.
 inline int fuzz_columns(const std::string& format, const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   config::SourceOptions options;
@@ -133,7 +133,9 @@ inline int fuzz_columns(const std::string& format, const uint8_t* data, size_t s
   const char* const inputs[] = {"{ input: [dense, more] }", "{ input: [half, byte, flag, maybe] }",
                                 "{ input: image.bytes, shape: [1, 2, 3] }",
                                 "{ input: image, size: 8 }"};
-  options.args = args_of(inputs[data[0] % 4]);
+  options.args = args_of((data[0] & 4) == 0   ? inputs[data[0] % 4]
+                         : (data[0] & 1) == 0 ? "{ ids: lengths, features: 2 }"
+                                              : "{ ids: byte, values: dense, features: 3 }");
   return fuzz_format(options, data, size);
 }
 

@@ -77,8 +77,9 @@ class JsonlFormat final : public BlockFormat {
 
 Result<std::unique_ptr<BlockFormat>> make_jsonl(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format jsonl");
-  MUSTER_TRY(Recipe recipe,
-             Recipe::make(options, args, {.input = {}, .label = "label", .field = "key"}));
+  MUSTER_TRY(
+      Recipe recipe,
+      Recipe::make(options, args, {.input = {}, .label = "label", .field = "key", .lists = true}));
   MUSTER_RETURN_IF_ERROR(args.finish());
   return std::unique_ptr<BlockFormat>(std::make_unique<JsonlFormat>(std::move(recipe)));
 }

@@ -1,4 +1,4 @@
-// Any bytes as lines of JSON.
+// Any bytes as lines of JSON. The lowest bit of the first byte says whether the input is ids.
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config::SourceOptions options;
   options.format = "jsonl";
   options.classes = 4;
-  options.args = testing::args_of("{ input: x }");
+  options.args =
+      testing::args_of((data[0] & 1) != 0 ? "{ ids: x, values: y, features: 3 }" : "{ input: x }");
   return testing::fuzz_format(options, data, size);
 }

@@ -1,4 +1,5 @@
-// Any bytes as records of ids that are read by blocks.
+// Any bytes as records of ids that are read by blocks. The lowest bit of the first byte says
+// whether they have values.
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config::SourceOptions options;
   options.format = "libsvm";
   options.classes = 4;
-  options.args = testing::args_of("{ features: 5 }");
+  options.args =
+      testing::args_of((data[0] & 1) != 0 ? "{ features: 5, values: true }" : "{ features: 5 }");
   return testing::fuzz_format(options, data, size);
 }

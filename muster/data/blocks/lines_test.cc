@@ -79,6 +79,67 @@ TEST(JsonlTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure("{\"x\": " + deep + "\n", options), HasSubstr("not JSON"));
 }
 
+TEST(JsonlTest, ReadsListsOfIdsOfAnyLength) {
+  const std::string text =
+      "{\"x\": [3, 9007199254740991, 3], \"v\": [0.5, -2, 1e-3], \"label\": 1}\n"
+      "{\"x\": [], \"v\": [], \"label\": 0}\n"
+      "{\"x\": 7, \"v\": 1, \"label\": 1}\n";
+  const auto ids = options_of("jsonl", "{ ids: x, features: 4 }");
+  auto all = read(text, ids);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_EQ(all->schema.input, DType::kInt64);
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(4));
+  EXPECT_TRUE(all->schema.has_ids && all->schema.ids_are_a_bag);
+  EXPECT_FALSE(all->schema.has_values);
+  EXPECT_EQ(all->schema.classes, 3);
+  EXPECT_THAT(all->ids[0], ElementsAre(3, 9007199254740991, 3, -1));
+  EXPECT_THAT(all->ids[1], ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(all->ids[2], ElementsAre(7, -1, -1, -1)) << "a number is a list of one";
+  EXPECT_THAT(all->targets, ElementsAre(1, 0, 1));
+  expect_same_in_all_cuts(text, ids);
+
+  const auto values = options_of("jsonl", "{ ids: x, values: v, features: 3, first_label: -1 }");
+  auto with = read(text, values);
+  ASSERT_TRUE(with.ok()) << with.error().message();
+  EXPECT_TRUE(with->schema.has_values);
+  EXPECT_EQ(with->schema.id_columns(), 3);
+  EXPECT_THAT(with->ids[0], ElementsAre(3, 9007199254740991, 3, value_bits(0.5F), value_bits(-2),
+                                        value_bits(1e-3F)));
+  EXPECT_THAT(with->ids[1], ElementsAre(-1, -1, -1, 0, 0, 0));
+  EXPECT_THAT(with->targets, ElementsAre(2, 1, 2));
+  expect_same_in_all_cuts(text, values);
+}
+
+TEST(JsonlTest, SaysWhatIsWrongWithListsOfIds) {
+  const auto ids = options_of("jsonl", "{ ids: x, values: v, features: 2 }");
+  const auto line = [](const std::string& x, const std::string& v) {
+    return fmt::format("{{\"x\": {}, \"v\": {}, \"label\": 1}}\n", x, v);
+  };
+  EXPECT_EQ(failure(line("[1, 2]", "[1, 2]"), ids), "");
+  EXPECT_THAT(failure(line("[1, 2, 3]", "[1, 2, 3]"), ids),
+              HasSubstr("sample 0 of the block: 'x' has 3 ids, but `features` is 2"));
+  for (const char* bad : {"-1", "0.5", "9007199254740992", "18446744073709551615", "1e300"}) {
+    EXPECT_THAT(failure(line(bad, "1"), ids), HasSubstr("which is not an id")) << bad;
+  }
+  EXPECT_THAT(failure(line("[1, 2]", "[1]"), ids),
+              HasSubstr("'v' has 1 values, but 'x' has 2 ids; each needs one"));
+  EXPECT_THAT(failure(line("1", "1e39"), ids), HasSubstr("does not fit float32"));
+  EXPECT_THAT(failure(line("\"a\"", "1"), ids), HasSubstr("the key 'x' is not a number"));
+  EXPECT_THAT(failure("{\"x\": 1, \"label\": 1}\n", ids), HasSubstr("there is no key 'v'"));
+
+  const std::string good = line("1", "1");
+  EXPECT_THAT(failure(good, options_of("jsonl", "{ ids: x }")), HasSubstr("`features`"));
+  EXPECT_THAT(failure(good, options_of("jsonl", "{ ids: x, values: x, features: 2 }")),
+              HasSubstr("must be two fields"));
+  EXPECT_THAT(failure(good, options_of("jsonl", "{ ids: x, input: v, features: 2 }")),
+              HasSubstr("ids and input cannot both be given"));
+  EXPECT_THAT(failure(good, options_of("jsonl", "{ ids: x, size: 4, features: 2 }")),
+              HasSubstr("the format jsonl has no option 'size'"));
+  auto scaled = ids;
+  scaled.mean = 0.5;
+  EXPECT_THAT(failure(good, scaled), HasSubstr("not scaled"));
+}
+
 TEST(GunzipTest, TakesNoMoreMemoryThanItMay) {
   const std::string plain(300000, 'x');
   const std::string packed = testing::gzip(plain);
@@ -187,8 +248,35 @@ TEST(LibsvmBlocksTest, EqualsTheFormatThatReadsWholeFiles) {
   expect_same_in_all_cuts(testing::gzip(text), options);
 }
 
+TEST(LibsvmBlocksTest, ValuesAreThoseOfWholeFiles) {
+  const std::string text = "1 5:0.1 17 3:-4\n# only a comment\n0 8:1e-3\n\n+1 7:2 # more\n0\n";
+  const auto options = options_of("libsvm", "{ features: 4, values: true }");
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->ids[0], ElementsAre(5, 17, 3, -1, value_bits(0.1F), value_bits(1),
+                                       value_bits(-4), value_bits(0)));
+  expect_same_in_all_cuts(text, options);
+  expect_same_in_all_cuts(testing::gzip(text), options);
+  auto reader = ByteReader::from_memory(testing::as_bytes(text), "x.libsvm");
+  auto dataset = read_libsvm(*std::move(reader), options);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_EQ((*dataset)->schema().input_shape, all->schema.input_shape);
+  EXPECT_TRUE((*dataset)->schema().has_values && all->schema.has_values);
+  ASSERT_EQ((*dataset)->size(), all->ids.size());
+  for (uint64_t i = 0; i < (*dataset)->size(); ++i) {
+    std::vector<int64_t> input(8);
+    int64_t target = 0;
+    (*dataset)->read(i, reinterpret_cast<std::byte*>(input.data()),
+                     reinterpret_cast<std::byte*>(&target));
+    EXPECT_EQ(input, all->ids[i]);
+    EXPECT_EQ(static_cast<double>(target), all->targets[i]);
+  }
+  EXPECT_THAT(failure("1 5:nan\n", options), HasSubstr("the block, line 1: the value in '5:nan'"));
+}
+
 TEST(LibsvmBlocksTest, SaysWhatIsWrong) {
   const auto options = options_of("libsvm", "{ features: 2 }");
+  EXPECT_THAT(failure("1 5:2\n", options), HasSubstr("values: true"));
   EXPECT_THAT(failure("1 5\n1 a\n", options), HasSubstr("the block, line 2: 'a' is not an id"));
   EXPECT_THAT(failure("1 5 6 7\n", options), HasSubstr("it has 3 ids"));
   EXPECT_THAT(failure("1 5\n", options_of("libsvm")), HasSubstr("features"));

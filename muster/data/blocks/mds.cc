@@ -333,7 +333,8 @@ class MdsFormat final : public BlockFormat {
 Result<std::unique_ptr<BlockFormat>> make_mds(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format mds");
   MUSTER_TRY(Recipe recipe,
-             Recipe::make(options, args, {.input = {}, .label = "label", .field = "column"}));
+             Recipe::make(options, args,
+                          {.input = {}, .label = "label", .field = "column", .lists = true}));
   MUSTER_RETURN_IF_ERROR(args.finish());
   return std::unique_ptr<BlockFormat>(std::make_unique<MdsFormat>(std::move(recipe)));
 }

@@ -263,7 +263,17 @@ TEST_F(OpenBlocksTest, TheHashFollowsFromTheOptionsThatDecode) {
   differ(records,
          {[](Options& o) { o.label = "fine"; }, [](Options& o) { o.mean = 0.5; },
           [](Options& o) { o.deviation = 2; }, args("{ input: y }"), args("{ input: [x, y] }"),
-          args("{ input: x, first_label: 1 }"), args("{ input: x, layout: hwc }")});
+          args("{ input: x, first_label: 1 }"), args("{ input: x, layout: hwc }"),
+          args("{ ids: x, features: 2 }"), args("{ ids: y, features: 2 }"),
+          args("{ ids: y, features: 4 }"), args("{ ids: x, values: y, features: 2 }")});
+  setup_.store = std::make_shared<testing::FakeStore>(
+      std::map<std::string, std::string>{{"s3://b/x.libsvm", "1 5 6\n0 7\n"}});
+  Options ids;
+  ids.format = "libsvm";
+  ids.path = "s3://b/x.libsvm";
+  ids.args = *config::parse_value("{ features: 4 }", "test");
+  differ(ids, {args("{ features: 5 }"), args("{ features: 2, values: true }"),
+               args("{ features: 4, values: true }")});
 }
 
 TEST_F(OpenBlocksTest, ACopyWithOtherTimesIsTheSameData) {

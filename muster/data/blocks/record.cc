@@ -81,12 +81,21 @@ Result<Recipe> Recipe::make(const config::SourceOptions& options, config::ArgRea
   recipe.deviation_ = options.deviation;
   MUSTER_TRY(recipe.value_, pixel_values(options));
   recipe.defaults_ = std::move(defaults);
+  if (recipe.defaults_.lists) {
+    MUSTER_TRY(recipe.ids_, IdLists::make(options, args));
+  }
   MUSTER_RETURN_IF_ERROR(recipe.read_args(args));
   recipe.names_.push_back(options.label.empty() ? recipe.defaults_.label : options.label);
   return recipe;
 }
 
 Status Recipe::read_args(config::ArgReader& args) {
+  MUSTER_TRY(const int64_t first_label, get_whole(args, "first_label", 0, -1000, 1000));
+  first_label_ = static_cast<double>(first_label);
+  if (ids_) {
+    names_ = ids_->names();
+    return {};
+  }
   MUSTER_TRY(names_, get_names(args, "input"));
   if (names_.empty()) names_ = defaults_.input;
   if (names_.empty()) {
@@ -120,8 +129,6 @@ Status Recipe::read_args(config::ArgReader& args) {
   MUSTER_TRY(const int64_t channels, get_whole(args, "channels", 3, 1, 3));
   if (channels == 2) return Error(ErrorKind::kJob, "`channels` is 1 or 3");
   channels_ = static_cast<size_t>(channels);
-  MUSTER_TRY(const int64_t first_label, get_whole(args, "first_label", 0, -1000, 1000));
-  first_label_ = static_cast<double>(first_label);
   return {};
 }
 
@@ -192,6 +199,11 @@ Status Recipe::gather(const Record& record, std::vector<Value>& values) const {
 Result<Schema> Recipe::schema_of(const Record& record) const {
   std::vector<Value> values;
   MUSTER_RETURN_IF_ERROR(gather(record, values));
+  if (ids_) {
+    Schema schema = schema_with({}, false);
+    ids_->describe(schema);
+    return schema;
+  }
   values.pop_back();  // the label
   const bool pixels = values.size() == 1 && values.front().kind == Value::Kind::kBytes;
   if (!shape_.empty()) return schema_with(shape_, pixels);
@@ -302,6 +314,7 @@ Status Recipe::read(const Record& record, const Schema& schema, std::byte* input
   MUSTER_RETURN_IF_ERROR(gather(record, values));
   MUSTER_RETURN_IF_ERROR(put_label(values.back(), target));
   values.pop_back();
+  if (ids_) return ids_->read(values, input);
   auto* to = reinterpret_cast<float*>(input);
   if (values.front().kind == Value::Kind::kBytes && values.size() == 1) {
     auto status = shape_.empty() ? put_image(values.front().bytes, schema, to)

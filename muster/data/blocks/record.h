@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "muster/base/result.h"
 #include "muster/config/job.h"
 #include "muster/config/node.h"
+#include "muster/data/blocks/id_lists.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
@@ -41,13 +43,15 @@ struct FieldDefaults {
   std::vector<std::string> input;  // empty: `input` must be given
   std::string label = "label";
   std::string field = "field";  // what errors call a field: "feature", "part", "key"
+  bool lists = false;           // fields may be lists of ids
 };
 
 // Immutable; safe for concurrent use.
 class Recipe {
  public:
   // From the job's options, and these entries of its `args`: input, shape, layout, size, resize,
-  // channels, first_label. Errors: kJob.
+  // channels, first_label; or, if the format has lists, those of IdLists and first_label. Errors:
+  // kJob.
   static Result<Recipe> make(const config::SourceOptions& options, config::ArgReader& args,
                              FieldDefaults defaults);
 
@@ -81,6 +85,7 @@ class Recipe {
   Status put_label(const Value& value, std::byte* target) const;
 
   FieldDefaults defaults_;
+  std::optional<IdLists> ids_;  // what the input is, if it is that
   std::vector<std::string> names_;
   std::vector<int64_t> shape_;  // of the input; empty: as the first record shows
   bool pixels_last_ = false;    // raw pixels lie as height, width, channels

@@ -157,7 +157,8 @@ class TfRecordFormat final : public BlockFormat {
 Result<std::unique_ptr<BlockFormat>> make_tfrecord(const config::SourceOptions& options) {
   config::ArgReader args(options.args, "the format tfrecord");
   MUSTER_TRY(Recipe recipe,
-             Recipe::make(options, args, {.input = {}, .label = "label", .field = "feature"}));
+             Recipe::make(options, args,
+                          {.input = {}, .label = "label", .field = "feature", .lists = true}));
   MUSTER_RETURN_IF_ERROR(args.finish());
   return std::unique_ptr<BlockFormat>(std::make_unique<TfRecordFormat>(std::move(recipe)));
 }

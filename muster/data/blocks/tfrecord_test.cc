@@ -49,6 +49,13 @@ TEST(TfRecordTest, ReadsFloatsAndIntegersThatTensorFlowWrote) {
   EXPECT_THAT(all->targets, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
 }
 
+TEST(TfRecordTest, ListsOfIdsHaveNoneBelowZero) {
+  auto options = numbers_options();
+  options.args = args_of("{ ids: more, features: 3 }");
+  EXPECT_THAT(failure(testdata("numbers.tfrecord"), options),
+              HasSubstr("sample 1 of the block: 'more' has -1, which is not an id"));
+}
+
 TEST(TfRecordTest, SamplesDoNotDependOnHowItIsCutOrGzipped) {
   const auto options = numbers_options();
   auto whole = read(testdata("numbers.tfrecord"), options);

@@ -1,7 +1,9 @@
 // Rows of tables: the same bits for any number of threads, after going back, and whatever holds
 // them.
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -69,6 +71,62 @@ INSTANTIATE_TEST_SUITE_P(Rows, EveryModel,
                            std::erase(name, '-');
                            return name;
                          });
+
+const char* const kBags = R"(
+model: MODEL
+data: { train: { format: libsvm, path: PATH, args: { features: 6, values: HAS } } }
+batch: 37
+lanes: 4
+steps: 12
+optimizer: { kind: adam, lr: 0.01 }
+tables: { width: 6, lr: 0.1 }
+)";
+
+// path: VALUES or IDS, as with_bags() takes them.
+std::string bags_job(const std::string& model, const std::string& path, bool values) {
+  std::string text = kBags;
+  const auto put = [&](const std::string& name, const std::string& value) {
+    text.replace(text.find(name), name.size(), value);
+  };
+  put("MODEL", model);
+  put("PATH", path);
+  put("HAS", values ? "true" : "false");
+  return with_bags(std::move(text));
+}
+
+TEST(Rows, BagsOfIdsGiveTheSameBitsOnAnyNumberOfThreads) {
+  const std::string layers =
+      "{ layers: [ BAG, linear: { out: 8 }, relu, linear: { out: classes } ] }";
+  const auto with = [&](const std::string& bag) {
+    std::string model = layers;
+    return model.replace(model.find("BAG"), 3, bag);
+  };
+  const std::string deepfm = "{ zoo: deepfm, loss: click }";
+  std::set<std::string> all;
+  for (const std::string& text : {bags_job(with("embedding_bag"), "VALUES", true),
+                                  bags_job(with("embedding_bag"), "IDS", false),
+                                  bags_job(with("embedding_bag: { mode: mean }"), "IDS", false),
+                                  bags_job(deepfm, "VALUES", true)}) {
+    const auto expected = trained(text, {"threads=1"});
+    EXPECT_EQ(trained(text, {"threads=3"}), expected) << text;
+    EXPECT_EQ(trained(text, {"threads=2", "data.loader.threads=0"}), expected) << text;
+    EXPECT_NE(trained(text, {"threads=1", "tables.lr=0.2"}), expected) << text;
+    EXPECT_TRUE(all.insert(expected).second) << "values, or the mean, have no effect: " << text;
+    EXPECT_EQ(trained(text, {"data.train.read=blocks", "data.order=full", "data.block=4KiB"}),
+              expected)
+        << text;
+  }
+}
+
+// Values cost memory and time, and nothing else.
+TEST(Rows, IdsWhoseValuesAreAllOneGiveTheBitsWithoutValues) {
+  for (const std::string model :
+       {"{ layers: [ embedding_bag, linear: { out: 8 }, relu, linear: { out: classes } ] }",
+        "{ zoo: deepfm, loss: click }"}) {
+    EXPECT_EQ(trained(bags_job(model, "IDS", true), {}),
+              trained(bags_job(model, "IDS", false), {}));
+  }
+}
 
 TEST(Rows, RowsThatComeAndGoGiveTheSameBitsOnAnyNumberOfThreads) {
   const auto text = job_with("dlrm");

@@ -43,6 +43,17 @@ sync: { strategy: server, mode: sync }
 tables: { width: 6, lr: 0.1, shards: 7 }
 )";
 
+// Bags of ids with values.
+const char* const kBags = R"(
+model: { layers: [ embedding_bag, linear: { out: 8 }, relu, linear: { out: classes } ], loss: click }
+data: { train: { format: libsvm, path: VALUES, args: { features: 6, values: true } } }
+batch: 37
+lanes: 4
+steps: 10
+optimizer: { kind: adam, lr: 0.01 }
+tables: { width: 6, lr: 0.1, shards: 7 }
+)";
+
 constexpr auto kTimeout = std::chrono::seconds(60);
 
 // Lane l is computed by worker l % workers.
@@ -62,7 +73,7 @@ std::string state_of(Session& session) {
 // What each worker has at the end.
 std::vector<std::string> train(const std::string& text, const std::vector<std::string>& sets,
                                int workers) {
-  const config::Job job = make_job(text, sets);
+  const config::Job job = make_job(with_bags(text), sets);
   const auto registries =
       sharing(testing_registries(), std::make_shared<LocalTables>(ps::setup_of(job)));
   std::vector<std::string> names;
@@ -83,6 +94,8 @@ std::vector<std::string> train(const std::string& text, const std::vector<std::s
       const auto report = session.step();
       ASSERT_TRUE(report.ok()) << report.error().message();
     }
+    // In lockstep, one worker tells the tables of the last commit.
+    ASSERT_TRUE(group->barrier({.timeout = kTimeout}).ok());
     states[static_cast<size_t>(rank)] = state_of(session);
   };
   std::vector<std::thread> threads;
@@ -116,12 +129,14 @@ TEST_P(EveryKind, GivesTheSameBitsWithAnyWorkersAndThreads) {
   EXPECT_NE(train(text, other, 1)[0], expected) << "the weights are not trained";
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
-                         ::testing::Values(Kind{"sgd", kPoints, {}},
-                                           Kind{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
-                                           Kind{"frozen", kPoints, {"model.freeze=['0.*']"}},
-                                           Kind{"rows", kClicks, {}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EveryKind,
+    ::testing::Values(Kind{"sgd", kPoints, {}},
+                      Kind{"adagrad", kPoints, {"optimizer.kind=adagrad"}},
+                      Kind{"frozen", kPoints, {"model.freeze=['0.*']"}}, Kind{"rows", kClicks, {}},
+                      Kind{"bags", kBags, {"sync.strategy=server", "sync.mode=sync"}},
+                      Kind{"bags_in_lockstep", kBags, {}}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // The same job on one worker that has the optimizer itself.
 std::vector<float> plain(std::string text, const std::vector<std::string>& sets) {
