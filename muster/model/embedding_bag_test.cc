@@ -135,9 +135,9 @@ TEST(EmbeddingBag, SaysWhatIsWrong) {
             "job.yaml:1:3: embedding_bag layer needs records of ids, but gets 16 tokens");
   EXPECT_EQ(complaint("- embedding_bag", testing::images()),
             "job.yaml:1:3: embedding_bag layer needs records of ids, but gets 1x28x28");
-  EXPECT_EQ(complaint("- embedding: { width: 3 }", bags(false)),
-            "job.yaml:1:3: embedding layer needs tokens, but gets records of ids; use "
-            "'embedding_bag'");
+  EXPECT_EQ(complaint("- embedding: { width: 3 }", bags(true)),
+            "job.yaml:1:3: embedding layer cannot take ids with values; use 'embedding_bag'");
+  EXPECT_EQ(complaint("- embedding: { width: 3 }", bags(false)), "");
   EXPECT_EQ(complaint("- linear: { out: 3 }", bags(false)),
             "job.yaml:1:3: linear layer needs a flat input, but gets records of ids; put "
             "'embedding_bag' before it");

@@ -170,9 +170,11 @@ Result<MadeLayer> make_flatten(const Site& site) {
 }
 
 Result<MadeLayer> make_embedding(const Site& site) {
-  if (!site.in.tokens || site.in.ids || site.in.shape.size() != 1) {
-    return site.item.error("embedding layer needs tokens, but gets {}{}", describe(site.in),
-                           site.in.ids ? "; use 'embedding_bag'" : "");
+  if (!site.in.tokens || site.in.shape.size() != 1) {
+    return site.item.error("embedding layer needs tokens, but gets {}", describe(site.in));
+  }
+  if (site.schema.has_values) {
+    return site.item.error("embedding layer cannot take ids with values; use 'embedding_bag'");
   }
   MUSTER_TRY(const int64_t width, get_count(site.args, "width"));
   // The data's vocabulary, unless the weights are to have room for more.
