@@ -308,10 +308,16 @@ Status SnapshotStore::discard_after(int64_t step, uint64_t roster) {
 Status SnapshotStore::roll_back(const Rollback& rollback) {
   MUSTER_TRY(const auto last, this->rollback());
   if (last.roster >= rollback.roster) return {};
+  MUSTER_RETURN_IF_ERROR(note_rollback(rollback));
+  return discard_after(rollback.step, rollback.roster);
+}
+
+Status SnapshotStore::note_rollback(const Rollback& rollback) {
+  MUSTER_TRY(const auto last, this->rollback());
+  if (last.roster >= rollback.roster) return {};
   MUSTER_RETURN_IF_ERROR(make_directory());
   const json object = {{"roster", rollback.roster}, {"step", rollback.step}};
-  MUSTER_RETURN_IF_ERROR(write_file_atomically(fs_, path(kRollbackFile), object.dump() + "\n"));
-  return discard_after(rollback.step, rollback.roster);
+  return write_file_atomically(fs_, path(kRollbackFile), object.dump() + "\n");
 }
 
 Status SnapshotStore::finish_rollback() {
@@ -328,6 +334,11 @@ Result<SnapshotStore::Rollback> SnapshotStore::rollback() {
   const auto file = path(kRollbackFile);
   if (!fs_.exists(file)) return Rollback{};
   MUSTER_TRY(const auto text, fs_.read(file));
+  return parse_rollback(text, file);
+}
+
+Result<SnapshotStore::Rollback> SnapshotStore::parse_rollback(const std::string& text,
+                                                              const std::string& file) {
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   const bool sound = object.is_object() && object.contains("roster") && object.contains("step") &&
                      object["roster"].is_number_unsigned() && object["step"].is_number_integer();

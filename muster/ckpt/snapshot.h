@@ -136,8 +136,12 @@ class SnapshotStore {
     }
   };
   Result<Rollback> rollback();
+  // The contents of rollback.json. `file` is what an error names.
+  static Result<Rollback> parse_rollback(const std::string& text, const std::string& file);
   // Durable once this returns ok. Does nothing if a later rollback is known.
   Status roll_back(const Rollback& rollback);
+  // The same, but what is invalid is only not used any more: another process may be removing it.
+  Status note_rollback(const Rollback& rollback);
   // Removes what is invalid, and forgets why: for a process that has the run for itself.
   Status finish_rollback();
   // From now on write() keeps the newest snapshot of a step up to `step`, the best of these, and

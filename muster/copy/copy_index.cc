@@ -1,13 +1,11 @@
 #include "muster/copy/copy_index.h"
 
 #include <algorithm>
-#include <random>
 
 #include <nlohmann/json.hpp>
 
 #include "muster/base/hash.h"
 #include "muster/base/text.h"
-#include "muster/ckpt/snapshot.h"
 
 namespace muster::copy {
 namespace {
@@ -15,7 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr const char* kIdFile = "copy.json";
 constexpr uint64_t kMostIndexBytes = uint64_t{64} << 20;
 
 std::string hash_of(std::string_view text) { return hash128(std::as_bytes(std::span(text))).hex(); }
@@ -182,34 +179,16 @@ Result<std::optional<StoredIndex>> read_index(store::Store& store, const std::st
   }
 }
 
-Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory) {
-  const auto path = fmt::format("{}/{}", run_directory, kIdFile);
-  if (!files.exists(path)) return RunId();
-  MUSTER_TRY(const auto text, files.read(path));
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  try {
-    return RunId{.run = object.at("run").get<std::string>(),
-                 .writer = object.at("writer").get<std::string>(),
-                 .passed_over = object.at("passed_over").get<int64_t>()};
-  } catch (const json::exception&) {
-    return Error(ErrorKind::kCheckpoint,
-                 "'{}' is damaged: it says which copy belongs to the run. Remove it, and name "
-                 "another place in checkpoint.to",
-                 path);
+bool is_same(const ckpt::SnapshotInfo& local, const CopiedCheckpoint& copied) {
+  if (local.step != copied.step || local.roster != copied.roster || local.best != copied.best) {
+    return false;
   }
-}
-
-Status write_run_id(FileSystem& files, const std::string& run_directory, const RunId& id) {
-  const json object = {{"run", id.run}, {"writer", id.writer}, {"passed_over", id.passed_over}};
-  return write_file_atomically(files, fmt::format("{}/{}", run_directory, kIdFile),
-                               object.dump() + "\n");
-}
-
-std::string random_id() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
-  return id;
+  return std::ranges::all_of(local.files, [&](const ckpt::SnapshotFile& file) {
+    return std::ranges::any_of(copied.files, [&](const CopiedFile& there) {
+      return there.name.ends_with("/" + file.name) && there.size == file.size &&
+             there.hash == file.hash;
+    });
+  });
 }
 
 }  // namespace muster::copy

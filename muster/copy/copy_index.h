@@ -18,13 +18,17 @@
 #include <string_view>
 #include <vector>
 
-#include "muster/base/file_system.h"
 #include "muster/base/result.h"
+#include "muster/ckpt/snapshot.h"
 #include "muster/store/store.h"
+#include "muster/track/run_identity.h"
 
 namespace muster::copy {
 
 inline constexpr const char* kIndexFile = "latest.json";
+// Of the run directory, in CopyIndex::files.
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kResultFile = "result.json";
 
 struct CopiedFile {
   std::string name;    // in the run directory: "metrics.jsonl"
@@ -77,15 +81,13 @@ std::string address_in(const std::string& to, std::string_view name);
 // Nothing if there is no copy in `to`.
 Result<std::optional<StoredIndex>> read_index(store::Store& store, const std::string& to);
 
-// Of which run a directory is, and what it knows of the copy: copy.json.
-struct RunId {
-  std::string run;           // CopyIndex::run; empty: it has no copy
-  std::string writer;        // CopyIndex::writer of the last claim from this directory
-  int64_t passed_over = -1;  // the newest step that was damaged when it was fetched; -1: none was
-};
-Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory);
-Status write_run_id(FileSystem& files, const std::string& run_directory, const RunId& id);
-// 32 hexadecimal digits.
-std::string random_id();
+// Of which run a directory is, and what it knows of the copy.
+using track::random_id;
+using track::read_run_id;
+using track::RunId;
+using track::write_run_id;
+
+// Whether the copy has this checkpoint of the run directory.
+bool is_same(const ckpt::SnapshotInfo& local, const CopiedCheckpoint& copied);
 
 }  // namespace muster::copy

@@ -36,6 +36,11 @@ CopySender::~CopySender() {
   thread_.join();
 }
 
+void CopySender::set_take_over(CopyWriter::TakeOver take_over) {
+  const std::lock_guard lock(take_over_mutex_);
+  take_over_ = std::move(take_over);
+}
+
 void CopySender::begin(uint64_t roster, int64_t step) {
   {
     const std::lock_guard lock(mutex_);
@@ -107,7 +112,18 @@ std::optional<std::string> CopySender::take_notice() {
 
 Result<CopyWriter::Outcome> CopySender::work(const Task& task) {
   if (task.claim) {
-    MUSTER_TRY(const auto outcome, writer_.claim(task.roster, task.step));
+    CopyWriter::TakeOver take_over;
+    {
+      const std::lock_guard lock(take_over_mutex_);
+      if (take_over_) {
+        take_over = [this](const std::string& metrics) -> Status {
+          const std::lock_guard called(take_over_mutex_);
+          if (take_over_) return take_over_(metrics);
+          return Error(ErrorKind::kInterrupted, "this process does not record any more");
+        };
+      }
+    }
+    MUSTER_TRY(const auto outcome, writer_.claim(task.roster, task.step, take_over));
     if (outcome == CopyWriter::Outcome::kTakenOver) return outcome;
     const std::lock_guard lock(mutex_);
     claimed_ |= task.begun == begun_;  // else begin() was called meanwhile

@@ -36,6 +36,10 @@ class CopySender {
   CopySender(const CopySender&) = delete;
   CopySender& operator=(const CopySender&) = delete;
 
+  // What makes the metrics of the run directory continue those of the copy, if another directory
+  // was recorded in before (CopyWriter::claim). Called by this object's thread. When this returns,
+  // it is not being called any more, unless it was set again. Before begin().
+  void set_take_over(CopyWriter::TakeOver take_over);
   // This process records from `step` on: claims the copy (CopyWriter::claim), and sends what the
   // copy has not.
   void begin(uint64_t roster, int64_t step);
@@ -73,6 +77,9 @@ class CopySender {
   Log& log_;
   const SystemClock clock_;
   CopyWriter writer_;  // the thread's only
+
+  std::mutex take_over_mutex_;  // held while it is called
+  CopyWriter::TakeOver take_over_;
 
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

@@ -9,6 +9,7 @@
 #include "muster/base/address.h"
 #include "muster/base/hash.h"
 #include "muster/base/mapped_file.h"
+#include "muster/copy/fetcher.h"
 
 namespace muster::copy {
 namespace {
@@ -17,20 +18,7 @@ using ckpt::SnapshotInfo;
 
 // What a resume needs besides a checkpoint. Logs, TensorBoard files and status are of a machine.
 constexpr const char* kJobFile = "job.yaml";
-constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kIndexes = "index";
-
-bool is_same(const SnapshotInfo& local, const CopiedCheckpoint& copied) {
-  if (local.step != copied.step || local.roster != copied.roster || local.best != copied.best) {
-    return false;
-  }
-  return std::ranges::all_of(local.files, [&](const ckpt::SnapshotFile& file) {
-    return std::ranges::any_of(copied.files, [&](const CopiedFile& there) {
-      return there.name.ends_with("/" + file.name) && there.size == file.size &&
-             there.hash == file.hash;
-    });
-  });
-}
 
 std::set<std::string> objects_of(const CopyIndex& index) {
   std::set<std::string> objects;
@@ -66,7 +54,8 @@ CopyWriter::CopyWriter(store::Store& store, FileSystem& files, CopyOptions optio
       }()),
       local_(files, options_.run_directory + "/checkpoints", options_.keep, options_.keep_best) {}
 
-Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
+Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step,
+                                              const TakeOver& take_over) {
   while (true) {
     MUSTER_TRY(auto there, read_index(store_, options_.to));
     MUSTER_TRY(auto own, read_run_id(files_, options_.run_directory));
@@ -76,12 +65,12 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
                    "continue that run with `muster resume {0}`",
                    options_.to, there->index.name);
     }
-    CopyIndex next = there ? std::move(there->index) : CopyIndex();
+    CopyIndex next = there ? there->index : CopyIndex();
     if (roster != 0 && next.roster > roster) {
       taker_ = next.host;
       return Outcome::kTakenOver;
     }
-    const bool is_of_group = roster != 0 && next.writer == own.writer;
+    const bool is_of_group = roster != 0 && own.claimed_as(next.writer);
     if (const auto* newest = next.newest(); newest != nullptr && newest->step > step &&
                                             newest->step > own.passed_over && !is_of_group) {
       return Error(ErrorKind::kUsage,
@@ -89,10 +78,16 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
                    "run directory (step {2}); continue from it with `muster resume {0}`",
                    options_.to, newest->step, step);
     }
-    if (own.run.empty()) {
-      own.run = random_id();
-      MUSTER_RETURN_IF_ERROR(write_run_id(files_, options_.run_directory, own));
+    if (there && roster != 0 && !is_of_group && take_over) {
+      auto taken = take_over_from(*there, roster, take_over);
+      if (!taken.ok()) {
+        // What it was reading may have been superseded.
+        MUSTER_TRY(const auto now, read_index(store_, options_.to));
+        if (now && now->version != there->version) continue;
+        return std::move(taken).error();
+      }
     }
+    if (own.run.empty()) own.run = random_id();
     next.run = own.run;
     next.name = directory_name(options_.run_directory);
     next.claim += 1;
@@ -100,6 +95,10 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
     next.host = machine_name();
     next.roster = std::max(next.roster, roster);
     std::erase_if(next.checkpoints, [&](const auto& each) { return each.step > step; });
+    // First: if this process dies in between, the next one in this directory knows whose claim the
+    // copy has.
+    own.claiming = next.writer;
+    MUSTER_RETURN_IF_ERROR(write_run_id(files_, options_.run_directory, own));
     const std::string text = next.encode();
     MUSTER_TRY(const auto version,
                store_.write(address_in(options_.to, kIndexFile), std::as_bytes(std::span(text)),
@@ -116,6 +115,23 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step) {
     MUSTER_RETURN_IF_ERROR(remove_leftovers());
     return Outcome::kDone;
   }
+}
+
+Status CopyWriter::take_over_from(const StoredIndex& there, uint64_t roster,
+                                  const TakeOver& take_over) {
+  std::string metrics;
+  if (const auto* const file = there.index.find(kMetricsFile); file != nullptr) {
+    Fetcher fetcher(store_, files_, options_.to, there, {});
+    MUSTER_TRY(metrics, fetcher.read(*file));
+  }
+  MUSTER_RETURN_IF_ERROR(take_over(metrics));
+  MUSTER_TRY(const auto local, local_.list());
+  for (const auto& info : local) {
+    const bool copied = std::ranges::any_of(
+        there.index.checkpoints, [&](const CopiedCheckpoint& each) { return is_same(info, each); });
+    if (!copied && info.roster < roster) MUSTER_RETURN_IF_ERROR(files_.remove_all(info.path));
+  }
+  return {};
 }
 
 Status CopyWriter::remove(const std::string& address) {
@@ -168,11 +184,22 @@ Result<CopyWriter::Outcome> CopyWriter::send_missing() {
       next.checkpoints.insert(after, *std::move(copied));
     }
     drop_superseded(next, local, rollback);
-    if (!newest && published_ && next.checkpoints == index_.checkpoints) return Outcome::kDone;
+    MUSTER_TRY(const bool new_result, has_new_result());
+    if (!newest && !new_result && published_ && next.checkpoints == index_.checkpoints) {
+      return Outcome::kDone;
+    }
     MUSTER_TRY(next.files, upload_others());
     MUSTER_TRY(const auto outcome, publish(std::move(next)));
     if (outcome == Outcome::kTakenOver) return outcome;
   }
+}
+
+Result<bool> CopyWriter::has_new_result() {
+  const auto path = options_.run_directory + "/" + kResultFile;
+  if (!files_.exists(path)) return false;
+  MUSTER_TRY(const auto text, files_.read(path));
+  const CopiedFile* const before = index_.find(kResultFile);
+  return before == nullptr || before->hash != hash128(std::as_bytes(std::span(text))).hex();
 }
 
 std::optional<SnapshotInfo> CopyWriter::missing(const std::vector<SnapshotInfo>& local) const {
@@ -222,7 +249,7 @@ Result<CopiedCheckpoint> CopyWriter::upload(const SnapshotInfo& checkpoint) {
 }
 
 Result<std::vector<CopiedFile>> CopyWriter::upload_others() {
-  std::vector<std::string> names = {kJobFile, kMetricsFile,
+  std::vector<std::string> names = {kJobFile, kMetricsFile, kResultFile,
                                     fmt::format("checkpoints/{}", ckpt::kRollbackFile)};
   MUSTER_TRY(const auto indexes, files_.list(options_.run_directory + "/" + kIndexes));
   for (const auto& name : indexes) {

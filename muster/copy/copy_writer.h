@@ -15,10 +15,16 @@
 //
 // The copy has what the run directory has: all its checkpoints, and of those that only the copy
 // has, as many as the job keeps.
+//
+// Hosts may have run directories of their own. If the last claim was made from another directory,
+// this one lacks what was recorded there: before a group claims the copy, the history in it becomes
+// that of this directory (TakeOver), so that what is sent next has all of it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,13 +53,17 @@ class CopyWriter {
     kDone,
     kTakenOver,  // by another process: this one must not send any more. taker() says by whom
   };
+  // Given the metrics of the copy, makes those of the run directory continue them.
+  using TakeOver = std::function<Status(const std::string& metrics)>;
   // Makes this process the one that writes the copy. `roster`: of the group that it records for, 0
   // without. `step`: where it continues. If the copy has later steps, the run directory is behind,
   // which is an error (kUsage). They are dropped, so that the run's past is one line, if they were
   // found to be damaged when the copy was fetched, and by a group, which knows the newest state, if
   // the last claim was made from the same directory. An error (kUsage) if the copy is of another
-  // run.
-  Result<Outcome> claim(uint64_t roster, int64_t step);
+  // run. `take_over`: called first if the last claim was made from another directory; checkpoints
+  // here that earlier rosters wrote and the copy has not are then removed, because the run went on
+  // without them. Empty: nothing is taken over.
+  Result<Outcome> claim(uint64_t roster, int64_t step, const TakeOver& take_over = {});
   // Sends what the run directory has and the copy has not, the newest checkpoint first. After a
   // claim.
   Result<Outcome> send();
@@ -66,7 +76,11 @@ class CopyWriter {
   const CopyOptions& options() const { return options_; }
 
  private:
+  // What was recorded from another directory.
+  Status take_over_from(const StoredIndex& there, uint64_t roster, const TakeOver& take_over);
   Result<Outcome> send_missing();
+  // Whether there is a result, and the copy has another or none.
+  Result<bool> has_new_result();
   // A checkpoint of the run directory that the copy has not; nothing if it has all.
   std::optional<ckpt::SnapshotInfo> missing(const std::vector<ckpt::SnapshotInfo>& local) const;
   Result<CopiedCheckpoint> upload(const ckpt::SnapshotInfo& checkpoint);

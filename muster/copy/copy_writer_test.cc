@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -404,6 +406,88 @@ TEST_P(CopyWriterTest, AFetchRemovesWhatAnotherOneLeft) {
   EXPECT_TRUE(files_->exists(busy));
   // The run that was fetched is not held any more.
   EXPECT_FALSE(track::RunLock::is_held(scratch_.path() + "/there/lock"));
+}
+
+// A host with a run directory of its own takes over from one that is lost.
+TEST_P(CopyWriterTest, AGroupTakesOverWhatAnotherDirectoryRecorded) {
+  auto lost = make_run("lost");
+  auto first = writer(lost);
+  EXPECT_DONE(first.claim(5, 0));
+  lost.write(100, 5);
+  lost.write(200, 5);
+  EXPECT_DONE(first.send());
+
+  auto own = make_run("own");
+  ASSERT_TRUE(write_run_id(*files_, own.directory(),
+                           {.run = read_run_id(*files_, lost.directory())->run, .writer = ""})
+                  .ok());
+  own.write(150, 4);  // of a past that was left
+  own.write(250, 6);  // since it records
+  std::vector<std::string> histories;
+  const auto take_over = [&](const std::string& metrics) -> Status {
+    histories.push_back(metrics);
+    return {};
+  };
+  auto next = writer(own);
+  EXPECT_DONE(next.claim(6, 210, take_over));
+  EXPECT_THAT(histories, testing::ElementsAre(lost.text("metrics.jsonl")));
+  EXPECT_FALSE(own.store().load(150).ok());
+  EXPECT_DONE(next.send());
+  EXPECT_EQ(fetched_step("there"), 250);
+  const auto index = read_index(*store_, to_);
+  ASSERT_TRUE(index.ok() && *index);
+  std::vector<int64_t> steps;
+  for (const auto& each : (*index)->index.checkpoints) steps.push_back(each.step);
+  EXPECT_THAT(steps, testing::ElementsAre(100, 200, 250));
+  // Now it is the one that recorded last.
+  EXPECT_DONE(next.claim(7, 260, take_over));
+  EXPECT_EQ(histories.size(), 1U);
+
+  // If the history cannot be taken over, the copy stays as it is.
+  const auto refused = writer(lost).claim(
+      8, 300, [](const std::string&) -> Status { return Error(ErrorKind::kIo, "full"); });
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), HasSubstr("full"));
+  EXPECT_DONE(next.send());
+}
+
+// It died after it had claimed the copy, before it could note that.
+TEST_P(CopyWriterTest, AClaimThatWasNotNotedIsKnown) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(5, 0));
+  run.write(100, 5);
+  EXPECT_DONE(copy.send());
+  auto id = *read_run_id(*files_, run.directory());
+  EXPECT_TRUE(id.claiming.empty());
+  id.claiming = std::exchange(id.writer, "before");
+  ASSERT_TRUE(write_run_id(*files_, run.directory(), id).ok());
+  run.write(200, 5);
+  auto again = writer(run);
+  EXPECT_DONE(again.claim(6, 200, [](const std::string&) -> Status {
+    return Error(ErrorKind::kInternal, "nothing is to be taken over");
+  }));
+  EXPECT_DONE(again.send());
+  EXPECT_EQ(fetched_step("there"), 200);
+}
+
+TEST_P(CopyWriterTest, TheResultIsSentAndFetched) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(5, 0));
+  run.write(100, 5);
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(fetched_step("launcher"), 100);
+  std::ofstream(run.directory() + "/result.json") << "{\"steps\":100}\n";
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(fetched_step("new"), 100);
+  EXPECT_EQ(make_run("new").text("result.json"), "{\"steps\":100}\n");
+  // One that has all else gets it too.
+  ASSERT_TRUE(fetch("launcher").ok());
+  EXPECT_EQ(make_run("launcher").text("result.json"), "{\"steps\":100}\n");
+  const size_t before = objects();
+  EXPECT_DONE(copy.send());
+  EXPECT_EQ(objects(), before);
 }
 
 TEST(CopyIndexTest, NamesOutsideOfTheRunDirectoryAreRefused) {

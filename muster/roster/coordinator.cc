@@ -90,7 +90,8 @@ class Coordinator::Server final : public wire::CallHandler {
   Summary summary() const {
     const std::lock_guard lock(mutex_);
     const State& state = registrar_.state();
-    return {state.current.waiting, state.ended.has_value(), state.current.members.size()};
+    return {state.current.waiting, state.ended.has_value(), state.current.members.size(),
+            state.ended && state.ended->finished};
   }
 
   size_t others(const std::vector<std::string>& ids) const {
@@ -112,6 +113,7 @@ class Coordinator::Server final : public wire::CallHandler {
     wire::SessionCall::expect(*this);
     using Exited = wire::QuickCall<v1::ExitedRequest, v1::ExitedReply>;
     using Asked = wire::QuickCall<v1::StatusRequest, v1::StatusReply>;
+    using Offered = wire::QuickCall<v1::OfferRequest, v1::OfferReply>;
     Exited::expect(*this, &wire::Service::RequestExited,
                    [](CallHandler& handler, const v1::ExitedRequest& request, v1::ExitedReply&) {
                      handler.exited(request);
@@ -120,6 +122,10 @@ class Coordinator::Server final : public wire::CallHandler {
                   [](CallHandler& handler, const v1::StatusRequest&, v1::StatusReply& reply) {
                     handler.status(reply);
                   });
+    Offered::expect(*this, &wire::Service::RequestOffer,
+                    [](CallHandler& handler, const v1::OfferRequest&, v1::OfferReply& reply) {
+                      handler.offer(reply);
+                    });
   }
 
   // ---- The server's thread.
@@ -259,6 +265,8 @@ class Coordinator::Server final : public wire::CallHandler {
     report.servers = options_.servers;
     to_wire(report, reply);
   }
+
+  void offer(v1::OfferReply& reply) override { to_wire(options_.offer, reply); }
 
   // Hands what the registrar has to say to the streams.
   void flush() {

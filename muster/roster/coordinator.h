@@ -20,6 +20,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
+#include "muster/base/run_offer.h"
 #include "muster/roster/registrar.h"
 #include "muster/roster/status.h"
 #include "muster/roster/types.h"
@@ -34,6 +35,8 @@ struct CoordinatorOptions {
   // Where the job's parameter servers are registered; empty: it has none. Whoever asks for the
   // status is told.
   std::string servers;
+  // For workers on hosts that do not share the launcher's run directory; empty: all must.
+  RunOffer offer;
   // Called in the thread `roster-events`, one at a time and in order, without any lock held. They
   // may take long; while they do, at most kMostEvents events wait, and further ones are dropped.
   std::function<void(const Event&)> on_event;
@@ -65,6 +68,7 @@ class Coordinator {
     bool waiting = false;  // fewer workers than workers.min
     bool ended = false;
     size_t members = 0;
+    bool finished = false;  // ended, with all its steps done
   };
   Summary summary() const;
   // How many workers are known whose id is none of these.
@@ -80,10 +84,12 @@ class Coordinator {
   std::unique_ptr<Server> server_;
 };
 
-// The same two for those on another machine. They wait at most `timeout`.
+// The same for those on another machine. They wait at most `timeout`.
 Status send_exited(const std::string& address, const std::string& job, const std::string& id,
                    int64_t process, const std::string& how, Duration timeout);
 Result<StatusReport> fetch_status(const std::string& address, Duration timeout);
+// CoordinatorOptions::offer.
+Result<RunOffer> fetch_offer(const std::string& address, Duration timeout);
 
 // For Options::term of a coordinator without etcd: milliseconds since 1970.
 uint64_t term_from_clock(const Clock& clock);

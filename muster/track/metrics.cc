@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "muster/base/check.h"
@@ -76,6 +77,24 @@ void leave_out_replaced(std::vector<json>& records, std::map<uint64_t, int64_t>&
   });
 }
 
+// Without what follows the last record of a step up to `step`. From the end: steps come in order,
+// so after the last line to stay there is nothing to parse.
+std::string_view up_to(std::string_view text, int64_t step) {
+  while (!text.empty()) {
+    const size_t begin = last_line(text);
+    const auto record = parse_record(text.substr(begin));
+    if (text.back() == '\n' && record && record->at("step").get<int64_t>() <= step) break;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
+// What tells apart the records of one step.
+std::string_view kind_of(const json& record) {
+  if (record.contains("test")) return "test";
+  return record.contains("links") ? "links" : "step";
+}
+
 }  // namespace
 
 uint64_t rollback_of(const json& record) {
@@ -115,18 +134,41 @@ Status MetricsWriter::write(const json& record) {
 
 Status MetricsWriter::truncate_after(int64_t step) {
   MUSTER_TRY(const std::string text, fs_->read(path_));
-  // From the end: steps come in order, so after the last line to stay there is nothing to parse.
-  std::string_view kept = text;
-  while (!kept.empty()) {
-    const size_t begin = last_line(kept);
-    const auto record = parse_record(kept.substr(begin));
-    if (kept.back() == '\n' && record && record->at("step").get<int64_t>() <= step) break;
-    kept = kept.substr(0, begin);
-  }
+  const std::string_view kept = up_to(text, step);
   if (kept.size() == text.size()) return {};
   MUSTER_RETURN_IF_ERROR(write_file_atomically(*fs_, path_, kept));
   MUSTER_TRY(file_, fs_->open_to_append(path_));  // the old one is no longer at this name
   return {};
+}
+
+std::string continue_metrics(std::string_view before, std::string_view more, int64_t step,
+                             uint64_t rollback, int64_t rollback_step) {
+  std::string result(up_to(before, step));
+  int64_t newest = -1;
+  std::set<std::string_view> kinds;  // of the records of that step
+  const auto take = [&](const json& record) {
+    const auto of = record["step"].get<int64_t>();
+    const bool is_void = rollback_of(record) < rollback && of > rollback_step;
+    if (is_void || of < newest) return false;
+    if (of > newest) kinds.clear();
+    newest = of;
+    return kinds.insert(kind_of(record)).second;
+  };
+  // The last lines are enough: there are all kinds of the newest step.
+  constexpr size_t kEnd = 256 << 10;
+  std::string_view end = result;
+  if (end.size() > kEnd) {
+    end.remove_prefix(end.size() - kEnd);
+    end.remove_prefix(std::min(end.find('\n'), end.size() - 1) + 1);
+  }
+  for_each_line(end, [&](std::string_view line) {
+    if (const auto record = parse_record(line)) (void)take(*record);
+  });
+  for_each_line(more, [&](std::string_view line) {
+    const auto record = parse_record(line);
+    if (record && take(*record)) result.append(line).append("\n");
+  });
+  return result;
 }
 
 Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t most) {

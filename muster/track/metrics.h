@@ -20,6 +20,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -53,6 +54,14 @@ class MetricsWriter {
 // The number of the last rollback before the record was written, 0: none.
 uint64_t rollback_of(const nlohmann::json& record);
 void set_rollback(nlohmann::json& record, uint64_t number);  // 0: none
+
+// The history `before` up to `step`, and behind it those records of `more` that it does not have:
+// for one who begins to record at `step` and knows the last steps itself, where `before` is what
+// another one has recorded elsewhere. Both are the text of a file; steps come in order in them.
+// Records of steps after `rollback_step` that were written before the rollback of this number are
+// void.
+std::string continue_metrics(std::string_view before, std::string_view more, int64_t step,
+                             uint64_t rollback = 0, int64_t rollback_step = 0);
 
 // Removes what is not the same each time that a job is trained.
 void erase_times(nlohmann::json& record);

@@ -191,5 +191,46 @@ TEST(Metrics, RecordsBehindARollbackReplaceEarlierOnes) {
       seen, testing::ElementsAre(testing::Pair(10, 1), testing::Pair(20, 2), testing::Pair(30, 3)));
 }
 
+std::string lines(std::initializer_list<const char*> records) {
+  std::string text;
+  for (const char* const record : records) text.append(record).append("\n");
+  return text;
+}
+
+// Another worker recorded up to step 3, and its host is lost.
+TEST(Metrics, AHistoryIsContinuedByWhatItDoesNotHave) {
+  const auto before = lines({R"({"step":1})", R"({"step":2})", R"({"step":2,"test":{}})"});
+  const auto more =
+      lines({R"({"step":1})", R"({"step":2})", R"({"step":2,"test":{}})", R"({"step":3})",
+             R"({"step":3,"test":{}})", R"({"step":4})", R"({"step":4})"});
+  EXPECT_EQ(continue_metrics(before, more, 3),
+            before + lines({R"({"step":3})", R"({"step":3,"test":{}})", R"({"step":4})"}));
+  EXPECT_EQ(continue_metrics("", more, 3),
+            before + lines({R"({"step":3})", R"({"step":3,"test":{}})", R"({"step":4})"}));
+  // Of the newest step it has one record of two.
+  const auto half = lines({R"({"step":1})", R"({"step":2})"});
+  EXPECT_EQ(continue_metrics(half, lines({R"({"step":2})", R"({"step":2,"test":{}})"}), 2), before);
+  // A torn line, and lines of steps that are computed again, perhaps with another schedule.
+  EXPECT_EQ(continue_metrics(before + lines({R"({"step":3,"lr":1})"}) + "{\"st",
+                             lines({R"({"step":3,"lr":2})"}), 2),
+            before + lines({R"({"step":3,"lr":2})"}));
+}
+
+TEST(Metrics, AHistoryIsContinuedBehindARollback) {
+  const auto before = lines({R"({"step":1})", R"({"step":2})", R"({"step":3})"});
+  const auto more = lines({R"({"step":2})", R"({"step":3})", R"({"rollback":7,"step":2})",
+                           R"({"rollback":7,"step":3})"});
+  EXPECT_EQ(continue_metrics(before, more, 3, 7, 1),
+            before + lines({R"({"rollback":7,"step":2})", R"({"rollback":7,"step":3})"}));
+}
+
+TEST(Metrics, OfALongHistoryOnlyTheEndIsLookedAt) {
+  std::string before;
+  for (int64_t step = 1; step <= 20000; ++step) before += fmt::format("{{\"step\":{}}}\n", step);
+  EXPECT_EQ(continue_metrics(before, before, 20000), before);
+  EXPECT_EQ(continue_metrics(before, before + "{\"step\":20001}\n", 20000),
+            before + "{\"step\":20001}\n");
+}
+
 }  // namespace
 }  // namespace muster::track

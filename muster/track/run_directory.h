@@ -7,7 +7,8 @@
 //     events.out.tfevents.*     event_file.h
 //     log.txt                   base/log.h
 //     checkpoints/              ckpt/snapshot.h
-//     copy.json                 of which copy elsewhere this is the run: copy/copy_index.h
+//     copy.json                 of which copy elsewhere this is the run: run_identity.h
+//     attempt.json              for which attempt of several workers it is ready: run_identity.h
 //     index/                    of data that is read by blocks: data/blocks/open_blocks.h
 //     result.json               the final figures
 //     workers/                  of a job of several: ID.log and ID.err (standard error) of each

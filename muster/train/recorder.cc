@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "muster/base/check.h"
 #include "muster/ps/net/job_setup.h"
 #include "muster/train/due.h"
 #include "muster/train/numerics/job_fingerprint.h"
@@ -34,9 +37,20 @@ Recorder::Recorder(Session& session, const RecorderParts& parts)
                 if (copy != nullptr) copy->changed();
               }),
       last_report_(parts.clock->now()),
-      last_save_(parts.clock->now()) {}
+      last_save_(parts.clock->now()) {
+  if (!parts_.takes_over) return;
+  MUSTER_CHECK(parts_.copy != nullptr, "only from a copy can be taken over");
+  parts_.copy->set_take_over([this](const std::string& history) { return take_over(history); });
+}
 
-Recorder::~Recorder() = default;
+Recorder::~Recorder() {
+  if (parts_.takes_over) parts_.copy->set_take_over({});
+}
+
+void Recorder::set_rollback(const roster::Rollback& rollback) {
+  const std::lock_guard lock(metrics_mutex_);
+  rollback_ = rollback;
+}
 
 Status Recorder::begin(uint64_t roster) {
   roster_ = roster;
@@ -103,7 +117,16 @@ Status Recorder::open_metrics(int64_t step) {
   const auto file = parts_.run->metrics_file();
   MUSTER_TRY(auto metrics, track::MetricsWriter::open(*parts_.files, file));
   if (roster_ == 0) MUSTER_RETURN_IF_ERROR(metrics.truncate_after(step));
-  metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
+  {
+    const std::lock_guard lock(metrics_mutex_);
+    metrics_ = std::make_unique<track::MetricsWriter>(std::move(metrics));
+    begun_at_ = step;
+    kept_.clear();
+    for (const auto& line : lines_) kept_ += line;
+    std::error_code failed;
+    own_begin_ = parts_.takes_over ? std::filesystem::file_size(file, failed) : 0;
+    if (failed) own_begin_ = 0;
+  }
   // Many more lines than late workers can have appended out of order.
   constexpr size_t kEnd = 256 << 10;
   MUSTER_TRY(const auto there, track::read_metrics(*parts_.files, file, kEnd));
@@ -118,9 +141,33 @@ Status Recorder::open_metrics(int64_t step) {
         record["step"].get<int64_t>() > static_cast<int64_t>(rollback_.step)) {
       continue;
     }
+    // On a host with a directory of its own, lines of later steps may be of a past that was left.
+    if (parts_.takes_over && record["step"].get<int64_t>() > step) continue;
     int64_t& told = record.contains(kTest) ? told_test_ : told_step_;
     told = std::max(told, record["step"].get<int64_t>());
   }
+  return {};
+}
+
+Status Recorder::take_over(const std::string& history) {
+  const std::lock_guard lock(metrics_mutex_);
+  if (metrics_ == nullptr) {
+    return Error(ErrorKind::kInterrupted, "this worker does not record any more");
+  }
+  const auto file = parts_.run->metrics_file();
+  MUSTER_TRY(const auto text, parts_.files->read(file));
+  // What was in the file before is in the history, or of a past that was left.
+  std::string more = kept_;
+  if (own_begin_ < text.size()) more.append(text, own_begin_);
+  const auto whole = track::continue_metrics(history, more, begun_at_, rollback_.number,
+                                             static_cast<int64_t>(rollback_.step));
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(*parts_.files, file, whole));
+  // The file that is open is no longer at this name.
+  MUSTER_TRY(auto metrics, track::MetricsWriter::open(*parts_.files, file));
+  *metrics_ = std::move(metrics);
+  own_begin_ = 0;
+  parts_.log->info("the history of the run up to step {} was taken over from {}", begun_at_,
+                   parts_.copy->to());
   return {};
 }
 
@@ -140,6 +187,7 @@ void Recorder::end() {
   if (parts_.copy != nullptr) parts_.copy->end();
   progress_.reset();
   events_.reset();
+  const std::lock_guard lock(metrics_mutex_);
   metrics_.reset();
 }
 
@@ -213,6 +261,7 @@ Status Recorder::step(const StepTimes& times) {
     began_ = parts_.clock->now() -
              std::chrono::duration_cast<Duration>(std::chrono::duration<double>(times.seconds));
   }
+  if (parts_.takes_over && is_due_now()) keep_line(step_line(times));
   if (!on()) return {};
   const auto report = session_.last_step();
   progress_->step({counters.step, pass(), report.loss, static_cast<int64_t>(report.samples)});
@@ -230,6 +279,13 @@ Status Recorder::step(const StepTimes& times) {
     MUSTER_RETURN_IF_ERROR(events_->add(counters.step, scalars));
   }
   if (counters.step <= told_step_) return {};
+  told_step_ = counters.step;
+  return write_line(step_line(times));
+}
+
+nlohmann::json Recorder::step_line(const StepTimes& times) const {
+  const auto& counters = session_.arena().counters();
+  const auto report = session_.last_step();
   nlohmann::json line = {{"step", counters.step},
                          {"pass", pass()},
                          {"loss", report.loss},
@@ -238,12 +294,24 @@ Status Recorder::step(const StepTimes& times) {
                          {"samples", counters.samples},
                          {"time", seconds(times.when.time_since_epoch())}};
   // Whoever records: a line that is written twice must have the same fields.
-  if (roster_ != 0) line["waited"] = times.waited;
+  if (roster_ != 0 || parts_.takes_over) line["waited"] = times.waited;
   if (report.gradient_norm >= 0) line["gradient_norm"] = report.gradient_norm;
   if (report.gradient_bits >= 0) line["gradient_bits"] = report.gradient_bits;
   if (counters.replaced.count > 0) line["replaced"] = counters.replaced.samples;
-  told_step_ = counters.step;
-  return write_line(std::move(line));
+  return line;
+}
+
+// Many more than there are between two checkpoints, as long as the copy is not far behind.
+void Recorder::keep_line(const nlohmann::json& line) {
+  constexpr size_t kMost = size_t{8} << 20;
+  auto marked = line;
+  track::set_rollback(marked, rollback_.number);
+  lines_.push_back(marked.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  lines_size_ += lines_.back().size();
+  while (lines_size_ > kMost) {
+    lines_size_ -= lines_.front().size();
+    lines_.pop_front();
+  }
 }
 
 Status Recorder::links(const comm::Links& links) {
@@ -292,8 +360,9 @@ void Recorder::waiting(const std::string& what) {
 
 Status Recorder::evaluated(const EvalReport& report) {
   waits_since_.reset();
-  if (!on()) return {};
   const auto& counters = session_.arena().counters();
+  if (parts_.takes_over) keep_line({{"step", counters.step}, {kTest, to_json(report.values)}});
+  if (!on()) return {};
   std::vector<track::Metric> shown;
   for (const auto& [name, v] : report.values) shown.push_back({name, v});
   progress_->eval({counters.step, pass(), shown, counters.best.step == counters.step});
@@ -313,6 +382,7 @@ Status Recorder::evaluated(const EvalReport& report) {
 
 Status Recorder::write_line(nlohmann::json line) {
   track::set_rollback(line, rollback_.number);
+  const std::lock_guard lock(metrics_mutex_);
   return metrics_->write(line);
 }
 
@@ -333,7 +403,10 @@ Status Recorder::save(bool best, double seconds) {
   }
   if (roster_ != 0) store_.keep_for_rollback(session_.auditor().trusted());
   // Metrics first: whoever resumes from this snapshot needs all lines up to its step.
-  MUSTER_RETURN_IF_ERROR(metrics_->sync());
+  {
+    const std::lock_guard lock(metrics_mutex_);
+    MUSTER_RETURN_IF_ERROR(metrics_->sync());
+  }
   note_progress();
   MUSTER_TRY(auto* buffer, writer_.begin());
   buffer->reserve(arena.bytes().size());
@@ -389,6 +462,15 @@ Status Recorder::finish(const nlohmann::json& result) {
                                                   session_.arena().counters().step, *parts_.clock));
   progress_->finish(result);
   return {};
+}
+
+bool Recorder::send_result(Duration limit) {
+  if (!on() || !finished_ || parts_.copy == nullptr) return true;
+  if (!std::exchange(result_announced_, true)) parts_.copy->changed();
+  const auto sent = finish_copy(limit);
+  if (sent.ok()) return *sent;
+  parts_.log->warning("the result is not in the copy: {}", sent.error().message());
+  return true;
 }
 
 Status Recorder::interrupt(int signal, const nlohmann::json& result) {

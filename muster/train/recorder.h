@@ -11,12 +11,19 @@
 // (copy/copy_writer.h); its TensorBoard file is its own; that a job of several is running only its
 // launcher says.
 //
-// For one thread.
+// Hosts may have run directories of their own (track/run_identity.h). Whoever takes over on such a
+// host has not what was recorded elsewhere. The copy has it, but for the last steps: these every
+// worker keeps in memory, as they would be in the metrics. Training does not wait for the copy: the
+// thread that sends it calls take_over() when it has read it.
+//
+// For one thread, and that of the copy.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +61,9 @@ struct RecorderParts {
   // While begin() waits for that copy to be claimed: false ends it.
   // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::function<bool()> keep_waiting = {};
+  // Of several workers, with a copy: lines of the metrics are kept in memory, and what another
+  // host has recorded is taken over from the copy.
+  bool takes_over = false;
 };
 
 // How the last step went, beyond what is in the state.
@@ -73,7 +83,7 @@ class Recorder {
   Status begin(uint64_t roster);
   // The last rollback of the job (roster/types.h): lines in the metrics that it made invalid are
   // written anew. Before begin().
-  void set_rollback(const roster::Rollback& rollback) { rollback_ = rollback; }
+  void set_rollback(const roster::Rollback& rollback);
   // Another one does, or nobody. What is being written is finished first.
   void end();
   bool on() const { return progress_ != nullptr; }
@@ -107,6 +117,9 @@ class Recorder {
   Result<bool> send_copy(std::optional<Duration> limit);
   // Then result and status.
   Status finish(const nlohmann::json& result);
+  // After finish(): the result for the copy. False: it is not there after `limit`. If it cannot be
+  // sent, only the log says so.
+  bool send_result(Duration limit);
   Status interrupt(int signal, const nlohmann::json& result);
 
  private:
@@ -114,6 +127,10 @@ class Recorder {
   Result<bool> finish_copy(std::optional<Duration> limit);
   Status open_metrics(int64_t step);
   Status write_line(nlohmann::json line);  // to the metrics
+  nlohmann::json step_line(const StepTimes& times) const;
+  void keep_line(const nlohmann::json& line);
+  // By the thread of the copy: `history` is what others have recorded.
+  Status take_over(const std::string& history);
   Status open_events(int64_t step);
   void warn_of_few_bits(int64_t bits);  // once
   void watch_data();
@@ -127,7 +144,16 @@ class Recorder {
   const RecorderParts parts_;
   ckpt::SnapshotStore store_;
   ckpt::SnapshotWriter writer_;
-  std::unique_ptr<track::MetricsWriter> metrics_;
+  // What the thread of the copy uses too.
+  std::mutex metrics_mutex_;
+  std::unique_ptr<track::MetricsWriter> metrics_;  // written to with metrics_mutex_ held
+  uint64_t own_begin_ = 0;                         // where in the file the lines of this time begin
+  int64_t begun_at_ = 0;                           // the step at which this worker began to record
+  std::string kept_;  // the lines of earlier steps that it knew then, with their newlines
+  // The last lines that this worker would have written, and their size. Not of the copy's thread.
+  std::deque<std::string> lines_;
+  size_t lines_size_ = 0;
+
   std::unique_ptr<track::EventFileWriter> events_;
   std::unique_ptr<track::Progress> progress_;
   std::vector<std::string> notices_;  // for when there is a screen
@@ -138,8 +164,9 @@ class Recorder {
   int64_t first_step_ = -1;
   Moment began_;
   uint64_t roster_ = 0;
-  roster::Rollback rollback_;
+  roster::Rollback rollback_;  // written with metrics_mutex_ held
   bool finished_ = false;
+  bool result_announced_ = false;  // to the copy
   // Since when data is waited for without a step in between, and when that is told next.
   std::optional<Moment> waits_since_;
   Moment next_wait_shown_;

@@ -50,11 +50,37 @@ Status Restorer::newest() {
   return check_weights(*snapshot);
 }
 
+// Without the copy, a directory that others share is what it was before there was a copy.
+Status Restorer::look_at_copy() {
+  auto seen = copy_.reader->look();
+  if (seen.ok()) {
+    copy_.seen = *std::move(seen);
+    return {};
+  }
+  if (copy_.is_needed || seen.error().kind() == ErrorKind::kInterrupted) {
+    return std::move(seen).error();
+  }
+  recorder_.warn(fmt::format("{}; the newest checkpoint of the run directory is taken instead",
+                             seen.error().message()));
+  return {};
+}
+
+bool Restorer::counts(const ckpt::SnapshotInfo& checkpoint) const {
+  if (copy_.reader == nullptr || copy_.seen.current) return true;
+  return checkpoint.roster >= first_roster_ || copy_.seen.has(checkpoint);
+}
+
 // Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
 // is seen when it is needed, which is rare.
-Result<Recovery::Restorable> Restorer::restorable(const roster::Rollback& known, bool repair) {
+Result<Recovery::Restorable> Restorer::restorable(const Question& question) {
+  if (first_roster_ == 0) first_roster_ = question.roster;
+  const bool asks_copy = copy_.reader != nullptr && question.is_first;
+  if (asks_copy && question.is_behind) MUSTER_RETURN_IF_ERROR(look_at_copy());
   auto& store = recorder_.store();
-  if (repair && known.number != 0) MUSTER_RETURN_IF_ERROR(store.roll_back(as_stored(known)));
+  const auto& known = question.known;
+  if (question.is_first && known.number != 0) {
+    MUSTER_RETURN_IF_ERROR(store.roll_back(as_stored(known)));
+  }
   MUSTER_TRY(const auto stored, store.rollback());
   Recovery::Restorable result;
   result.rollback = std::max(known, {stored.roster, static_cast<uint64_t>(stored.step)});
@@ -62,14 +88,37 @@ Result<Recovery::Restorable> Restorer::restorable(const roster::Rollback& known,
   MUSTER_TRY(const auto snapshots, store.list(&unreadable));
   // Newer than all others perhaps: going on from an older one would be to lose it.
   if (unreadable) return *std::move(unreadable);
-  for (auto it = snapshots.rbegin(); it != snapshots.rend(); ++it) {
+  const auto offer = [&](int64_t step, uint64_t roster) {
     // The store may not know of the rollback yet.
-    if (as_stored(result.rollback).invalidates(it->step, it->roster)) continue;
-    if (unreadable_.contains(it->step)) continue;
-    result.step = static_cast<uint64_t>(it->step);
-    break;
+    if (as_stored(result.rollback).invalidates(step, roster)) return;
+    if (!unreadable_.contains(step)) {
+      result.step = std::max(result.step, static_cast<uint64_t>(step));
+    }
+  };
+  for (const auto& snapshot : snapshots) {
+    if (counts(snapshot)) offer(snapshot.step, snapshot.roster);
   }
+  if (!asks_copy) return result;
+  for (const auto& copied : copy_.seen.checkpoints) offer(copied.step, copied.roster);
   return result;
+}
+
+Result<bool> Restorer::fetch(uint64_t step) {
+  if (copy_.reader == nullptr) return true;
+  const auto* const copied = copy_.seen.find(static_cast<int64_t>(step));
+  if (copied == nullptr) return true;
+  MUSTER_TRY(const auto snapshots, recorder_.store().list());
+  const bool here = std::ranges::any_of(snapshots, [&](const ckpt::SnapshotInfo& each) {
+    return each.step == copied->step && counts(each);
+  });
+  if (here) return true;
+  log_.info("fetching the checkpoint of step {} from {}", step, copy_.reader->to());
+  auto fetched = copy_.reader->fetch(*copied);
+  if (fetched.ok()) return true;
+  const auto kind = fetched.error().kind();
+  if (kind != ErrorKind::kCheckpoint && kind != ErrorKind::kData) return std::move(fetched).error();
+  recorder_.warn(fetched.error().message());
+  return false;
 }
 
 Result<bool> Restorer::restore(uint64_t step, uint64_t roster) {
@@ -79,6 +128,11 @@ Result<bool> Restorer::restore(uint64_t step, uint64_t roster) {
     return true;
   }
   log_.info("resuming after step {}", step);
+  MUSTER_TRY(const bool whole, fetch(step));
+  if (!whole) {
+    unreadable_.insert(static_cast<int64_t>(step));
+    return false;
+  }
   const auto snapshot = recorder_.store().load(static_cast<int64_t>(step));
   if (!snapshot.ok()) {
     recorder_.warn(snapshot.error().message());

@@ -18,7 +18,7 @@ Trainer::Trainer(Session& session, Recorder& recorder, TrainerEnvironment enviro
       recorder_(recorder),
       env_(std::move(environment)),
       membership_(membership),
-      restorer_(session, recorder, *env_.files, *env_.log, env_.accept_other_data) {
+      restorer_(session, recorder, *env_.files, *env_.log, env_.accept_other_data, env_.copy) {
   const auto& job = session_.job();
   const auto& metrics = session_.plan().loss.metrics;
   best_by_ = !job.best_by.empty() ? job.best_by : metrics.empty() ? "loss" : metrics[0].name;
@@ -147,6 +147,7 @@ void Trainer::watch_for_stop() {
     if (!told && env_.stop_signal() == SIGINT) told = env_.clock->now();
     if (!told || env_.clock->now() - *told < env_.patience) continue;
     gave_up_ = true;
+    if (env_.copy.reader != nullptr) env_.copy.reader->stop();
     membership_->abort("told to stop, and the step does not end");
     return;
   }
@@ -154,8 +155,14 @@ void Trainer::watch_for_stop() {
 
 Membership::Sources Trainer::sources() {
   return {
-      .restorable = [this](const roster::Rollback& known,
-                           bool repair) { return restorer_.restorable(known, repair); },
+      .restorable =
+          [this](const roster::Rollback& known, bool repair) {
+            return restorer_.restorable(
+                {.known = known,
+                 .roster = membership_->roster().number,
+                 .is_first = repair,
+                 .is_behind = !membership_->has_state() || membership_->was_removed()});
+          },
       .restore =
           [this](uint64_t step) { return restorer_.restore(step, membership_->roster().number); },
       // Without a group there is nobody to come to a boundary with.
@@ -334,7 +341,10 @@ Status Trainer::roll_back(const std::string& what, const roster::Rollback* rollb
   }
   if (rollback == nullptr) return {};
   recorder_.end();  // what is being written is finished before it is declared void
-  return keep ? recorder_.store().roll_back(as_stored(*rollback)) : Status();
+  if (keep) return recorder_.store().roll_back(as_stored(*rollback));
+  // This host may have a run directory of its own, with checkpoints that are invalid too.
+  return env_.copy.reader != nullptr ? recorder_.store().note_rollback(as_stored(*rollback))
+                                     : Status();
 }
 
 Status Trainer::evaluate() {
@@ -383,6 +393,7 @@ Result<Trainer::Turn> Trainer::conclude(EndReason reason) {
     MUSTER_RETURN_IF_ERROR(reason_ == EndReason::kSignal ? recorder_.interrupt(flags_.stop, result)
                                                          : recorder_.finish(result));
   }
+  if (reason_ != EndReason::kSignal) MUSTER_RETURN_IF_ERROR(send_result());
   if (membership_ != nullptr) {
     MUSTER_RETURN_IF_ERROR(membership_->barrier());
     if (reason_ != EndReason::kSignal) membership_->finished();
@@ -410,6 +421,26 @@ Status Trainer::complete_copy() {
   if (all[0] != 0) {
     flags_.stop = all[1];
     reason_ = EndReason::kSignal;
+  }
+  return {};
+}
+
+// A host with a run directory of its own has the result for itself: others find it in the copy. The
+// run is finished all the same, so nobody waits for it long.
+Status Trainer::send_result() {
+  constexpr auto kAlone = std::chrono::seconds(10);
+  constexpr auto kPart = std::chrono::milliseconds(200);
+  constexpr int kParts = 300;  // a minute
+  if (membership_ == nullptr) {
+    (void)recorder_.send_result(kAlone);
+    return {};
+  }
+  if (session_.job().checkpoint.to.empty()) return {};
+  for (int i = 0; i < kParts; ++i) {
+    std::array<uint8_t, 2> all = {static_cast<uint8_t>(recorder_.send_result(kPart) ? 0 : 1),
+                                  static_cast<uint8_t>(env_.stop_signal() == SIGINT ? 1 : 0)};
+    MUSTER_RETURN_IF_ERROR(membership_->combine(all));
+    if (all[0] == 0 || all[1] != 0) break;
   }
   return {};
 }

@@ -50,6 +50,8 @@ struct TrainerEnvironment {
   Duration patience = std::chrono::milliseconds(1200);
   // Continue from a checkpoint although data.train or data.test have changed since.
   bool accept_other_data = false;
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+  CopySource copy = {};  // of a multi-worker job with checkpoint.to
 };
 
 enum class EndReason {
@@ -101,6 +103,7 @@ class Trainer {
   Status evaluate();
   Result<Turn> conclude(EndReason reason);
   Status complete_copy();
+  Status send_result();
   Result<Turn> give_up();
 
   CommitFlags commit_flags();

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/forwarding_file_system_testing.h"
+#include "muster/ckpt/snapshot_testing.h"
 #include "muster/copy/copy_index.h"
 #include "muster/store/local_store.h"
 #include "muster/store/retry.h"
@@ -208,6 +209,150 @@ TEST_F(TrainerCopyTest, AStopEndsTheWaitForTheCopy) {
     EXPECT_EQ(life.summary->reason, EndReason::kSignal);
   }
   EXPECT_EQ(open_run("run").read_status().state, track::RunState::kInterrupted);
+}
+
+// Each worker has a run directory of its own, as on hosts that share none.
+class OwnDirectoriesTest : public TrainerCopyTest {
+ protected:
+  void SetUp() override {
+    send_through([]() -> Status { return {}; });
+    open_reader_ = [this](const track::RunDirectory& run) {
+      return std::make_unique<copy::CopyReader>(
+          std::make_unique<store::RetryStore>(std::make_unique<store::LocalStore>(), clock_,
+                                              store::quick_retries()),
+          *files_,
+          copy::CopyOptions{.to = to_, .run_directory = run.path(), .keep = 2, .keep_best = true},
+          std::function<void()>());
+    };
+  }
+  // As track::make_ready leaves it.
+  void make_host(const std::string& name) {
+    const auto run = open_run(name);
+    const copy::RunId id{.run = "points-1", .writer = ""};
+    ASSERT_TRUE(copy::write_run_id(*files_, run.path(), id).ok());
+  }
+  Life work(const std::string& host, const Told& told = {}) {
+    return live(host, host, told, {"checkpoint.to=" + to_});
+  }
+  // The same by several at once.
+  std::vector<Life> work_together(const std::vector<std::string>& hosts) {
+    start(static_cast<int>(hosts.size()));
+    std::vector<Life> lives(hosts.size());
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      threads.emplace_back([&, i] { lives[i] = work(hosts[i]); });
+    }
+    threads.clear();
+    return lives;
+  }
+  static void wait_until(const std::function<bool()>& condition) {
+    for (int i = 0; i < 30000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(condition());
+  }
+  // The newest step of the copy; -1: there is none yet.
+  int64_t copied_so_far() {
+    store::LocalStore store;
+    const auto stored = copy::read_index(store, to_);
+    if (!stored.ok() || !*stored || (*stored)->index.newest() == nullptr) return -1;
+    return (*stored)->index.newest()->step;
+  }
+  // One of these hosts has recorded the end, as if one worker had trained alone.
+  void expect_whole(const std::vector<std::string>& hosts, const std::vector<Life>& lives) {
+    open_copy_ = {};  // of the worker alone
+    int ended = 0;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      ASSERT_TRUE(lives[i].summary) << lives[i].error;
+      if (open_run(hosts[i]).read_status().state != track::RunState::kFinished) continue;
+      ++ended;
+      expect_as_alone(hosts[i], lives[i]);
+    }
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(copied_so_far(), 60);
+    store::LocalStore store;
+    const auto stored = copy::read_index(store, to_);
+    ASSERT_TRUE(stored.ok() && *stored);
+    EXPECT_NE((*stored)->index.find("result.json"), nullptr);
+  }
+};
+
+// The last steps before it took over are not in the copy yet: the next one knows them itself.
+TEST_F(OwnDirectoriesTest, WhoTakesOverContinuesTheHistory) {
+  for (const char* const host : {"paris", "tokyo"}) make_host(host);
+  start(1);
+  at_step_ = [this](int64_t step) {
+    if (step == 5) wait_until([this] { return coordinator_->status().roster.members.size() == 2; });
+    if (step == 25) wait_until([this] { return copied_so_far() >= 14; });
+    if (step > 30) std::this_thread::sleep_for(3ms);  // so that the first one leaves before the end
+  };
+  Life left;
+  std::jthread first([&] { left = work("paris", {30, SIGTERM}); });
+  wait_until([this] { return newest_ >= 3; });
+  const auto second = work("tokyo");
+  first.join();
+  ASSERT_TRUE(left.summary) << left.error;
+  EXPECT_EQ(left.summary->reason, EndReason::kLeft);
+  expect_whole({"tokyo"}, {second});
+  EXPECT_FALSE(open_run("paris").read_result().has_value());
+}
+
+TEST_F(OwnDirectoriesTest, HostsWithoutFilesBeginFromTheCopy) {
+  for (const char* const host : {"paris", "tokyo", "lima"}) make_host(host);
+  start(1);
+  const auto stopped = work("paris", {25, SIGINT});
+  ASSERT_TRUE(stopped.summary) << stopped.error;
+  EXPECT_EQ(stopped.summary->reason, EndReason::kSignal);
+  EXPECT_GE(copied_so_far(), 25);
+  const auto lives = work_together({"tokyo", "lima"});
+  expect_whole({"tokyo", "lima"}, lives);
+}
+
+// The host that recorded last has a checkpoint that did not reach the copy.
+TEST_F(OwnDirectoriesTest, TheNewestCheckpointOfAnyDiskIsTaken) {
+  for (const char* const host : {"paris", "tokyo"}) make_host(host);
+  start(1);
+  const auto stopped = work("paris", {25, SIGINT});
+  ASSERT_TRUE(stopped.summary) << stopped.error;
+  const int64_t step = stopped.summary->counters.step;
+  // As if it had been cut off before the last checkpoint was sent.
+  store::LocalStore store;
+  auto stored = copy::read_index(store, to_);
+  ASSERT_TRUE(stored.ok() && *stored);
+  auto index = (*stored)->index;
+  ASSERT_EQ(index.newest()->step, step);
+  index.checkpoints.pop_back();
+  ASSERT_FALSE(index.checkpoints.empty());
+  const auto text = index.encode();
+  ASSERT_TRUE(store
+                  .write(to_ + "/latest.json", std::as_bytes(std::span(text)),
+                         store::WriteCondition::always())
+                  .ok());
+  std::atomic<int64_t> least{1000};
+  at_step_ = [&](int64_t at) {
+    if (at > 0 && at < least) least = at;
+  };
+  const auto lives = work_together({"paris", "tokyo"});
+  expect_whole({"paris", "tokyo"}, lives);
+  EXPECT_GE(least.load(), step);
+}
+
+// A host that returns has a checkpoint of a past that was left.
+TEST_F(OwnDirectoriesTest, ACheckpointOfAStaleDirectoryDoesNotCount) {
+  for (const char* const host : {"paris", "tokyo"}) make_host(host);
+  start(1);
+  ASSERT_TRUE(work("paris", {20, SIGINT}).summary);
+  start(1);
+  const auto next = work("tokyo", {40, SIGINT});
+  ASSERT_TRUE(next.summary) << next.error;
+  EXPECT_GE(copied_so_far(), 40);
+  // It is of another model, so that it would be an error to load it.
+  ckpt::SnapshotStore stale(*files_, open_run("paris").checkpoints(), 2, true);
+  const ckpt::TestState state(59);
+  auto view = state.view();
+  view.roster = 1;
+  for (const auto& there : *stale.list()) ASSERT_TRUE(files_->remove_all(there.path).ok());
+  ASSERT_TRUE(stale.write(view).ok());
+  const auto lives = work_together({"paris", "tokyo"});
+  expect_whole({"paris", "tokyo"}, lives);
 }
 
 // Stopped while it took over, and continued when all was over.

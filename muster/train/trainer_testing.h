@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/copy/copy_reader.h"
 #include "muster/copy/copy_sender.h"
 #include "muster/roster/coordinator.h"
 #include "muster/track/temp_directory_testing.h"
@@ -82,6 +83,16 @@ class TrainerTest : public testing::Test {
     const auto session = *std::move(opened);
     NoSink sink;
     std::unique_ptr<Membership> membership;
+    std::unique_ptr<copy::CopyReader> reader;
+    CopySource source;
+    if (open_reader_ && !id.empty()) {
+      reader = open_reader_(run);
+      auto seen = reader->look();
+      EXPECT_TRUE(seen.ok()) << seen.error().message();
+      source.reader = reader.get();
+      source.is_needed = true;
+      if (seen.ok()) source.seen = *std::move(seen);
+    }
     if (!id.empty()) {
       MembershipOptions options;
       options.coordinators = {coordinator_->address()};
@@ -94,12 +105,18 @@ class TrainerTest : public testing::Test {
     }
     std::unique_ptr<copy::CopySender> copy;
     if (open_copy_) copy = open_copy_(run);
-    Recorder recorder(*session,
-                      {&run, files_.get(), &clock_, &log_, &sink, track::ProgressMode::kNormal,
-                       [&] {
-                         if (membership != nullptr) membership->progress();
-                       },
-                       copy.get()});
+    Recorder recorder(*session, {&run,
+                                 files_.get(),
+                                 &clock_,
+                                 &log_,
+                                 &sink,
+                                 track::ProgressMode::kNormal,
+                                 [&] {
+                                   if (membership != nullptr) membership->progress();
+                                 },
+                                 copy.get(),
+                                 {},
+                                 reader != nullptr});
     // The trainer asks on this thread, which alone may look at the state, and on one that watches.
     const auto here = std::this_thread::get_id();
     std::atomic<int64_t> step{0};
@@ -111,7 +128,9 @@ class TrainerTest : public testing::Test {
       newest_ = std::max(newest_.load(), step.load());
       return told.at_step >= 0 && step >= told.at_step ? told.signal : 0;
     };
-    Trainer trainer(*session, recorder, {files_.get(), &clock_, &log_, signal}, membership.get());
+    TrainerEnvironment environment{files_.get(), &clock_, &log_, signal};
+    environment.copy = std::move(source);
+    Trainer trainer(*session, recorder, std::move(environment), membership.get());
     if (membership == nullptr) {
       EXPECT_TRUE(trainer.prepare().ok());
     }
@@ -169,6 +188,9 @@ class TrainerTest : public testing::Test {
   std::function<void(int64_t step)> at_step_;
   // Makes what sends the copy of a run; empty: there is none.
   std::function<std::unique_ptr<copy::CopySender>(const track::RunDirectory& run)> open_copy_;
+  // Makes what reads it, for workers whose hosts have run directories of their own; empty: all
+  // share one.
+  std::function<std::unique_ptr<copy::CopyReader>(const track::RunDirectory& run)> open_reader_;
   std::optional<Duration> timeout_;  // of a collective
   Duration hang_timeout_ = 60s;
   Duration rebalance_every_ = 5s;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -19,10 +20,13 @@
 #include "muster/config/load.h"
 #include "muster/config/rounds.h"
 #include "muster/config/table.h"
+#include "muster/copy/copy_reader.h"
 #include "muster/copy/copy_sender.h"
 #include "muster/data/fetcher.h"
+#include "muster/roster/coordinator.h"
 #include "muster/store/open.h"
 #include "muster/track/background_sink.h"
+#include "muster/track/run_identity.h"
 #include "muster/track/sink.h"
 #include "muster/train/membership/membership.h"
 #include "muster/train/numerics/fingerprint.h"
@@ -138,25 +142,119 @@ Registries with_indexes(const Registries& registries, const Arguments& args) {
   return result;
 }
 
+copy::CopyOptions copy_options(const config::Job& job, const track::RunDirectory& run) {
+  return {.to = job.checkpoint.to,
+          .run_directory = run.path(),
+          .keep = static_cast<int>(job.checkpoint.keep),
+          .keep_best = job.checkpoint.best};
+}
+
 // What sends checkpoints to checkpoint.to; null if the job has none.
 std::unique_ptr<copy::CopySender> open_copy(const config::Job& job, const track::RunDirectory& run,
                                             FileSystem& files, const Clock& clock, Log& log) {
-  const auto& checkpoint = job.checkpoint;
-  if (checkpoint.to.empty()) return nullptr;
+  if (job.checkpoint.to.empty()) return nullptr;
   store::RetryOptions retries;
   retries.hedges = 0;  // it hardly reads
   return std::make_unique<copy::CopySender>(
       std::make_unique<store::RetryStore>(store::open_store(), clock, retries), files,
-      copy::CopyOptions{.to = checkpoint.to,
-                        .run_directory = run.path(),
-                        .keep = static_cast<int>(checkpoint.keep),
-                        .keep_best = checkpoint.best},
-      log);
+      copy_options(job, run), log);
 }
 
-// One training run in a directory that `muster` has made. Returns the exit code.
+// The run directory of a worker of several.
+struct RunPlace {
+  bool is_launchers = true;  // not one that a worker has made on this host
+  RunOffer offer;            // what the coordinator said of the run; may be empty
+};
+
+// What the coordinator says of the run. One that is being restarted is waited for.
+Result<RunOffer> ask_for_run(const std::vector<std::string>& coordinators, const Clock& clock) {
+  constexpr auto kPatience = std::chrono::seconds(60);
+  constexpr auto kAnswerTakes = std::chrono::seconds(5);
+  constexpr auto kPause = std::chrono::milliseconds(200);
+  const Moment began = clock.now();
+  while (true) {
+    std::optional<Error> last;
+    for (const auto& address : coordinators) {
+      auto offer = roster::fetch_offer(address, kAnswerTakes);
+      if (offer.ok()) return offer;
+      last = std::move(offer).error();
+    }
+    if (last && clock.now() - began >= kPatience) return *std::move(last);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// What the metrics of an earlier attempt tell of steps after the newest checkpoint here, this one
+// may tell otherwise: it may have another schedule (-s passes=...).
+Status cut_metrics(FileSystem& files, const std::string& directory) {
+  const std::string metrics = directory + "/metrics.jsonl";
+  if (!files.exists(metrics)) return {};
+  ckpt::SnapshotStore store(files, directory + "/checkpoints", 1, false);
+  MUSTER_TRY(const auto snapshots, store.list());
+  MUSTER_TRY(auto writer, track::MetricsWriter::open(files, metrics));
+  return writer.truncate_after(snapshots.empty() ? 0 : snapshots.back().step);
+}
+
+// Finds the run directory of one of several workers, or makes it: with checkpoint.to a host need
+// not share that of the launcher (track/run_identity.h).
+Result<RunPlace> find_directory(const Arguments& args, FileSystem& files, const Clock& clock) {
+  const auto has = [&](const char* name) { return files.exists(args.run + "/" + name); };
+  const bool has_job = has("job.yaml");
+  // A run without checkpoint.to.
+  if (has_job && !has("copy.json") && !has("attempt.json")) return RunPlace();
+  RunPlace place;
+  MUSTER_TRY(place.offer, ask_for_run(args.coordinators, clock));
+  if (place.offer.run.empty()) {
+    if (has_job) return place;
+    return Error(ErrorKind::kUsage,
+                 "there is no run directory '{}' on this machine: put it on storage that all "
+                 "machines share, or set checkpoint.to, with which each machine may have its own "
+                 "(jobs with tables cannot)",
+                 args.run);
+  }
+  MUSTER_TRY(place.is_launchers, track::make_ready(files, args.run, place.offer,
+                                                   [&] { return cut_metrics(files, args.run); }));
+  return place;
+}
+
+// Looks at the copy before others wait for this worker.
+Result<CopySource> look_at_copy(copy::CopyReader& reader, const RunPlace& place,
+                                const track::RunDirectory& run, FileSystem& files,
+                                const Clock& clock, Log& log) {
+  constexpr auto kPatience = std::chrono::seconds(30);
+  constexpr auto kPause = std::chrono::milliseconds(500);
+  CopySource source;
+  source.reader = &reader;
+  source.is_needed = !place.is_launchers;
+  const Moment began = clock.now();
+  while (true) {
+    auto seen = reader.look();
+    if (!seen.ok()) {
+      if (source.is_needed) return std::move(seen).error();
+      log.warning("{}", seen.error().message());
+      return source;
+    }
+    source.seen = *std::move(seen);
+    if (!source.is_needed || source.seen.exists || !place.offer.has_checkpoint) return source;
+    // The run was begun without a copy. Some worker may be about to make it.
+    ckpt::SnapshotStore store(files, run.checkpoints(), 1, false);
+    MUSTER_TRY(const auto snapshots, store.list());
+    if (!snapshots.empty()) return source;
+    if (clock.now() - began >= kPatience) {
+      return Error(ErrorKind::kRefused,
+                   "the run has checkpoints in the launcher's directory, this machine has a "
+                   "directory of its own, and there is no copy in '{}' yet: resume the run where "
+                   "it is with `muster resume`, which makes the copy",
+                   reader.to());
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// One training run in a directory that `muster` has made, or find_directory(). Returns the exit
+// code.
 Result<int> train_in(const Arguments& args, Registries registries, track::RunDirectory& run,
-                     FileSystem& files, const Clock& clock, Log& log) {
+                     const RunPlace& place, FileSystem& files, const Clock& clock, Log& log) {
   registries.servers = args.servers;
   StopSignals signals(/*hangups=*/args.coordinators.empty());
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
@@ -183,7 +281,24 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   // So that a stopped terminal does not stop the training. Its end waits for the reader, but by
   // then all is on the disk.
   track::BackgroundSink sink(standard_output);
+  const auto& trained = session->job();
+  const bool takes_over =
+      !args.coordinators.empty() && !trained.checkpoint.to.empty() && !config::has_tables(trained);
   std::unique_ptr<Membership> membership;
+  const auto progress = [&membership] {
+    if (membership != nullptr) membership->progress();
+  };
+  std::unique_ptr<copy::CopyReader> reader;
+  CopySource source;
+  if (takes_over) {
+    store::RetryOptions retries;
+    retries.hedges = 0;
+    retries.list_timeout = std::chrono::seconds(place.is_launchers ? 5 : 20);
+    reader = std::make_unique<copy::CopyReader>(
+        std::make_unique<store::RetryStore>(store::open_store(), clock, retries), files,
+        copy_options(trained, run), progress);
+    MUSTER_TRY(source, look_at_copy(*reader, place, run, files, clock, log));
+  }
   if (!args.coordinators.empty()) {
     MembershipOptions options;
     options.coordinators = args.coordinators;
@@ -195,13 +310,12 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
     MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
   const auto copy = open_copy(session->job(), run, files, clock, log);
-  Recorder recorder(*session, {&run, &files, &clock, &log, &sink, display_mode(args.display),
-                               [&] {
-                                 if (membership != nullptr) membership->progress();
-                               },
-                               copy.get(), [&signals] { return signals.received() == 0; }});
+  Recorder recorder(*session,
+                    {&run, &files, &clock, &log, &sink, display_mode(args.display), progress,
+                     copy.get(), [&signals] { return signals.received() == 0; }, takes_over});
   TrainerEnvironment environment{&files, &clock, &log, [&] { return signals.received(); }};
   environment.accept_other_data = args.accept_other_data;
+  environment.copy = std::move(source);
   Trainer trainer(*session, recorder, environment, membership.get());
   if (membership == nullptr) MUSTER_RETURN_IF_ERROR(trainer.prepare());
   MUSTER_TRY(const auto summary, trainer.train());
@@ -215,9 +329,13 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
 Result<int> run_train(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   const SystemClock clock;
+  const bool alone = args.coordinators.empty();
+  RunPlace place;
+  if (!alone) {
+    MUSTER_TRY(place, find_directory(args, *files, clock));
+  }
   MUSTER_TRY(auto run, track::RunDirectory::open(*files, args.run));
   // Of several workers the launcher holds the lock for all.
-  const bool alone = args.coordinators.empty();
   std::optional<track::RunLock> lock;
   if (alone) {
     MUSTER_TRY(lock, run.lock());
@@ -226,7 +344,7 @@ Result<int> run_train(const Arguments& args, const Registries& registries) {
   }
   const auto log_file = alone ? run.log_file() : run.worker_log(args.id);
   MUSTER_TRY(auto log, Log::to_file(log_file, LogLevel::kInfo, false));
-  auto code = train_in(args, registries, run, *files, clock, log);
+  auto code = train_in(args, registries, run, place, *files, clock, log);
   if (!code.ok()) {
     log.write(LogLevel::kInfo, "failed: " + code.error().message());
     // The first error is the one to tell; if the status cannot be written either, the lock and the
@@ -564,6 +682,11 @@ Result<config::Job> job_of_worker(int argc, char** argv) {
   }
   const auto files = posix_file_system();
   if (!args.job.empty()) return load_job(*files, args.job, {});
+  if (!args.coordinators.empty()) {
+    const SystemClock clock;
+    MUSTER_TRY(const auto place, find_directory(args, *files, clock));
+    (void)place;
+  }
   MUSTER_TRY(const auto run, track::RunDirectory::open(*files, args.run));
   return load_job(*files, run.job_file(), {});
 }

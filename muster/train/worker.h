@@ -11,6 +11,9 @@
 //   muster-worker check   --job FILE       opens the data and builds the model, trains nothing
 //   muster-worker probe                    what this machine can do, as JSON
 //
+// Of several workers, one on a host without the run directory makes it from what the coordinator
+// says of the run, if the job has checkpoint.to (track/run_identity.h).
+//
 // A program that brings its own models links this library and calls worker_main with its
 // registries. Exit codes: docs/exit-codes.md.
 #pragma once

@@ -243,6 +243,112 @@ class LabTest(unittest.TestCase):
             self.assertNotIn("is lost", "".join(file.read_text() for file in said.values()))
         self.assertEqual(self.hash_of("tables"), self.tables_alone())
 
+    def own_runs(self, lab):
+        """Each host has a directory of runs for itself, at the same path. The hub has that of this machine."""
+        runs = os.path.join(self.folder, "runs")
+        os.makedirs(runs)
+        for host in lab.hosts:
+            if host != "hub":
+                mount = lab.run(host, ["mount", "-t", "tmpfs", "none", runs])
+                self.assertEqual(mount.wait(60), 0)
+        return runs
+
+    def read(self, lab, host, path):
+        """The text of a file as that host sees it, or None."""
+        cat = lab.run(host, ["cat", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        text = cat.communicate(timeout=60)[0]
+        return text if cat.returncode == 0 else None
+
+    def members(self, lab, address):
+        """{id: pid} of the members of the roster, as `muster status` has them."""
+        asked = lab.run("hub", [MUSTER, "status", address, "-o", "json"], stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL, text=True)
+        out = asked.communicate(timeout=60)[0]
+        workers = json.loads(out)["workers"] if asked.returncode == 0 else []
+        return {worker["id"]: worker["process"] for worker in workers if worker["state"] == "member"}
+
+    def copied(self, copy):
+        """The newest step of the copy; -1: there is none yet."""
+        try:
+            with open(os.path.join(copy, "latest.json")) as file:
+                return max((checkpoint["step"] for checkpoint in json.load(file)["checkpoints"]), default=-1)
+        except (OSError, json.JSONDecodeError):
+            return -1
+
+    def assert_whole_history(self, text, run):
+        """Every step once, repetitions aside, up to the last one."""
+        steps = {json.loads(line)["step"] for line in text.splitlines() if "loss" in json.loads(line)}
+        with open(os.path.join(self.folder, run, "result.json")) as file:
+            self.assertEqual(steps, set(range(1, json.load(file)["steps"] + 1)))
+
+    def test_hosts_with_run_directories_of_their_own(self):
+        sets = ["-s", "passes=60", "-s", "workers.min=1", "-s", "track.every=1 steps", "-s", "checkpoint.every=20 steps"]
+        alone = self.alone(*sets[:2], *sets[4:])
+        with Lab("rate: 100mbit\nhosts: [paris, tokyo]") as lab:
+            runs, copy = self.own_runs(lab), os.path.join(self.folder, "copy")
+            run, address = os.path.join(runs, "own"), lab.address("hub") + ":7000"
+            with open(os.path.join(self.folder, "said.txt"), "w") as out:
+                lab.run("hub", [MUSTER, "coordinator", JOB, *OPTIONS, *sets, "-s", f"checkpoint.to={copy}", "--run-dir", run,
+                                "--listen", address], stdout=out, stderr=subprocess.STDOUT)
+            wait_until(lambda: os.path.exists(os.path.join(run, "coordinator.json")), "the coordinator")
+
+            def join(host):
+                return lab.run(host, [MUSTER, "join", address, "--run", run, "--id", host, "--host", lab.address(host)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+            paris = join("paris")
+            wait_until(lambda: "paris" in self.members(lab, address), "paris")
+            tokyo = join("tokyo")
+            wait_until(lambda: "tokyo" in self.members(lab, address), "tokyo")
+            joined = self.copied(copy)
+            wait_until(lambda: self.copied(copy) > joined + 20, "a copy of what both have trained")
+            self.assertIsNone(self.read(lab, "tokyo", os.path.join(run, "metrics.jsonl")), "paris records")
+            # The host is lost: nobody starts the worker again, and nothing more is sent.
+            process = self.members(lab, address)["paris"]
+            paris.send_signal(signal.SIGSTOP)
+            os.kill(process, signal.SIGKILL)
+            paris.kill()
+            wait_until(lambda: list(self.members(lab, address)) == ["tokyo"], "the end of paris")
+            recorded = self.copied(copy)
+            wait_until(lambda: self.copied(copy) > recorded + 20, "a copy by tokyo")
+            # It comes back, with a directory that others have left behind.
+            returned = join("paris")
+            wait_until(lambda: "paris" in self.members(lab, address), "paris again")
+            for worker in (tokyo, returned):
+                self.assertEqual(worker.wait(300), 0)
+            result = json.loads(self.read(lab, "tokyo", os.path.join(run, "result.json")))
+            self.assertEqual(result["weights_hash"], alone)
+            metrics = self.read(lab, "tokyo", os.path.join(run, "metrics.jsonl"))
+            self.assertIsNone(self.read(lab, "paris", os.path.join(run, "result.json")))
+        fetched = os.path.join(self.folder, "fetched")
+        subprocess.run([MUSTER, "runs", "fetch", copy, "--run-dir", fetched], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(self.hash_of("fetched"), alone)
+        self.assert_whole_history(metrics, "fetched")
+        self.assert_whole_history(Path(fetched, "metrics.jsonl").read_text(), "fetched")
+
+    @unittest.skipUnless(SSHD and shutil.which("ssh"), "there is no OpenSSH server here (package openssh-server)")
+    def test_a_launcher_fetches_what_hosts_with_own_directories_recorded(self):
+        sets = ["-s", "passes=2", "-s", "track.every=1 steps", "-s", "checkpoint.every=10 steps"]
+        alone = self.alone(*sets)
+        with Lab("rate: 1gbit\nhosts: [paris, tokyo]") as lab:
+            runs, copy = self.own_runs(lab), os.path.join(self.folder, "copy")
+            hosts, run = self.ssh_hosts(lab), os.path.join(runs, "own")
+            train = lab.run("hub", [MUSTER, "train", JOB, *OPTIONS[:-2], *sets, "-s", f"checkpoint.to={copy}", "--hosts", hosts,
+                                    "-q", "--run-dir", run],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = train.communicate(timeout=240)[0]
+            self.assertEqual(train.returncode, 0, said)
+            self.assertEqual(self.hash_of("runs/own"), alone)
+            with open(os.path.join(run, "status.json")) as file:
+                self.assertEqual(json.load(file)["state"], "finished")
+            self.assert_whole_history(Path(run, "metrics.jsonl").read_text(), "runs/own")
+            # Longer, from the copy or from the disk of the host that recorded.
+            longer = lab.run("hub", [MUSTER, "resume", run, "-s", "passes=3", "--hosts", hosts, "-q"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = longer.communicate(timeout=240)[0]
+            self.assertEqual(longer.returncode, 0, said)
+            self.assert_whole_history(Path(run, "metrics.jsonl").read_text(), "runs/own")
+
     def ssh_hosts(self, lab):
         """A hosts file; each host has an sshd of its own."""
         for name in ("host", "user"):

@@ -11,6 +11,7 @@
 #include "muster/launch/process.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
+#include "muster/track/run_identity.h"
 
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
@@ -20,6 +21,7 @@
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/ready_run.h"
+#include "tools/muster/run_facts.h"
 
 namespace muster::cli {
 namespace {
@@ -81,6 +83,10 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   // Workers of one that ran here before may be training.
   options.roster.fresh = false;
   if (!arguments.listen.empty()) options.address = arguments.listen;
+  if (!made.job.checkpoint.to.empty() && !config::has_tables(made.job)) {
+    MUSTER_TRY(options.offer, track::begin_attempt(context.files, run, /*anew=*/false));
+    options.offer.has_checkpoint = has_checkpoint(run, context.files);
+  }
   const BootClock boot_clock;
   MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock, log));
   if (registry != nullptr) options.servers = registry->address();

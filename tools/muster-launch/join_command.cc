@@ -7,6 +7,7 @@
 #include "muster/launch/local_starter.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
+#include "muster/track/run_identity.h"
 
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/launch_commands.h"
@@ -19,6 +20,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// A machine may have a run directory of its own if the job has checkpoint.to. Whether one that is
+// there is ready the worker sees.
+Status make_if_missing(const JoinArguments& arguments, FileSystem& files) {
+  const auto& directory = arguments.run_directory;
+  if (files.exists(directory + "/job.yaml")) return {};
+  MUSTER_TRY(const auto offer, roster::fetch_offer(arguments.run.name, 5s));
+  if (offer.run.empty()) return {};
+  MUSTER_TRY(const auto status, roster::fetch_status(arguments.run.name, 5s));
+  const auto name = std::filesystem::path(directory).lexically_normal();
+  const auto last = name.has_filename() ? name.filename() : name.parent_path().filename();
+  if (last.string() != status.job) {
+    return Error(ErrorKind::kUsage,
+                 "there is no run directory '{}', and one of {} must have that name", directory,
+                 status.job);
+  }
+  MUSTER_TRY(const bool is_launchers,
+             track::make_ready(files, directory, offer, []() -> Status { return {}; }));
+  (void)is_launchers;
+  return {};
+}
+
 Result<track::RunDirectory> run_of(const JoinArguments& arguments, FileSystem& files) {
   if (!is_address(arguments.run.name)) {
     if (!arguments.run_directory.empty()) {
@@ -30,9 +52,11 @@ Result<track::RunDirectory> run_of(const JoinArguments& arguments, FileSystem& f
   if (arguments.run_directory.empty()) {
     return Error(ErrorKind::kUsage,
                  "where the run is must be said too: muster join {} --run DIR, a directory on "
-                 "storage that all workers share",
+                 "storage that all workers share, or, if the job has checkpoint.to, where this "
+                 "machine shall have its own",
                  arguments.run.name);
   }
+  MUSTER_RETURN_IF_ERROR(make_if_missing(arguments, files));
   return track::RunDirectory::open(files, arguments.run_directory);
 }
 
@@ -42,12 +66,12 @@ constexpr auto kTellingTakes = 200ms;
 }  // namespace
 
 Outcome join(const JoinArguments& arguments, Context& context) {
+  const launch::HeldSignals held;  // before there are threads
+  const launch::Waker waker;
   MUSTER_TRY(const auto run, run_of(arguments, context.files));
   MUSTER_TRY(const auto address, find_coordinator(arguments.run, context.files));
   MUSTER_TRY(const auto job, load_run_job(run, {}, {}, "", context.files));
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
-  const launch::HeldSignals held;  // before there are threads
-  const launch::Waker waker;
   MUSTER_TRY(const auto status, roster::fetch_status(address, 5s));
   if (status.job != job_name(run)) {
     return Error(ErrorKind::kUsage, "the coordinator at {} is that of {}, not of {}", address,

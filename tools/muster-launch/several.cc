@@ -1,3 +1,5 @@
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -5,10 +7,13 @@
 
 #include "muster/base/log.h"
 #include "muster/ckpt/snapshot.h"
+#include "muster/config/rounds.h"
+#include "muster/launch/process.h"
 #include "muster/launch/supervisor.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
+#include "muster/track/run_identity.h"
 
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
@@ -16,6 +21,8 @@
 #include "tools/muster-launch/report.h"
 #include "tools/muster-launch/slots.h"
 #include "tools/muster/ready_run.h"
+#include "tools/muster/run_facts.h"
+#include "tools/muster/worker_process.h"
 
 namespace muster::cli {
 namespace {
@@ -76,13 +83,61 @@ Status cut_metrics(const track::RunDirectory& run, FileSystem& files) {
   return metrics.truncate_after(snapshots.empty() ? 0 : snapshots.back().step);
 }
 
+// What workers on hosts without this run directory are told; nothing if they cannot have their own.
+Result<RunOffer> make_offer(const ReadyRun& ready, FileSystem& files) {
+  if (ready.job.checkpoint.to.empty() || config::has_tables(ready.job)) return RunOffer();
+  MUSTER_TRY(auto offer, track::begin_attempt(files, ready.run, /*anew=*/true));
+  offer.has_checkpoint = has_checkpoint(ready.run, files);
+  return offer;
+}
+
+// Runs a program to its end. SIGINT, SIGTERM and SIGHUP end it too.
+Result<launch::Ending> run_to_end(const std::string& program, const std::vector<std::string>& words,
+                                  const launch::HeldSignals& held) {
+  launch::Streams streams;
+  streams.read_nothing = true;
+  streams.write_nothing = true;
+  MUSTER_TRY(const pid_t pid, launch::spawn(program, words, held, streams));
+  const timespec moment{.tv_sec = 0, .tv_nsec = 50'000'000};
+  while (true) {
+    if (const auto ending = launch::reap(pid)) return *ending;
+    const int number = sigtimedwait(&held.set(), nullptr, &moment);
+    if (number == SIGINT || number == SIGTERM || number == SIGHUP) kill(pid, SIGTERM);
+  }
+}
+
+// The job is finished, and whoever recorded at its end did so in the run directory of another host:
+// the result, the metrics and the newest checkpoint come from the copy. The run must not be locked.
+Status fetch_result(const ReadyRun& ready, uint64_t step, const launch::HeldSignals& held,
+                    Context& context) {
+  const auto& to = ready.job.checkpoint.to;
+  const auto& run = ready.run;
+  const auto failed = [&](std::string_view why) {
+    return Error(ErrorKind::kIo,
+                 "the job is finished on a host with a run directory of its own, but its result "
+                 "was not fetched: {}; try `muster runs fetch {} --run-dir {}`",
+                 why, to, run.path());
+  };
+  const auto program = find_program("muster-data");
+  if (!program.ok()) return failed(program.error().message());
+  const auto ending = run_to_end(*program, {"runs", "fetch", to, "--run-dir", run.path()}, held);
+  if (!ending.ok()) return failed(ending.error().message());
+  if (ending->signal != 0 || ending->exit_code != 0) return failed(launch::ending_text(*ending));
+  const auto result = run.read_result();
+  if (!result || result->value("steps", uint64_t{0}) != step) {
+    return failed(fmt::format("the copy in {} has no result of step {}", to, step));
+  }
+  return run.write_status(track::RunState::kFinished, "", static_cast<int64_t>(step),
+                          context.clock);
+}
+
 Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Slots& slots,
                 bool json, Context& context) {
   const auto& run = ready.run;
   // Before any thread is there: all of them shall leave signals to this one.
   const launch::HeldSignals held;
   const launch::Waker waker;
-  MUSTER_TRY(const auto lock, run.lock());
+  MUSTER_TRY(auto lock, run.lock());
   MUSTER_RETURN_IF_ERROR(cut_metrics(run, context.files));
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
@@ -109,6 +164,8 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
              JobServers::start(with_servers(ready.job, slots.machines), run, slots, held, log));
   const std::string registry = servers != nullptr ? servers->address() : "";
   how.servers = registry;
+  MUSTER_TRY(how.offer, make_offer(ready, context.files));
+  const bool may_be_elsewhere = !how.offer.run.empty();
   MUSTER_TRY(const auto coordinator, roster::Coordinator::start(std::move(how), context.clock));
   log.info("the coordinator listens on {}", coordinator->address());
   MUSTER_TRY(const auto coordinator_file,
@@ -119,13 +176,19 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   launch::SupervisorOptions options;
   options.ids = ids;
   options.restarts.most = ready.job.workers.restarts;
+  bool failed_at_end = false;
   options.on_exit = [&](const std::string& id, int64_t process, const std::string& what) {
+    failed_at_end |= coordinator->summary().ended && what != launch::ending_text({});
     coordinator->exited(id, process, what);
   };
   options.on_event = [&](const std::string& sentence) { log.info("{}", sentence); };
-  // Not the coordinator's word: for it a job that was stopped is finished too, and whoever records
-  // may still be busy with the last checkpoint when others have left.
-  options.finished = [&] { return run.read_status().state == track::RunState::kFinished; };
+  // Whoever records says so in its run directory. If that is another host's, the workers have told
+  // the coordinator, after everything was written. They also do if the copy could not be completed,
+  // and then the one that recorded fails.
+  const auto is_here = [&] { return run.read_status().state == track::RunState::kFinished; };
+  options.finished = [&] {
+    return is_here() || (may_be_elsewhere && !failed_at_end && coordinator->summary().finished);
+  };
   options.ended = [&] { return coordinator->summary().ended; };
   options.can_go_on = [&](size_t slots) {
     return slots + coordinator->others(ids) >= static_cast<size_t>(ready.job.workers.min);
@@ -138,10 +201,20 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
-  MUSTER_TRY(const auto end, supervisor.run());
+  MUSTER_TRY(auto end, supervisor.run());
   // Those that others started shall not look for this coordinator for ever.
   if (coordinator->others(ids) > 0) {
     coordinator->end("its launcher has ended the job", end.killed.empty() ? 500ms : 50ms);
+  }
+  if (end.finished && !is_here()) {
+    end.finished = !end.failure;
+    if (end.finished) {
+      const uint64_t step = coordinator->status().step;
+      {
+        const auto released = std::move(lock);
+      }
+      MUSTER_RETURN_IF_ERROR(fetch_result(ready, step, held, context));
+    }
   }
   if (end.finished) hint_next(ready, context.console);
   return report_end(end, run, again(ready, several), json, context);

@@ -234,7 +234,8 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     MUSTER_TRY(const auto lock, run.lock());
     MUSTER_RETURN_IF_ERROR(context.files.remove_all(run.indexes()));
   }
-  if (!has_checkpoint(run, context.files)) {
+  // With a copy, other hosts may have checkpoints.
+  if (!has_checkpoint(run, context.files) && job.checkpoint.to.empty()) {
     context.console.note(fmt::format("{} has no checkpoint yet: it begins anew", run_name(run)));
   }
   auto words = train_words(run, arguments.quiet, arguments.json);

@@ -49,4 +49,14 @@ Result<StatusReport> fetch_status(const std::string& address, Duration timeout) 
   return from_wire(reply);
 }
 
+Result<RunOffer> fetch_offer(const std::string& address, Duration timeout) {
+  grpc::ClientContext context;
+  set_deadline(context, timeout);
+  v1::OfferReply reply;
+  const auto status = v1::Coordinator::NewStub(wire::open_channel(address))
+                          ->Offer(&context, v1::OfferRequest(), &reply);
+  if (!status.ok()) return no_answer(address, status);
+  return from_wire(reply);
+}
+
 }  // namespace muster::roster

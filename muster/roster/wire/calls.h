@@ -16,8 +16,9 @@ namespace muster::roster::wire {
 
 // Messages of sessions are bytes here: those that go to many workers are made once
 // (message_bytes.h).
-using Service = v1::Coordinator::WithRawMethod_Session<v1::Coordinator::WithAsyncMethod_Exited<
-    v1::Coordinator::WithAsyncMethod_Status<v1::Coordinator::Service>>>;
+using Service = v1::Coordinator::WithRawMethod_Session<
+    v1::Coordinator::WithAsyncMethod_Exited<v1::Coordinator::WithAsyncMethod_Status<
+        v1::Coordinator::WithAsyncMethod_Offer<v1::Coordinator::Service>>>>;
 
 class Completion {
  public:
@@ -38,6 +39,7 @@ class CallHandler {
   virtual void ended(SessionId session) = 0;
   virtual void exited(const v1::ExitedRequest& request) = 0;
   virtual void status(v1::StatusReply& reply) = 0;
+  virtual void offer(v1::OfferReply& reply) = 0;
 };
 
 // One worker's stream. Owns itself: it is gone when the stream is.

@@ -315,4 +315,18 @@ StatusReport from_wire(const v1::StatusReply& from) {
   return to;
 }
 
+void to_wire(const RunOffer& from, v1::OfferReply& to) {
+  to.set_run(from.run);
+  to.set_attempt(from.attempt);
+  to.set_job(from.job);
+  to.set_has_checkpoint(from.has_checkpoint);
+}
+
+RunOffer from_wire(const v1::OfferReply& from) {
+  return {.run = from.run(),
+          .attempt = from.attempt(),
+          .job = from.job(),
+          .has_checkpoint = from.has_checkpoint()};
+}
+
 }  // namespace muster::roster

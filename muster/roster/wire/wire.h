@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "muster/base/run_offer.h"
 #include "muster/roster/messages.h"
 #include "muster/roster/status.h"
 #include "muster/roster/types.h"
@@ -20,6 +21,7 @@ void to_wire(const Heartbeat& from, v1::Heartbeat& to);
 void to_wire(const ToWorker& from, v1::ToWorker& to);
 void to_wire(const FromWorker& from, v1::FromWorker& to);
 void to_wire(const StatusReport& from, v1::StatusReply& to);
+void to_wire(const RunOffer& from, v1::OfferReply& to);
 
 // Whatever comes over a wire is taken as it is: the Registrar judges it. Fields that are out of any
 // range (an activity that does not exist) become the nearest harmless value.
@@ -30,5 +32,6 @@ Heartbeat from_wire(const v1::Heartbeat& from);
 // Nothing: a message that this version does not know.
 std::optional<ToWorker> from_wire(v1::ToWorker&& from);
 StatusReport from_wire(const v1::StatusReply& from);
+RunOffer from_wire(const v1::OfferReply& from);
 
 }  // namespace muster::roster

@@ -156,7 +156,6 @@ Status Membership::barrier() {
 
 Result<Membership::Entry> Membership::enter(const Sources& sources) {
   drop_group();
-  bool rejoined = false;
   while (true) {
     if (sources.give_up && sources.give_up()) return Entry{.how = Entry::How::kGaveUp};
     const Instruction next = client_->next(kLook);
@@ -166,13 +165,14 @@ Result<Membership::Entry> Membership::enter(const Sources& sources) {
       case Instruction::Kind::kForm: {
         MUSTER_TRY(auto entry, enter_group(next.roster, sources));
         if (!entry) break;
-        entry->rejoined = rejoined;
+        entry->rejoined = was_removed_;
+        was_removed_ = false;
         return *entry;
       }
       case Instruction::Kind::kRejoined:
         log_.warning("this worker was removed: {}; it rejoins", next.reason);
         if (!bits_follow_from_position(session_.job())) recovery_.lose_state();
-        rejoined = true;
+        was_removed_ = true;
         break;
       case Instruction::Kind::kReleased:
         return Entry{.how = Entry::How::kReleased};

@@ -108,6 +108,8 @@ class Membership {
   const roster::Roster& roster() const { return *roster_; }
   bool connected() const { return client_->connected(); }
   bool has_state() const { return recovery_.has_state(); }
+  // Since it was last in a group: others may have gone on without it.
+  bool was_removed() const { return was_removed_; }
 
   // Collective over the group: the maximum of each byte, and waiting for all.
   Status combine(std::span<uint8_t> bytes);
@@ -178,6 +180,7 @@ class Membership {
   // Verdicts in a row that could not tell who is faulty, and where the last one led back to.
   int unresolved_ = 0;
   uint64_t unresolved_step_ = 0;
+  bool was_removed_ = false;
   roster::WorkerKey key_;                                                // as roster_ has it
   roster::RosterPtr roster_ = std::make_shared<const roster::Roster>();  // of the group
   std::vector<const roster::Member*> members_;                           // of the group, by rank
