@@ -48,9 +48,12 @@ Result<CopyLook> CopyReader::look() {
     MUSTER_TRY(const auto own, read_run_id(files_, options_.run_directory));
     CopyLook look;
     // The copy of another run is an error when it is claimed.
-    if (!stored_ || stored_->index.run != own.run) return look;
+    if (!stored_ || stored_->index.run != own.run) {
+      look.lost = !own.writer.empty();
+      return look;
+    }
     look.exists = true;
-    look.current = own.claimed_as(stored_->index.writer);
+    look.current = !options_.is_behind(own, stored_->index.writer);
     look.checkpoints = stored_->index.checkpoints;
     if (look.current) return look;
     auto taken = take_over_rollback(*stored_);

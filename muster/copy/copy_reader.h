@@ -28,6 +28,7 @@ namespace muster::copy {
 struct CopyLook {
   bool exists = false;                        // there is a copy of this run
   bool current = true;                        // the directory recorded last, or none has
+  bool lost = false;                          // there is none, but this directory had one
   std::vector<CopiedCheckpoint> checkpoints;  // oldest first
 
   // Whether the copy has this checkpoint of the run directory.

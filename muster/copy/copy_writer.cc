@@ -71,14 +71,18 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step,
       return Outcome::kTakenOver;
     }
     const bool is_of_group = roster != 0 && own.claimed_as(next.writer);
-    if (const auto* newest = next.newest(); newest != nullptr && newest->step > step &&
-                                            newest->step > own.passed_over && !is_of_group) {
-      return Error(ErrorKind::kUsage,
-                   "checkpoint.to: the copy in '{0}' has a later checkpoint (of step {1}) than the "
-                   "run directory (step {2}); continue from it with `muster resume {0}`",
-                   options_.to, newest->step, step);
+    const auto* const newest = next.newest();
+    if (newest != nullptr && newest->step > std::max(step, own.passed_over) && !is_of_group) {
+      MUSTER_TRY(const bool trained_past, has_trained_to(newest->step, roster));
+      if (!trained_past) {
+        return Error(
+            ErrorKind::kUsage,
+            "checkpoint.to: the copy in '{0}' has a later checkpoint (of step {1}) than the "
+            "run directory (step {2}); continue from it with `muster resume {0}`",
+            options_.to, newest->step, step);
+      }
     }
-    if (there && roster != 0 && !is_of_group && take_over) {
+    if (there && roster != 0 && take_over && options_.is_behind(own, next.writer)) {
       auto taken = take_over_from(*there, roster, take_over);
       if (!taken.ok()) {
         // What it was reading may have been superseded.
@@ -106,7 +110,8 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step,
                                   : store::WriteCondition::if_absent()));
     if (!version) continue;  // another process was quicker
     MUSTER_RETURN_IF_ERROR(
-        write_run_id(files_, options_.run_directory, {.run = own.run, .writer = next.writer}));
+        write_run_id(files_, options_.run_directory,
+                     {.run = own.run, .writer = next.writer, .to = options_.to}));
     index_ = std::move(next);
     version_ = *version;
     part_ = 0;
@@ -115,6 +120,13 @@ Result<CopyWriter::Outcome> CopyWriter::claim(uint64_t roster, int64_t step,
     MUSTER_RETURN_IF_ERROR(remove_leftovers());
     return Outcome::kDone;
   }
+}
+
+Result<bool> CopyWriter::has_trained_to(int64_t step, uint64_t roster) {
+  if (roster == 0) return false;
+  MUSTER_TRY(const auto local, local_.list());
+  return std::ranges::any_of(
+      local, [&](const SnapshotInfo& info) { return info.step >= step && info.roster >= roster; });
 }
 
 Status CopyWriter::take_over_from(const StoredIndex& there, uint64_t roster,

@@ -42,6 +42,15 @@ struct CopyOptions {
   std::string run_directory;  // on the real disk
   int keep = 3;               // as checkpoint.keep
   bool keep_best = true;      // as checkpoint.best
+  // Of a host that does not share the launcher's directory: then the copy alone says what of it is
+  // of the run as it is now. A directory that all share has recorded all of the run, also if it was
+  // last copied elsewhere.
+  bool own_directory = false;
+
+  // Whether the run directory is behind a copy that this writer has claimed.
+  bool is_behind(const RunId& own, const std::string& writer) const {
+    return !own.claimed_as(writer) && (own_directory || own.writer.empty() || own.to == to);
+  }
 };
 
 // For one thread. The store and the files must outlive it.
@@ -59,10 +68,11 @@ class CopyWriter {
   // without. `step`: where it continues. If the copy has later steps, the run directory is behind,
   // which is an error (kUsage). They are dropped, so that the run's past is one line, if they were
   // found to be damaged when the copy was fetched, and by a group, which knows the newest state, if
-  // the last claim was made from the same directory. An error (kUsage) if the copy is of another
-  // run. `take_over`: called first if the last claim was made from another directory; checkpoints
-  // here that earlier rosters wrote and the copy has not are then removed, because the run went on
-  // without them. Empty: nothing is taken over.
+  // the last claim was made from the same directory, or if the group has written a checkpoint of
+  // such a step itself. An error (kUsage) if the copy is of another run. `take_over`: called first
+  // if the last claim was made from another directory; checkpoints here that earlier rosters wrote
+  // and the copy has not are then removed, because the run went on without them. Empty: nothing is
+  // taken over.
   Result<Outcome> claim(uint64_t roster, int64_t step, const TakeOver& take_over = {});
   // Sends what the run directory has and the copy has not, the newest checkpoint first. After a
   // claim.
@@ -76,6 +86,8 @@ class CopyWriter {
   const CopyOptions& options() const { return options_; }
 
  private:
+  // Whether a group has written a checkpoint of this step or a later one since this roster.
+  Result<bool> has_trained_to(int64_t step, uint64_t roster);
   // What was recorded from another directory.
   Status take_over_from(const StoredIndex& there, uint64_t roster, const TakeOver& take_over);
   Result<Outcome> send_missing();

@@ -451,6 +451,52 @@ TEST_P(CopyWriterTest, AGroupTakesOverWhatAnotherDirectoryRecorded) {
   EXPECT_DONE(next.send());
 }
 
+// The last commit that the lost worker saw, and sent a checkpoint of, the others did not see.
+TEST_P(CopyWriterTest, AGroupThatHasTrainedPastTheCopyClaimsIt) {
+  auto lost = make_run("lost");
+  auto first = writer(lost);
+  EXPECT_DONE(first.claim(5, 0));
+  lost.write(100, 5);
+  EXPECT_DONE(first.send());
+  auto own = make_run("own");
+  ASSERT_TRUE(write_run_id(*files_, own.directory(),
+                           {.run = read_run_id(*files_, lost.directory())->run, .writer = ""})
+                  .ok());
+  const auto take_over = [](const std::string&) -> Status { return {}; };
+  auto next = writer(own);
+  EXPECT_FALSE(next.claim(6, 99, take_over).ok());
+  own.write(100, 6);
+  EXPECT_DONE(next.claim(6, 99, take_over));
+  EXPECT_DONE(next.send());
+  EXPECT_EQ(fetched_step("there"), 100);
+}
+
+// The run was copied elsewhere meanwhile, from the same directory, which all workers share.
+TEST_P(CopyWriterTest, ASharedDirectoryIsNotBehindAnOlderCopyOfItself) {
+  auto run = make_run("run");
+  run.write(100, 5);
+  auto first = writer(run);
+  EXPECT_DONE(first.claim(5, 100));
+  EXPECT_DONE(first.send());
+  auto elsewhere = run.options(to_ + "-2");
+  CopyWriter second(*store_, *files_, elsewhere);
+  EXPECT_DONE(second.claim(6, 100));
+  run.write(200, 6);
+  EXPECT_DONE(second.send());
+  const auto id = *read_run_id(*files_, run.directory());
+  const auto writer_there = (*read_index(*store_, to_))->index.writer;
+  EXPECT_FALSE(run.options(to_).is_behind(id, writer_there));
+  auto own = run.options(to_);
+  own.own_directory = true;  // there, only the copy counts
+  EXPECT_TRUE(own.is_behind(id, writer_there));
+  auto third = writer(run);
+  EXPECT_DONE(third.claim(7, 200, [](const std::string&) -> Status {
+    return Error(ErrorKind::kInternal, "nothing is to be taken over");
+  }));
+  EXPECT_DONE(third.send());
+  EXPECT_EQ(fetched_step("there"), 200);
+}
+
 // It died after it had claimed the copy, before it could note that.
 TEST_P(CopyWriterTest, AClaimThatWasNotNotedIsKnown) {
   auto run = make_run("run");

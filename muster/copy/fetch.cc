@@ -119,6 +119,7 @@ Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& fi
   }
   RunId id = fetcher.run_id(own.writer);
   id.claiming = own.claiming;
+  id.to = own.to;
   MUSTER_RETURN_IF_ERROR(write_run_id(files, directory, id));
   return step;
 }

@@ -11,8 +11,9 @@
 // ssh here gives up, and the replacement is started, between 20 s and 25 s (ServerAliveInterval 5,
 // CountMax 4; the last answer came up to 5 s before).
 //
-// What the worker needs must be there at the same paths: the run's directory, the data. SIGTSTP and
-// SIGWINCH stay here: a worker there has no terminal.
+// What the worker needs must be there at the same paths: the data, and the run's directory unless
+// the worker can make its own (track/run_identity.h). SIGTSTP and SIGWINCH stay here: a worker
+// there has no terminal.
 #pragma once
 
 #include <chrono>

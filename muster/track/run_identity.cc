@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <string_view>
 #include <thread>
@@ -24,6 +25,8 @@ std::string in(const std::string& directory, std::string_view name) {
 struct Attempt {
   std::string id;  // empty: there is none, or it cannot be read, which makes another one
   bool is_launchers = false;
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+  std::string to = {};  // checkpoint.to, in the launcher's
 };
 
 Attempt read_attempt(FileSystem& files, const std::string& directory) {
@@ -34,14 +37,16 @@ Attempt read_attempt(FileSystem& files, const std::string& directory) {
   const json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   try {
     return {.id = object.at("attempt").get<std::string>(),
-            .is_launchers = object.at("launcher").get<bool>()};
+            .is_launchers = object.at("launcher").get<bool>(),
+            .to = object.at("to").get<std::string>()};
   } catch (const json::exception&) {
     return {};
   }
 }
 
 Status write_attempt(FileSystem& files, const std::string& directory, const Attempt& attempt) {
-  const json object = {{"attempt", attempt.id}, {"launcher", attempt.is_launchers}};
+  const json object = {
+      {"attempt", attempt.id}, {"launcher", attempt.is_launchers}, {"to", attempt.to}};
   return write_file_atomically(files, in(directory, kAttemptFile), object.dump() + "\n");
 }
 
@@ -72,9 +77,8 @@ Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory) {
     RunId id{.run = object.at("run").get<std::string>(),
              .writer = object.at("writer").get<std::string>(),
              .passed_over = object.at("passed_over").get<int64_t>()};
-    if (const auto claiming = object.find("claiming"); claiming != object.end()) {
-      id.claiming = claiming->get<std::string>();
-    }
+    id.claiming = object.value("claiming", "");
+    id.to = object.value("to", "");
     return id;
   } catch (const json::exception&) {
     return Error(ErrorKind::kCheckpoint,
@@ -87,6 +91,7 @@ Result<RunId> read_run_id(FileSystem& files, const std::string& run_directory) {
 Status write_run_id(FileSystem& files, const std::string& run_directory, const RunId& id) {
   json object = {{"run", id.run}, {"writer", id.writer}, {"passed_over", id.passed_over}};
   if (!id.claiming.empty()) object["claiming"] = id.claiming;
+  if (!id.to.empty()) object["to"] = id.to;
   return write_file_atomically(files, in(run_directory, kIdFile), object.dump() + "\n");
 }
 
@@ -97,8 +102,19 @@ std::string random_id() {
   return id;
 }
 
-Result<RunOffer> begin_attempt(FileSystem& files, const RunDirectory& run, bool anew) {
+Result<RunOffer> begin_attempt(FileSystem& files, const RunDirectory& run,
+                               const AttemptOptions& options) {
+  const auto before = read_attempt(files, run.path());
+  if (!before.to.empty() && before.to != options.to && !options.has_checkpoint) {
+    return Error(
+        ErrorKind::kUsage,
+        "checkpoint.to was '{0}', and what was trained is there or on other machines, not "
+        "in '{1}': fetch it first with `muster runs fetch {0} --run-dir {1}`; if nothing was "
+        "trained, start the job anew with `muster train`",
+        before.to, run.path());
+  }
   RunOffer offer;
+  offer.has_checkpoint = options.has_checkpoint;
   MUSTER_TRY(offer.job, files.read(run.job_file()));
   MUSTER_TRY(auto id, read_run_id(files, run.path()));
   if (id.run.empty()) {
@@ -106,10 +122,9 @@ Result<RunOffer> begin_attempt(FileSystem& files, const RunDirectory& run, bool 
     MUSTER_RETURN_IF_ERROR(write_run_id(files, run.path(), id));
   }
   offer.run = id.run;
-  const auto before = read_attempt(files, run.path());
-  offer.attempt = anew || before.id.empty() ? random_id() : before.id;
-  MUSTER_RETURN_IF_ERROR(
-      write_attempt(files, run.path(), {.id = offer.attempt, .is_launchers = true}));
+  offer.attempt = options.anew || before.id.empty() ? random_id() : before.id;
+  MUSTER_RETURN_IF_ERROR(write_attempt(
+      files, run.path(), {.id = offer.attempt, .is_launchers = true, .to = options.to}));
   return offer;
 }
 
@@ -127,22 +142,40 @@ Result<RunLock> lock_for_changes(const std::string& path) {
   }
 }
 
+namespace {
+
+// Nothing: it is not ready. Otherwise whether it is the launcher's.
+Result<std::optional<bool>> find_ready(FileSystem& files, const std::string& path,
+                                       const RunOffer& offer) {
+  const std::string job = in(path, "job.yaml");
+  if (!files.exists(job)) return std::optional<bool>();
+  MUSTER_TRY(const auto own, read_run_id(files, path));
+  if (own.run != offer.run) return refused(path, "is another run");
+  const auto attempt = read_attempt(files, path);
+  MUSTER_TRY(const auto text, files.read(job));
+  const bool is_ready = attempt.id == offer.attempt && text == offer.job;
+  return is_ready ? std::optional(attempt.is_launchers) : std::nullopt;
+}
+
+}  // namespace
+
 Result<bool> make_ready(FileSystem& files, const std::string& path, const RunOffer& offer,
                         const std::function<Status()>& renew) {
+  MUSTER_TRY(auto ready, find_ready(files, path, offer));
+  if (ready) return *ready;
   MUSTER_RETURN_IF_ERROR(files.create_directories(path));
   MUSTER_TRY(const auto lock, lock_for_changes(path));
+  // Another worker of this host may have made it ready.
+  MUSTER_TRY(ready, find_ready(files, path, offer));
+  if (ready) return *ready;
   const std::string job = in(path, "job.yaml");
-  MUSTER_TRY(const auto own, read_run_id(files, path));
   if (files.exists(job)) {
-    if (own.run != offer.run) return refused(path, "is another run");
-    const auto attempt = read_attempt(files, path);
-    MUSTER_TRY(const auto text, files.read(job));
-    if (attempt.id == offer.attempt && text == offer.job) return attempt.is_launchers;
     if (RunLock::is_held(in(path, "lock"))) {
       return Error(ErrorKind::kIo, "another process is training in '{}'; stop it first", path);
     }
     MUSTER_RETURN_IF_ERROR(renew());
   } else {
+    MUSTER_TRY(const auto own, read_run_id(files, path));
     MUSTER_TRY(const bool is_ours, is_begun_or_empty(files, path));
     if (!is_ours || (!own.run.empty() && own.run != offer.run)) {
       return refused(path, "has files that are not those of a run");

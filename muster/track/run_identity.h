@@ -31,6 +31,8 @@ struct RunId {
   int64_t passed_over = -1;  // the newest step that was damaged when it was fetched; -1: none was
   // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
   std::string claiming = {};  // a claim that was begun; whether it succeeded only the copy knows
+  // NOLINTNEXTLINE(readability-redundant-member-init): or who leaves it out is warned by GCC
+  std::string to = {};  // where the copy of `writer` is; empty: not known
 
   // Whether the last claim of a copy, which has this writer, was made from this directory.
   bool claimed_as(const std::string& copy_writer) const {
@@ -42,15 +44,23 @@ Status write_run_id(FileSystem& files, const std::string& run_directory, const R
 // 32 hexadecimal digits.
 std::string random_id();
 
-// For a launcher: draws what the run has not, and says in the directory that it is ready. `anew`:
-// the run is started or resumed; otherwise its workers may still be training, and the attempt stays
-// the same. RunOffer::has_checkpoint is left to the caller.
-Result<RunOffer> begin_attempt(FileSystem& files, const RunDirectory& run, bool anew);
+struct AttemptOptions {
+  // The run is started or resumed; otherwise its workers may still be training, and the attempt
+  // stays the same.
+  bool anew = true;
+  std::string to;               // checkpoint.to
+  bool has_checkpoint = false;  // in this directory
+};
+// For a launcher: draws what the run has not, and says in the directory that it is ready. An error
+// (kUsage) if the copy was to be elsewhere before and the directory has no checkpoint: other
+// machines may have some, and only the copy tells which of them count.
+Result<RunOffer> begin_attempt(FileSystem& files, const RunDirectory& run,
+                               const AttemptOptions& options);
 
 // For a worker: makes the directory at `path` ready for what is offered, or finds it so. `renew` is
 // called for one of an earlier attempt, before it is marked as ready. True: it is the launcher's
 // own directory. Errors: of kind kRefused if there is something else at `path`. Safe for concurrent
-// use by processes of one host.
+// use by processes of one host; a directory that is ready is only read.
 Result<bool> make_ready(FileSystem& files, const std::string& path, const RunOffer& offer,
                         const std::function<Status()>& renew);
 

@@ -27,7 +27,7 @@ class RunIdentityTest : public testing::Test {
     return *run;
   }
   RunOffer offer(const RunDirectory& run, bool anew = true) {
-    const auto offered = begin_attempt(*files_, run, anew);
+    const auto offered = begin_attempt(*files_, run, {.anew = anew, .to = "s3://bucket/run"});
     EXPECT_TRUE(offered.ok()) << offered.error().message();
     return offered.ok() ? *offered : RunOffer();
   }
@@ -141,6 +141,22 @@ TEST_F(RunIdentityTest, OfManyWorkersOfAHostOneMakesTheDirectory) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(renewed, 1);
+}
+
+TEST_F(RunIdentityTest, AnotherPlaceForTheCopyNeedsACheckpointHere) {
+  const auto run = launch("run");
+  const auto first = offer(run);
+  AttemptOptions options{.anew = true, .to = "s3://bucket/other"};
+  const auto refused = begin_attempt(*files_, run, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::kUsage);
+  EXPECT_THAT(refused.error().message(), HasSubstr("muster runs fetch s3://bucket/run"));
+  EXPECT_EQ(offer(run, /*anew=*/false), first);
+  options.has_checkpoint = true;
+  const auto accepted = begin_attempt(*files_, run, options);
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message();
+  EXPECT_TRUE(accepted->has_checkpoint);
+  EXPECT_EQ(accepted->run, first.run);
 }
 
 TEST_F(RunIdentityTest, AClaimThatWasBegunCountsIfTheCopyHasIt) {

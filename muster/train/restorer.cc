@@ -67,13 +67,13 @@ Status Restorer::look_at_copy() {
 
 bool Restorer::counts(const ckpt::SnapshotInfo& checkpoint) const {
   if (copy_.reader == nullptr || copy_.seen.current) return true;
-  return checkpoint.roster >= first_roster_ || copy_.seen.has(checkpoint);
+  const bool is_left = left_ && left_->contains({checkpoint.step, checkpoint.roster});
+  return !is_left || copy_.seen.has(checkpoint);
 }
 
 // Only the manifests are read: while a worker looks, its group waits. Whether a checkpoint is whole
 // is seen when it is needed, which is rare.
 Result<Recovery::Restorable> Restorer::restorable(const Question& question) {
-  if (first_roster_ == 0) first_roster_ = question.roster;
   const bool asks_copy = copy_.reader != nullptr && question.is_first;
   if (asks_copy && question.is_behind) MUSTER_RETURN_IF_ERROR(look_at_copy());
   auto& store = recorder_.store();
@@ -88,6 +88,13 @@ Result<Recovery::Restorable> Restorer::restorable(const Question& question) {
   MUSTER_TRY(const auto snapshots, store.list(&unreadable));
   // Newer than all others perhaps: going on from an older one would be to lose it.
   if (unreadable) return *std::move(unreadable);
+  if (!left_) {
+    left_.emplace();
+    const bool is_behind = copy_.reader != nullptr && !copy_.seen.current;
+    for (const auto& snapshot : snapshots) {
+      if (is_behind && !copy_.seen.has(snapshot)) left_->emplace(snapshot.step, snapshot.roster);
+    }
+  }
   const auto offer = [&](int64_t step, uint64_t roster) {
     // The store may not know of the rollback yet.
     if (as_stored(result.rollback).invalidates(step, roster)) return;

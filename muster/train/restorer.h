@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -56,10 +57,9 @@ class Restorer {
   // Alone: the newest checkpoint that is whole, or else the initial state.
   Status newest();
 
-  // With others, in the group of this roster.
+  // With others.
   struct Question {
     roster::Rollback known;  // the last rollback that this worker knows of
-    uint64_t roster = 0;     // its number
     bool is_first = false;   // rank 0: tells the store of that rollback, and speaks for the copy
     bool is_behind = false;  // others may have gone on without this worker: the copy is looked at
   };
@@ -89,7 +89,9 @@ class Restorer {
   Log& log_;
   const bool accept_other_data_;
   CopySource copy_;
-  uint64_t first_roster_ = 0;     // in whose group this worker was first; 0: in none yet
+  // Step and roster of checkpoints that were on the disk before this worker was in a group, and
+  // that the copy did not have. Nothing: it was in none yet.
+  std::optional<std::set<std::pair<int64_t, uint64_t>>> left_;
   std::set<int64_t> unreadable_;  // steps whose checkpoints could not be loaded
   double seconds_before_ = 0;
   uint64_t roster_ = 0;  // 0: alone

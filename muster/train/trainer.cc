@@ -159,7 +159,6 @@ Membership::Sources Trainer::sources() {
           [this](const roster::Rollback& known, bool repair) {
             return restorer_.restorable(
                 {.known = known,
-                 .roster = membership_->roster().number,
                  .is_first = repair,
                  .is_behind = !membership_->has_state() || membership_->was_removed()});
           },

@@ -132,7 +132,11 @@ class TrainerCopyTest : public TrainerMembershipTest {
           std::make_unique<store::RetryStore>(std::make_unique<ReluctantStore>(answers), clock_,
                                               store::quick_retries()),
           *files_,
-          copy::CopyOptions{.to = to_, .run_directory = run.path(), .keep = 2, .keep_best = true},
+          copy::CopyOptions{.to = to_,
+                            .run_directory = run.path(),
+                            .keep = 2,
+                            .keep_best = true,
+                            .own_directory = open_reader_ != nullptr},
           log_);
     };
   }
@@ -221,7 +225,11 @@ class OwnDirectoriesTest : public TrainerCopyTest {
           std::make_unique<store::RetryStore>(std::make_unique<store::LocalStore>(), clock_,
                                               store::quick_retries()),
           *files_,
-          copy::CopyOptions{.to = to_, .run_directory = run.path(), .keep = 2, .keep_best = true},
+          copy::CopyOptions{.to = to_,
+                            .run_directory = run.path(),
+                            .keep = 2,
+                            .keep_best = true,
+                            .own_directory = true},
           std::function<void()>());
     };
   }

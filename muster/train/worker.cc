@@ -142,22 +142,25 @@ Registries with_indexes(const Registries& registries, const Arguments& args) {
   return result;
 }
 
-copy::CopyOptions copy_options(const config::Job& job, const track::RunDirectory& run) {
+copy::CopyOptions copy_options(const config::Job& job, const track::RunDirectory& run,
+                               bool own_directory) {
   return {.to = job.checkpoint.to,
           .run_directory = run.path(),
           .keep = static_cast<int>(job.checkpoint.keep),
-          .keep_best = job.checkpoint.best};
+          .keep_best = job.checkpoint.best,
+          .own_directory = own_directory};
 }
 
 // What sends checkpoints to checkpoint.to; null if the job has none.
 std::unique_ptr<copy::CopySender> open_copy(const config::Job& job, const track::RunDirectory& run,
-                                            FileSystem& files, const Clock& clock, Log& log) {
+                                            bool own_directory, FileSystem& files,
+                                            const Clock& clock, Log& log) {
   if (job.checkpoint.to.empty()) return nullptr;
   store::RetryOptions retries;
   retries.hedges = 0;  // it hardly reads
   return std::make_unique<copy::CopySender>(
       std::make_unique<store::RetryStore>(store::open_store(), clock, retries), files,
-      copy_options(job, run), log);
+      copy_options(job, run, own_directory), log);
 }
 
 // The run directory of a worker of several.
@@ -198,14 +201,10 @@ Status cut_metrics(FileSystem& files, const std::string& directory) {
 // Finds the run directory of one of several workers, or makes it: with checkpoint.to a host need
 // not share that of the launcher (track/run_identity.h).
 Result<RunPlace> find_directory(const Arguments& args, FileSystem& files, const Clock& clock) {
-  const auto has = [&](const char* name) { return files.exists(args.run + "/" + name); };
-  const bool has_job = has("job.yaml");
-  // A run without checkpoint.to.
-  if (has_job && !has("copy.json") && !has("attempt.json")) return RunPlace();
   RunPlace place;
   MUSTER_TRY(place.offer, ask_for_run(args.coordinators, clock));
   if (place.offer.run.empty()) {
-    if (has_job) return place;
+    if (files.exists(args.run + "/job.yaml")) return place;
     return Error(ErrorKind::kUsage,
                  "there is no run directory '{}' on this machine: put it on storage that all "
                  "machines share, or set checkpoint.to, with which each machine may have its own "
@@ -235,6 +234,14 @@ Result<CopySource> look_at_copy(copy::CopyReader& reader, const RunPlace& place,
       return source;
     }
     source.seen = *std::move(seen);
+    if (source.is_needed && source.seen.lost) {
+      return Error(ErrorKind::kRefused,
+                   "the run directory on this machine is not the launcher's, and the copy that it "
+                   "belongs to is not in '{}': without it nothing tells whether its checkpoints "
+                   "are those of the run. Name the place of the copy in checkpoint.to, or move "
+                   "'{}' away",
+                   reader.to(), run.path());
+    }
     if (!source.is_needed || source.seen.exists || !place.offer.has_checkpoint) return source;
     // The run was begun without a copy. Some worker may be about to make it.
     ckpt::SnapshotStore store(files, run.checkpoints(), 1, false);
@@ -296,7 +303,7 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
     retries.list_timeout = std::chrono::seconds(place.is_launchers ? 5 : 20);
     reader = std::make_unique<copy::CopyReader>(
         std::make_unique<store::RetryStore>(store::open_store(), clock, retries), files,
-        copy_options(trained, run), progress);
+        copy_options(trained, run, !place.is_launchers), progress);
     MUSTER_TRY(source, look_at_copy(*reader, place, run, files, clock, log));
   }
   if (!args.coordinators.empty()) {
@@ -309,7 +316,7 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
     options.process = getpid();
     MUSTER_TRY(membership, Membership::join(*session, std::move(options), clock, log));
   }
-  const auto copy = open_copy(session->job(), run, files, clock, log);
+  const auto copy = open_copy(session->job(), run, !place.is_launchers, files, clock, log);
   Recorder recorder(*session,
                     {&run, &files, &clock, &log, &sink, display_mode(args.display), progress,
                      copy.get(), [&signals] { return signals.received() == 0; }, takes_over});

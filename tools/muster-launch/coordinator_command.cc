@@ -84,8 +84,11 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
   options.roster.fresh = false;
   if (!arguments.listen.empty()) options.address = arguments.listen;
   if (!made.job.checkpoint.to.empty() && !config::has_tables(made.job)) {
-    MUSTER_TRY(options.offer, track::begin_attempt(context.files, run, /*anew=*/false));
-    options.offer.has_checkpoint = has_checkpoint(run, context.files);
+    MUSTER_TRY(options.offer,
+               track::begin_attempt(context.files, run,
+                                    {.anew = false,
+                                     .to = made.job.checkpoint.to,
+                                     .has_checkpoint = has_checkpoint(run, context.files)}));
   }
   const BootClock boot_clock;
   MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock, log));

@@ -86,9 +86,10 @@ Status cut_metrics(const track::RunDirectory& run, FileSystem& files) {
 // What workers on hosts without this run directory are told; nothing if they cannot have their own.
 Result<RunOffer> make_offer(const ReadyRun& ready, FileSystem& files) {
   if (ready.job.checkpoint.to.empty() || config::has_tables(ready.job)) return RunOffer();
-  MUSTER_TRY(auto offer, track::begin_attempt(files, ready.run, /*anew=*/true));
-  offer.has_checkpoint = has_checkpoint(ready.run, files);
-  return offer;
+  return track::begin_attempt(files, ready.run,
+                              {.anew = true,
+                               .to = ready.job.checkpoint.to,
+                               .has_checkpoint = has_checkpoint(ready.run, files)});
 }
 
 // Runs a program to its end. SIGINT, SIGTERM and SIGHUP end it too.

@@ -45,6 +45,7 @@ restart, flip, lie, kill-server, kill-server@POINT, suspend-server. docs/several
              R"(  muster join                                     one more worker for the latest run
   muster join /mnt/shared/runs/latest             on another machine
   muster join 10.0.0.1:7000 --run /mnt/shared/runs/latest
+  muster join 10.0.0.1:7000 --run runs/lenet-1    makes it, if the job has checkpoint.to
 
 Ctrl-C takes this worker out at the next step; the job goes on.)"},
     Examples{"coordinator", R"(  muster coordinator job.yaml --listen 10.0.0.1:7000
