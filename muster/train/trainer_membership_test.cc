@@ -266,7 +266,9 @@ class OwnDirectoriesTest : public TrainerCopyTest {
   }
   // One of these hosts has recorded the end, as if one worker had trained alone.
   void expect_whole(const std::vector<std::string>& hosts, const std::vector<Life>& lives) {
-    open_copy_ = {};  // of the worker alone
+    // Not for the worker alone.
+    open_copy_ = {};
+    at_step_ = {};
     int ended = 0;
     for (size_t i = 0; i < hosts.size(); ++i) {
       ASSERT_TRUE(lives[i].summary) << lives[i].error;
