@@ -282,7 +282,7 @@ class LabTest(unittest.TestCase):
             self.assertEqual(steps, set(range(1, json.load(file)["steps"] + 1)))
 
     def test_hosts_with_run_directories_of_their_own(self):
-        sets = ["-s", "passes=60", "-s", "workers.min=1", "-s", "track.every=1 steps", "-s", "checkpoint.every=20 steps"]
+        sets = ["-s", "passes=24", "-s", "workers.min=1", "-s", "track.every=1 steps", "-s", "checkpoint.every=20 steps"]
         alone = self.alone(*sets[:2], *sets[4:])
         with Lab("rate: 100mbit\nhosts: [paris, tokyo]") as lab:
             runs, copy = self.own_runs(lab), os.path.join(self.folder, "copy")
