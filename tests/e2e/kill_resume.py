@@ -164,4 +164,5 @@ def main():
         print("EQUAL: weights, test results and every recorded step")
 
 
-main()
+if __name__ == "__main__":
+    main()
