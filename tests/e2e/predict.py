@@ -2,7 +2,7 @@
 """Predictions for a million samples by four workers, with ten kills: each sample once and in order, and the bytes that
 one undisturbed worker writes.
 
-    predict.py [--samples 1000000] [--parquet-samples 50000] [--workers 4] [--kills 10] [--seed 1] [--bin build/release/bin]
+    predict.py [--samples 1000000] [--parquet-samples 200000] [--workers 4] [--kills 10] [--seed 1] [--bin build/release/bin]
 
 Eight of ten kills hit a worker (SIGKILL) at a random moment; of the others, one hits muster itself and one is Ctrl-C, after
 which the same command continues. Prints a line per kill and the time of each run. Not part of CI: minutes on two cores.
@@ -200,7 +200,7 @@ def run_csv(args, draw):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=1_000_000)
-    parser.add_argument("--parquet-samples", type=int, default=50_000)
+    parser.add_argument("--parquet-samples", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--batch", type=int, default=16, help="eval.batch; small: slow enough to be hit")
