@@ -65,13 +65,8 @@ Result<CopyLook> CopyReader::look() {
 }
 
 Status CopyReader::take_over_rollback(const StoredIndex& stored) {
-  ckpt::SnapshotStore::Rollback theirs;
-  const auto* const file = stored.index.find(fmt::format("checkpoints/{}", ckpt::kRollbackFile));
-  if (file != nullptr) {
-    Fetcher fetcher(*store_, files_, options_.to, stored, {.progress = progress_});
-    MUSTER_TRY(const auto text, fetcher.read(*file));
-    MUSTER_TRY(theirs, ckpt::SnapshotStore::parse_rollback(text, file->object));
-  }
+  Fetcher fetcher(*store_, files_, options_.to, stored, {.progress = progress_});
+  MUSTER_TRY(const auto theirs, fetcher.rollback());
   MUSTER_TRY(const auto lock, track::lock_for_changes(options_.run_directory));
   ckpt::SnapshotStore local(files_, options_.run_directory + "/checkpoints", options_.keep,
                             options_.keep_best);

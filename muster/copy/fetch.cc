@@ -78,11 +78,8 @@ Result<std::optional<int64_t>> make_directory(Fetcher& fetcher, FileSystem& file
 // Another process has continued the run since this directory was last its: which checkpoints are
 // invalid after a rollback, the copy knows better.
 Status take_over_rollback(Fetcher& fetcher, ckpt::SnapshotStore& local) {
-  const auto* const file = fetcher.index().find(fmt::format("checkpoints/{}", ckpt::kRollbackFile));
-  if (file == nullptr) return local.finish_rollback();
-  MUSTER_TRY(const auto text, fetcher.read(*file));
-  MUSTER_TRY(const auto theirs, ckpt::SnapshotStore::parse_rollback(text, file->object));
-  return local.roll_back(theirs);
+  MUSTER_TRY(const auto theirs, fetcher.rollback());
+  return theirs.roster != 0 ? local.roll_back(theirs) : local.finish_rollback();
 }
 
 Result<std::optional<int64_t>> update_directory(Fetcher& fetcher, FileSystem& files,

@@ -5,7 +5,6 @@
 
 #include "muster/base/hash.h"
 #include "muster/base/text.h"
-#include "muster/ckpt/snapshot.h"
 
 namespace muster::copy {
 namespace {
@@ -69,6 +68,13 @@ Result<std::string> Fetcher::read(const CopiedFile& file) {
     return {};
   }));
   return text;
+}
+
+Result<ckpt::SnapshotStore::Rollback> Fetcher::rollback() {
+  const auto* const file = index().find(fmt::format("checkpoints/{}", ckpt::kRollbackFile));
+  if (file == nullptr) return ckpt::SnapshotStore::Rollback();
+  MUSTER_TRY(const auto text, read(*file));
+  return ckpt::SnapshotStore::parse_rollback(text, file->object);
 }
 
 Status Fetcher::fetch(const CopiedCheckpoint& checkpoint, const std::string& directory) {

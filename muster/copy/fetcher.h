@@ -14,6 +14,7 @@
 
 #include "muster/base/file_system.h"
 #include "muster/base/result.h"
+#include "muster/ckpt/snapshot.h"
 #include "muster/copy/copy_index.h"
 #include "muster/store/store.h"
 
@@ -47,6 +48,8 @@ class Fetcher {
   Status fetch(const CopiedFile& file, const std::string& path);
   // Into memory.
   Result<std::string> read(const CopiedFile& file);
+  // The last rollback that the copy knows of; of roster 0 if it knows of none.
+  Result<ckpt::SnapshotStore::Rollback> rollback();
   // Into DIRECTORY/checkpoints; whole, or not at all. Fine if it is there.
   Status fetch(const CopiedCheckpoint& checkpoint, const std::string& directory);
   // The newest one that is whole and after `after`, and the best one.
