@@ -172,12 +172,14 @@ class Coordinator::Server final : public wire::CallHandler {
     while (true) {
       std::vector<Event> events;
       std::vector<Gone> gone;
+      std::vector<Issued> issued;
       {
         std::unique_lock lock(mutex_);
         happened_.wait(lock, [&] { return told_all_ || !events_.empty() || !gone_.empty(); });
         if (events_.empty() && gone_.empty()) return;
         events.swap(events_);
         gone.swap(gone_);
+        issued.swap(issued_);  // each has an event too
       }
       // First who is gone: a launcher acts on it.
       if (options_.on_gone) {
@@ -185,6 +187,9 @@ class Coordinator::Server final : public wire::CallHandler {
       }
       if (options_.on_event) {
         for (const Event& event : events) options_.on_event(event);
+      }
+      if (options_.on_roster) {
+        for (const Issued& one : issued) options_.on_roster(one);
       }
     }
   }
@@ -280,6 +285,9 @@ class Coordinator::Server final : public wire::CallHandler {
     for (Event& event : registrar_.take_new_events()) {
       if (events_.size() < CoordinatorOptions::kMostEvents) events_.push_back(std::move(event));
     }
+    for (Issued& one : registrar_.take_issued()) {
+      if (issued_.size() < CoordinatorOptions::kMostEvents) issued_.push_back(std::move(one));
+    }
     if (!gone_.empty() || !events_.empty()) happened_.notify_one();
   }
 
@@ -360,6 +368,7 @@ class Coordinator::Server final : public wire::CallHandler {
   wire::MessageBytes bytes_;
   std::vector<Event> events_;  // for the callbacks
   std::vector<Gone> gone_;
+  std::vector<Issued> issued_;
   bool told_all_ = false;  // none will follow
   Woken woken_;
   grpc::Alarm alarm_;

@@ -41,6 +41,7 @@ struct CoordinatorOptions {
   // may take long; while they do, at most kMostEvents events wait, and further ones are dropped.
   std::function<void(const Event&)> on_event;
   std::function<void(const Gone&)> on_gone;
+  std::function<void(const Issued&)> on_roster;
   static constexpr size_t kMostEvents = 10000;
   // A connection is closed from this end if it has not asked to join after this long, or if the
   // other end has not hung up this long after its last message: neither is a worker's, and each

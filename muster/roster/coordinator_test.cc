@@ -275,7 +275,8 @@ TEST_F(CoordinatorTest, OtherNumericsAndOtherDataAreRefused) {
       {&JobFingerprint::kernels, "the numerics of kernels (other, not kernels)"},
       {&JobFingerprint::model, "the numerics of the model (other, not model)"},
       {&JobFingerprint::train_data, "data.train (other, not train)"},
-      {&JobFingerprint::test_data, "data.test (other, not test)"}};
+      {&JobFingerprint::test_data, "data.test (other, not test)"},
+      {&JobFingerprint::model_file, "model.file (other, not none)"}};
   for (const auto& [part, text] : parts) {
     JobFingerprint fingerprint = kSame;
     fingerprint.*part = "other";

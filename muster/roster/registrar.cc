@@ -47,7 +47,7 @@ std::optional<Refused> Registrar::why_refused(Moment now, const JoinRequest& req
   }
   const JobFingerprint& own = request.fingerprint;
   for (const std::string* text : {&request.key.id, &request.host, &request.site, &own.kernels,
-                                  &own.model, &own.train_data, &own.test_data}) {
+                                  &own.model, &own.model_file, &own.train_data, &own.test_data}) {
     if (text->size() > kLongestName) return Refused{"a name has more than 256 bytes", false};
   }
   const JobFingerprint& job = options_.fingerprint.empty() ? own : options_.fingerprint;
@@ -318,6 +318,13 @@ void Registrar::settle_at_once(Moment now) {
       issued_ = state_.current.number;
       announce(now);
     } else if (decision.learned) {
+      const Roster& adopted = state_.current;
+      if (adopted.number != 0 && new_rosters_.size() < kEvents) {
+        // No news for its members, but for those who keep a record of this coordinator's rosters.
+        record(now,
+               fmt::format("roster {}: adopted from its members", sequence_of(adopted.number)));
+        new_rosters_.push_back({std::make_shared<const Roster>(adopted), step_});
+      }
       tell_all();
     }
     if (!decision.roster && decision.out.empty() && !decision.learned) break;
@@ -352,6 +359,9 @@ void Registrar::end_session(const WorkerKey& key, ToWorker last) {
 void Registrar::announce(Moment now) {
   const Roster& roster = state_.current;
   record(now, fmt::format("roster {}: {}", sequence_of(roster.number), roster.reason));
+  if (new_rosters_.size() < kEvents) {
+    new_rosters_.push_back({std::make_shared<const Roster>(roster), step_});
+  }
   take_up_current();
   tell_all();
 }

@@ -49,6 +49,12 @@ struct Gone {
   Moment when;  // set by the Coordinator: real time
 };
 
+// A roster, when it was issued, or adopted from the workers of another coordinator.
+struct Issued {
+  RosterPtr roster;
+  uint64_t step = 0;  // the newest that any worker was heard to have committed
+};
+
 class Registrar {
  public:
   // `options` must be valid.
@@ -99,6 +105,9 @@ class Registrar {
   static constexpr size_t kEvents = 200;
   // Those since the last call (but not more than kEvents).
   std::vector<Event> take_new_events() { return std::exchange(new_events_, {}); }
+  // The rosters since the last call (but not more than kEvents), for a record of who had which
+  // lanes.
+  std::vector<Issued> take_issued() { return std::exchange(new_rosters_, {}); }
 
  private:
   struct Session {
@@ -168,6 +177,7 @@ class Registrar {
   uint64_t step_ = 0;
   std::deque<Event> events_;
   std::vector<Event> new_events_;
+  std::vector<Issued> new_rosters_;
 };
 
 }  // namespace muster::roster

@@ -402,6 +402,9 @@ TEST_F(RegistrarTest, ANewCoordinatorTakesOverWhatTheWorkersHold) {
   join("1", 2, held);
   form();
   EXPECT_EQ(current(), held) << "a restart of the coordinator disturbs nobody";
+  const auto issued = registrar_->take_issued();
+  ASSERT_THAT(issued, SizeIs(1)) << "the record of this coordinator begins with what it adopted";
+  EXPECT_EQ(*issued[0].roster, held);
   // And then it goes on as ever.
   drop("1");
   EXPECT_EQ(term_of(current().number), 10);

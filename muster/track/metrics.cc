@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "muster/base/check.h"
+#include "muster/track/visit_metrics.h"
 
 namespace muster::track {
 namespace {
@@ -37,45 +38,64 @@ size_t last_line(std::string_view text) {
   return newline == text.npos ? 0 : newline + 1;
 }
 
-bool has_same_fields(const json& a, const json& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& [name, value] : a.items()) {
-    if (!b.contains(name)) return false;
-  }
-  return true;
-}
-
-// Whether one of its step and with its fields is there. Steps come in order, but for repetitions.
-bool is_repeated(const std::vector<json>& records, const json& record) {
-  const auto step = record["step"].get<int64_t>();
-  for (auto it = records.rbegin(); it != records.rend(); ++it) {
-    const auto other = (*it)["step"].get<int64_t>();
-    if (other < step) return false;
-    if (other == step && has_same_fields(*it, record)) return true;
-  }
-  return false;
-}
-
 constexpr const char* kRollback = "rollback";
 
-// Whether records after a later rollback cover its step.
-bool is_replaced(const std::map<uint64_t, int64_t>& begun, const json& record) {
-  const auto step = record["step"].get<int64_t>();
-  return std::any_of(begun.upper_bound(rollback_of(record)), begun.end(),
-                     [&](const auto& later) { return later.second <= step; });
-}
+// Which records are wanted, of those that come one after the other.
+class RecordFilter {
+ public:
+  // False: it repeats another, or a rollback has replaced it.
+  bool wants(const json& record, const MetricsVisitor& visitor) {
+    const Seen seen{record["step"].get<int64_t>(), rollback_of(record), fields_of(record)};
+    if (is_replaced(seen)) return false;
+    leave_out_replaced(seen, visitor);
+    if (is_repeated(seen)) return false;
+    seen_.push_back(seen);
+    return true;
+  }
 
-// The first record after a rollback replaces all earlier ones of its step and later ones.
-void leave_out_replaced(std::vector<json>& records, std::map<uint64_t, int64_t>& begun,
-                        const json& record) {
-  const uint64_t rollback = rollback_of(record);
-  const auto step = record["step"].get<int64_t>();
-  const bool first = begun.emplace(rollback, step).second;
-  if (!first || rollback == 0) return;
-  std::erase_if(records, [&](const json& other) {
-    return rollback_of(other) < rollback && other["step"].get<int64_t>() >= step;
-  });
-}
+ private:
+  struct Seen {
+    int64_t step;
+    uint64_t rollback;
+    size_t fields;
+  };
+
+  // A number for the names of its fields, equal if they are.
+  size_t fields_of(const json& record) {
+    std::string names;
+    for (const auto& [name, value] : record.items()) names.append(name).push_back('\0');
+    return fields_.emplace(std::move(names), fields_.size()).first->second;
+  }
+
+  // Whether one of its step and with its fields is there. Steps come in order, but for repetitions.
+  bool is_repeated(const Seen& record) const {
+    for (auto it = seen_.rbegin(); it != seen_.rend(); ++it) {
+      if (it->step < record.step) return false;
+      if (it->step == record.step && it->fields == record.fields) return true;
+    }
+    return false;
+  }
+
+  // Whether records after a later rollback cover its step.
+  bool is_replaced(const Seen& record) const {
+    return std::any_of(begun_.upper_bound(record.rollback), begun_.end(),
+                       [&](const auto& later) { return later.second <= record.step; });
+  }
+
+  // The first record after a rollback replaces all earlier ones of its step and later ones.
+  void leave_out_replaced(const Seen& record, const MetricsVisitor& visitor) {
+    const bool first = begun_.emplace(record.rollback, record.step).second;
+    if (!first || record.rollback == 0) return;
+    std::erase_if(seen_, [&](const Seen& other) {
+      return other.rollback < record.rollback && other.step >= record.step;
+    });
+    visitor.drop(record.step, record.rollback);
+  }
+
+  std::vector<Seen> seen_;
+  std::map<std::string, size_t> fields_;
+  std::map<uint64_t, int64_t> begun_;  // by rollback, where its records begin
+};
 
 // Without what follows the last record of a step up to `step`. From the end: steps come in order,
 // so after the last line to stay there is nothing to parse.
@@ -173,22 +193,35 @@ std::string continue_metrics(std::string_view before, std::string_view more, int
 
 Result<Metrics> read_metrics(FileSystem& fs, const std::string& path, size_t most) {
   Metrics metrics;
-  if (!fs.exists(path)) return metrics;
+  MetricsVisitor visitor;
+  visitor.take = [&](json record) { metrics.records.push_back(std::move(record)); };
+  visitor.drop = [&](int64_t step, uint64_t rollback) {
+    std::erase_if(metrics.records, [&](const json& other) {
+      return rollback_of(other) < rollback && other["step"].get<int64_t>() >= step;
+    });
+  };
+  MUSTER_TRY(metrics.skipped, visit_metrics(fs, path, visitor, most));
+  return metrics;
+}
+
+Result<int64_t> visit_metrics(FileSystem& fs, const std::string& path,
+                              const MetricsVisitor& visitor, size_t most) {
+  int64_t skipped = 0;
+  if (!fs.exists(path)) return skipped;
   MUSTER_TRY(const std::string text, fs.read_end(path, most));
   std::string_view lines = text;
   // It may begin in the middle of a line.
   if (text.size() == most) lines.remove_prefix(std::min(text.find('\n'), most - 1) + 1);
-  std::map<uint64_t, int64_t> begun;  // by rollback, where its records begin
+  RecordFilter filter;
   for_each_line(lines, [&](std::string_view line) {
     auto record = parse_record(line);
     if (!record) {
-      ++metrics.skipped;
-    } else if (!is_replaced(begun, *record)) {
-      leave_out_replaced(metrics.records, begun, *record);
-      if (!is_repeated(metrics.records, *record)) metrics.records.push_back(*std::move(record));
+      ++skipped;
+    } else if (filter.wants(*record, visitor)) {
+      visitor.take(*std::move(record));
     }
   });
-  return metrics;
+  return skipped;
 }
 
 }  // namespace muster::track

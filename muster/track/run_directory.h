@@ -12,6 +12,7 @@
 //     index/                    of data that is read by blocks: data/blocks/open_blocks.h
 //     result.json               the final figures
 //     workers/                  of a job of several: ID.log and ID.err (standard error) of each
+//     events.jsonl              run_events.h
 //     launch.log                of a job of several: who was started, ended, let in, and why
 //     coordinator.json          of a job of several: where its coordinator is, while it runs
 //     lock                      held by the process that trains here, or started those who do
@@ -85,6 +86,7 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string job_file() const { return path_ + "/job.yaml"; }
   std::string metrics_file() const { return path_ + "/metrics.jsonl"; }
+  std::string events_file() const { return path_ + "/events.jsonl"; }
   std::string log_file() const { return path_ + "/log.txt"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string indexes() const { return path_ + "/index"; }

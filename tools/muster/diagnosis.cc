@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "muster/base/stable_sort.h"
 #include "muster/base/text.h"
 
 namespace muster::cli {
@@ -152,15 +153,8 @@ std::vector<Advice> advise(const Findings& findings) {
   advise_on_probe(findings, advice);
   advise_on_disk(findings.disk, advice);
   advise_on_machine(findings.machine, advice);
-  // What stops training first. By hand: std::stable_partition of libstdc++ 12 uses what clang
-  // reports as deprecated.
-  std::vector<Advice> ordered;
-  for (const bool fatal : {true, false}) {
-    for (const auto& item : advice) {
-      if (item.fatal == fatal) ordered.push_back(item);
-    }
-  }
-  return ordered;
+  partition_stable(advice, &Advice::fatal);  // what stops training first
+  return advice;
 }
 
 std::string verdict(const std::vector<Advice>& advice) {

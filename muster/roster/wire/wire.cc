@@ -89,10 +89,15 @@ void to_wire(const JobFingerprint& from, v1::Fingerprint& to) {
   to.set_model(from.model);
   to.set_train_data(from.train_data);
   to.set_test_data(from.test_data);
+  to.set_model_file(from.model_file);
 }
 
 JobFingerprint from_wire(const v1::Fingerprint& from) {
-  return {from.kernels(), from.model(), from.train_data(), from.test_data()};
+  return {.kernels = from.kernels(),
+          .model = from.model(),
+          .train_data = from.train_data(),
+          .test_data = from.test_data(),
+          .model_file = from.model_file()};
 }
 
 void to_wire(const JoinRequest& from, v1::Join& to) {
