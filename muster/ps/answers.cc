@@ -8,8 +8,10 @@ ReadAnswer answer_to(const ReadRequest& request, TableData* data) {
   const bool then = request.exactly && data->knows(request.table, request.clock);
   answer.served = Served::kYes;
   answer.clock = then ? request.clock : data->clock();
-  answer.weights.resize(request.keys.size() * data->table(request.table).options().width);
-  data->read(request.table, request.keys, answer.clock, answer.weights.data());
+  const size_t width = data->table(request.table).options().width;
+  answer.weights = Bytes::filled<float>(request.keys.size() * width, [&](float* weights) {
+    data->read(request.table, request.keys, answer.clock, weights);
+  });
   return answer;
 }
 
@@ -19,7 +21,9 @@ WholeAnswer answer_to(const WholeRequest& request, TableData* data) {
   answer.served = Served::kYes;
   answer.clock = data->clock();
   if (request.contents) {
-    data->save_rows(answer.contents);
+    std::string contents;
+    data->save_rows(contents);
+    answer.contents = Bytes(std::move(contents));
   } else {
     answer.hash = data->hash();
   }

@@ -1,7 +1,6 @@
 #include "muster/ps/by_shard.h"
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 namespace muster::ps {
@@ -23,18 +22,8 @@ ByShard::ByShard(std::span<const uint64_t> keys, ShardNumber shards)
 PushesByShard pushes_by_shard(const PushHeader& header, std::span<const uint64_t> keys,
                               std::span<const float> gradients, size_t floats, ShardNumber shards) {
   PushesByShard pushes;
-  std::vector<uint64_t> some;
-  std::vector<float> their;
   ByShard(keys, shards).for_each([&](ShardNumber shard, std::span<const uint32_t> places) {
-    some.clear();
-    their.clear();
-    for (const uint32_t place : places) {
-      some.push_back(keys[place]);
-      const auto row = gradients.subspan(place * floats, floats);
-      their.insert(their.end(), row.begin(), row.end());
-    }
-    pushes.emplace_back(shard,
-                        std::make_shared<const std::string>(push_bytes(header, some, their)));
+    pushes.emplace_back(shard, push_bytes(header, keys, gradients, floats, places));
   });
   return pushes;
 }

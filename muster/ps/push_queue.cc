@@ -53,7 +53,6 @@ void PushQueue::retry_later(ShardNumber shard) {
 
 Status PushQueue::answered(const PushAnswer& answer) {
   if (answer.client != client_ || answer.shard >= shards_.size()) return {};
-  newest_epoch_ = std::max(newest_epoch_, answer.epoch);
   auto& shard = shards_[answer.shard];
   auto& unanswered = shard.unanswered;
   const auto fail = [&](Error error) {

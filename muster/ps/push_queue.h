@@ -33,15 +33,13 @@ class PushQueue {
 
   // The number of the push.
   uint64_t push(ShardNumber shard, Bytes bytes);
-  // A newer map than the one it has.
+  // A newer map than the one it has. The registry sends each of them, so none is asked for.
   void enter(const ServerMap& map);
   // There is a new connection to this server. What was under way may be lost.
   void reconnected(const ServerKey& server);
   // An error: the push was malformed, or servers have forgotten what they had answered. Nothing is
   // sent any more then.
   Status answered(const PushAnswer& answer);
-  // Some server has a newer map than this client.
-  bool wants_map() const { return newest_epoch_ > map_.epoch; }
   // Some server has an older map than this client, or has lost a shard; call retry() after a
   // moment.
   bool wants_retry() const { return !late_.empty(); }
@@ -63,7 +61,6 @@ class PushQueue {
   ServerMap map_;
   std::vector<Shard> shards_;
   std::vector<ShardNumber> late_;
-  uint64_t newest_epoch_ = 0;  // that a server has spoken of
   bool failed_ = false;
   size_t unanswered_ = 0;
 };

@@ -53,6 +53,10 @@ class Rows {
   Row* find(uint64_t key);
   // The same for many keys, in a fraction of the time: memory is fetched for several at once.
   void find(std::span<const uint64_t> keys, std::span<Row*> rows);
+  // The memory of the index that finding or inserting this key will need.
+  void fetch_ahead(uint64_t key) const {
+    if (capacity_ > 0) __builtin_prefetch(&entries_[home_of(hash_of_key(key))]);
+  }
   // A new row with zeros; `key` must not be there. Null: there is no memory, or the shard is
   // full().
   Row* insert(uint64_t key);

@@ -43,13 +43,14 @@ void ServerCore::reconnected(const ServerKey& peer) {
   for (auto& held : held_) held.copy->reconnected(peer);
 }
 
-int ServerCore::send_copies(int most) {
+int ServerCore::send_copies(int most, const std::function<bool(const ServerKey& to)>& takes_more) {
   int sent = 0;
   for (size_t looked = 0; looked < held_.size() && sent < most; ++looked) {
     auto& next = copy(next_copy_);
     next_copy_ = (next_copy_ + 1) % static_cast<ShardNumber>(held_.size());
     for (const auto& follower : next.wanting_copies()) {
       if (sent == most) break;
+      if (takes_more && !takes_more(follower)) continue;
       next.send_copy(follower);
       ++sent;
     }

@@ -47,8 +47,9 @@ class ServerCore {
 
   void receive(const ServerKey& from, const ShardMessage& message);
   void reconnected(const ServerKey& peer);
-  // Sends up to `most` copies that others wait for; how many.
-  int send_copies(int most);
+  // Sends up to `most` copies that others wait for; how many. `takes_more`: whether that server may
+  // get one now; empty: all may.
+  int send_copies(int most, const std::function<bool(const ServerKey& to)>& takes_more = {});
 
   // Each shard that it holds, or will hold when it is ready, is here and takes part in pushes.
   bool has_all() const;

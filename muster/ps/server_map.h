@@ -35,7 +35,6 @@
 namespace muster::ps {
 
 using ShardNumber = uint32_t;
-inline constexpr ShardNumber kShards = 4096;  // of a job, unless it says otherwise
 ShardNumber shard_of(uint64_t key, ShardNumber shards);
 
 // A server process. One that was started again in the same place has lost what it had: the same

@@ -8,6 +8,8 @@
 namespace muster::ps {
 namespace {
 
+constexpr ShardNumber kShards = 4096;  // many, as parts of them are compared
+
 ServerEntry entry(std::string id, uint64_t incarnation, bool ready, std::string host = "") {
   ServerEntry made;
   made.key.id = std::move(id);

@@ -15,17 +15,29 @@ ServerMap ServerRegistry::next_map() const {
   return map;
 }
 
+void ServerRegistry::add(ServerMap map) {
+  if (std::ranges::none_of(map.servers, &ServerEntry::ready)) {
+    for (auto& server : map.servers) {
+      server.ready = true;
+      std::erase_if(map.away, [&](const ServerPlace& place) { return place.id == server.key.id; });
+    }
+  }
+  maps_.add(std::move(map));
+}
+
 HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   using Standing = HeartbeatReply::Standing;
   const ServerKey& key = heartbeat.key;
-  // Of another registry: nothing is known of its maps.
-  if (!servers_.contains(key) && heartbeat.entered > maps_.newest().epoch) return {};
+  const auto known = servers_.find(key);
+  const bool is_member = known != servers_.end() && known->second.joined > 0;
+  if (!is_member && heartbeat.entered > 0) {
+    return {Standing::kRemoved, {}, {}, "its rows are of another registry, of this job or another"};
+  }
   auto& server = servers_[key];
   const bool removed = server.joined > 0 && maps_.newest().find(key) == nullptr;
   if (removed || server.ended || !server.reason.empty()) {
     return {Standing::kRemoved, {}, {}, server.reason};
   }
-  if (heartbeat.entered > maps_.newest().epoch) return {};
   server.heard = server.beaten = now;
   server.last = heartbeat;
   if (server.joined == 0) join(key, now);
@@ -53,7 +65,7 @@ void ServerRegistry::join(const ServerKey& key, Moment now) {
   if (place != map.away.end()) entry.host = place->host;
   map.servers.push_back(std::move(entry));
   servers_[key].joined = map.epoch;
-  maps_.add(std::move(map));
+  add(std::move(map));
 }
 
 void ServerRegistry::begin() {
@@ -70,7 +82,7 @@ void ServerRegistry::begin() {
     servers_[key].joined = map.epoch;
     map.servers.push_back(entry_of(key, true));
   }
-  maps_.add(std::move(map));
+  add(std::move(map));
 }
 
 bool ServerRegistry::all_entered() const {
@@ -84,7 +96,7 @@ void ServerRegistry::make_ready(const ServerKey& key) {
   std::ranges::find(map.servers, key, &ServerEntry::key)->ready = true;
   std::erase_if(map.away, [&](const ServerPlace& place) { return place.id == key.id; });
   quarantines_.erase(key.id);
-  maps_.add(std::move(map));
+  add(std::move(map));
 }
 
 void ServerRegistry::remove(ServerMap& map, const ServerKey& key) {
@@ -106,29 +118,46 @@ std::vector<ServerKey> ServerRegistry::expire(Moment now) {
   return removed;
 }
 
+bool ServerRegistry::is_silent(const Server& server, Moment now) const {
+  return now - server.heard > options_.patience;
+}
+
+// Whether a process that was started in its place waits for it.
+bool ServerRegistry::has_successor(const ServerKey& key, Moment now) const {
+  return std::ranges::any_of(servers_, [&](const auto& one) {
+    const auto& [other, server] = one;
+    return other.id == key.id && server.joined == 0 && !server.ended && !is_silent(server, now) &&
+           server.last.host == servers_.at(key).last.host;
+  });
+}
+
 std::vector<ServerKey> ServerRegistry::remove_silent(Moment now) {
-  const auto is_silent = [&](const Server& server) {
-    return now - server.heard > options_.patience;
-  };
   // Who still waits is forgotten, and may come back.
   std::erase_if(servers_, [&](const auto& one) {
-    return one.second.joined == 0 && !one.second.ended && is_silent(one.second);
+    return one.second.joined == 0 && !one.second.ended && is_silent(one.second, now);
   });
+  const auto& servers = maps_.newest().servers;
+  const auto silent = [&](const ServerEntry& entry) {
+    return is_silent(servers_.at(entry.key), now);
+  };
+  const bool any_left = std::ranges::any_of(
+      servers, [&](const ServerEntry& entry) { return entry.ready && !silent(entry); });
   std::vector<ServerKey> removed;
   ServerMap map = next_map();
-  for (const auto& entry : maps_.newest().servers) {
-    if (!is_silent(servers_.at(entry.key))) continue;
+  for (const auto& entry : servers) {
+    if (!silent(entry)) continue;
+    const bool successor = !any_left && has_successor(entry.key, now);
+    if (!any_left && !successor) continue;
     removed.push_back(entry.key);
     remove(map, entry.key);
+    const auto& reason = servers_.at(entry.key).reason;
+    events_.push_back(fmt::format("{} was removed: {}", entry.key.id,
+                                  successor        ? "another process has been started in its place"
+                                  : reason.empty() ? "its lease expired"
+                                                   : reason));
   }
-  const bool any_left = std::ranges::any_of(map.servers, &ServerEntry::ready);
-  if (removed.empty() || !any_left) return {};
-  for (const auto& key : removed) {
-    const auto& reason = servers_.at(key).reason;
-    events_.push_back(
-        fmt::format("{} was removed: {}", key.id, reason.empty() ? "its lease expired" : reason));
-  }
-  maps_.add(std::move(map));
+  if (removed.empty()) return {};
+  add(std::move(map));
   return removed;
 }
 
@@ -137,7 +166,7 @@ void ServerRegistry::ended(const ServerKey& key) {
   if (maps_.newest().find(key) == nullptr) return;
   ServerMap map = next_map();
   remove(map, key);
-  maps_.add(std::move(map));
+  add(std::move(map));
 }
 
 // ---- Servers that cannot reach each other.

@@ -4,6 +4,10 @@
 // - A server is removed when its process has ended, or when it was silent for longer than its
 //   lease, `patience`; its key never counts again. If all are silent nobody is removed, and if the
 //   coordinator itself was away it blames nobody: it is better to wait than to lose shards.
+// - One of those that are all silent has ended if another incarnation of its id, on the same host,
+//   wants its place: then it is removed. (A server that is only cut off is not started again.)
+// - If nobody who is ready is left, shards are lost, as there is nobody to copy them from. Then
+//   servers that join are ready at once and say so (ShardCopy::lost), and the job ends.
 // - A server that joins is not ready before it has said that it has all shards that it will hold,
 //   and all others have entered the newest epoch; one server in an epoch.
 // - A second server with the same id waits until the first one is removed.
@@ -16,8 +20,9 @@
 //   time until it is ready again.
 // Epoch 1 begins when `first` servers are there; all of them are ready.
 //
-// A registry that was started again knows nothing of its servers, and does not take those of an
-// epoch that it has not given out.
+// A registry takes no server that has entered an epoch which it has not given to that server: this
+// one has rows of another registry, of another job or from before this one was started again. It
+// must start again, without rows.
 //
 // Pure: no clock, no thread, no connection.
 #pragma once
@@ -139,6 +144,10 @@ class ServerRegistry {
 
   void join(const ServerKey& key, Moment now);
   void begin();
+  bool is_silent(const Server& server, Moment now) const;
+  bool has_successor(const ServerKey& key, Moment now) const;
+  // The next map. If nobody in it is ready, all are made so.
+  void add(ServerMap map);
   bool all_entered() const;
   void make_ready(const ServerKey& key);
   ServerMap next_map() const;

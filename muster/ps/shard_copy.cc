@@ -11,8 +11,8 @@ namespace muster::ps {
 namespace {
 
 uint64_t chained(uint64_t chain, const Push& push) {
-  const uint64_t id[] = {chain, push.client, push.number};
-  return hash64(push.bytes->data(), push.bytes->size(), hash64(id, sizeof(id)));
+  const uint64_t id[] = {chain, push.client, push.number, push.hash};
+  return hash64(id, sizeof(id));
 }
 
 bool holds(const Holders& holders, const ServerKey& server) {
@@ -271,7 +271,7 @@ void ShardCopy::take(const ServerKey& from, const Ask& ask) {
 
 void ShardCopy::take(const ServerKey& from, const Copy& copy) {
   if (!follows(from, copy.question)) return;
-  if (copy.state != nullptr) {
+  if (copy.state) {
     if (auto loaded = load(*copy.state); !loaded.ok()) return fail(std::move(loaded).error());
   }
   complete_ = synced_ = true;
@@ -303,7 +303,7 @@ std::vector<ServerKey> ShardCopy::wanting_copies() const {
 void ShardCopy::send_copy(const ServerKey& key) {
   Follower* const follower = find(key);
   if (follower == nullptr || follower->state != State::kWants || !complete_) return;
-  begin_follower(*follower, place_, std::make_shared<const std::string>(save()));
+  begin_follower(*follower, place_, Bytes(save()));
 }
 
 void ShardCopy::begin_follower(Follower& follower, uint64_t from_place, Bytes state) {

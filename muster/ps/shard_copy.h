@@ -38,7 +38,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,17 +45,24 @@
 #include <variant>
 #include <vector>
 
+#include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/server_map.h"
+#include "muster/ps/shared_bytes.h"
 
 namespace muster::ps {
 
-using Bytes = std::shared_ptr<const std::string>;  // shared by those who wait for its confirmation
-
 struct Push {
+  Push() = default;
+  Push(uint64_t from, uint64_t nth, const Bytes& what)
+      : Push(from, nth, what, hash64(what->data(), what->size())) {}
+  Push(uint64_t from, uint64_t nth, Bytes what, uint64_t hash_of_what)
+      : client(from), number(nth), bytes(std::move(what)), hash(hash_of_what) {}
+
   uint64_t client = 0;  // its incarnation: a worker that was started again is another client
   uint64_t number = 0;  // of this client's pushes to this shard, from 1
   Bytes bytes;          // for ShardData::apply
+  uint64_t hash = 0;    // of the bytes: they are read once for all checksums and chains
 };
 
 // What a shard holds. Equal pushes in equal order give equal contents.

@@ -94,7 +94,7 @@ class ShardCopyTest : public ::testing::Test {
     }
   }
   void push(size_t server, uint64_t number, const std::string& text, uint64_t client = 5) {
-    at(server).copy.push(epoch_, {client, number, std::make_shared<const std::string>(text)});
+    at(server).copy.push(epoch_, {client, number, Bytes(text)});
   }
   std::vector<PushVerdict> verdicts() {
     std::vector<PushVerdict> found;
@@ -170,7 +170,7 @@ TEST_F(ShardCopyTest, WhatIsMalformedOrForAnotherEpochIsRefused) {
   enter({{0, true}, {1, true}});
   push(0, 1, "bad");
   push(1, 1, "a");  // not the primary
-  at(0).copy.push(7, {5, 1, std::make_shared<const std::string>("a")});
+  at(0).copy.push(7, {5, 1, Bytes(std::string("a"))});
   EXPECT_EQ(verdicts(), (Verdicts{kMalformed, kOtherEpoch, kOtherEpoch}));
 }
 
@@ -313,7 +313,7 @@ TEST_F(ShardCopyTest, MessagesOfALaterEpochWait) {
   enter({{0, true}, {1, true}});
   ServerMap map = map_of({{0, true}, {1, true}, {2, true}});
   at(0).copy.enter(map, 2);
-  at(0).copy.push(2, {5, 1, std::make_shared<const std::string>("a")});
+  at(0).copy.push(2, {5, 1, Bytes(std::string("a"))});
   deliver();
   EXPECT_EQ(at(1).data.text, "");
   at(1).copy.enter(map, 2);

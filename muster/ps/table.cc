@@ -18,14 +18,28 @@ void count_sight(Row& row) {
   if (row.sights < std::numeric_limits<uint16_t>::max()) ++row.sights;
 }
 
-// The sum of hashes does not depend on the order of what is hashed.
-void add(Hash128& sum, const Hash128& one) {
-  const uint64_t low = sum.low + one.low;
-  sum.high += one.high + (low < sum.low ? 1 : 0);
-  sum.low = low;
+}  // namespace
+
+void ContentsHash::add(const Hash128& one) {
+  const uint64_t low = sum_.low + one.low;
+  sum_.high += one.high + (low < sum_.low ? 1 : 0);
+  sum_.low = low;
 }
 
-}  // namespace
+void ContentsHash::add(Row& row, size_t row_bytes) {
+  const uint16_t there = std::exchange(row.there, uint16_t{1});
+  add(hash128(std::span(reinterpret_cast<const std::byte*>(&row), row_bytes)));
+  row.there = there;
+}
+
+void ContentsHash::add(const Tombstone& tombstone) {
+  const uint64_t words[] = {tombstone.key, tombstone.step};  // without padding
+  add(hash128(std::as_bytes(std::span(words))));
+}
+
+void ContentsHash::add_tombstones_after(uint32_t step) {
+  if (step > 0) add(hash128(std::as_bytes(std::span(&step, 1))));
+}
 
 void initial_weights(const TableOptions& options, uint64_t key, std::span<float> weights) {
   if (options.initial == InitialWeights::kZero) {
@@ -261,25 +275,16 @@ void TableShard::forget_tombstones() {
 }
 
 Hash128 TableShard::hash() {
-  Hash128 sum;
-  const auto add_row = [&](const TieredRows& rows, Row& row) {
-    // Where it is does not count. Behind the values there may be unused bytes, which are zero.
-    const uint16_t there = std::exchange(row.there, uint16_t{1});
-    add(sum, hash128(std::span(reinterpret_cast<const std::byte*>(&row), rows.row_bytes())));
-    row.there = there;
-  };
-  rows_.for_each([&](Row& row) { add_row(rows_, row); });
-  candidates_.for_each([&](Row& row) { add_row(candidates_, row); });
-  for (const Tombstone& tombstone : tombstones_) {
-    const uint64_t words[] = {tombstone.key, tombstone.step};  // without padding
-    add(sum, hash128(std::as_bytes(std::span(words))));
-  }
-  if (tombstones_after_ > 0) add(sum, hash128(std::as_bytes(std::span(&tombstones_after_, 1))));
-  return sum;
+  ContentsHash hash;
+  rows_.for_each([&](Row& row) { hash.add(row, row_bytes()); });
+  candidates_.for_each([&](Row& row) { hash.add(row, candidate_bytes()); });
+  for (const Tombstone& tombstone : tombstones_) hash.add(tombstone);
+  hash.add_tombstones_after(tombstones_after_);
+  return hash.value();
 }
 
-Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
-                       std::span<const float> values) {
+Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values,
+                       ContentsHash* hash) {
   TieredRows& rows = values.empty() ? candidates_ : rows_;
   if (rows_.contains(key) || candidates_.contains(key)) return twice(*options_, key);
   Row* row = rows.insert(key);
@@ -290,6 +295,7 @@ Status TableShard::put(uint64_t key, uint32_t used, uint16_t sights,
   row->used = used;
   row->sights = sights;
   std::ranges::copy(values, row->values());
+  if (hash != nullptr) hash->add(*row, rows.row_bytes());
   return {};
 }
 

@@ -83,6 +83,21 @@ struct Tombstone {
 };
 inline constexpr size_t kFewTombstones = 4096;
 
+// Of rows, candidates and tombstones; the same for the same ones, in whatever order they come.
+class ContentsHash {
+ public:
+  // Where it is does not count. Behind the values there may be unused bytes, which are zero.
+  void add(Row& row, size_t row_bytes);
+  void add(const Tombstone& tombstone);
+  void add_tombstones_after(uint32_t step);
+  const Hash128& value() const { return sum_; }
+
+ private:
+  // The sum of hashes does not depend on the order of what is hashed.
+  void add(const Hash128& one);
+  Hash128 sum_;
+};
+
 class TableShard {
  public:
   // `options`, `slabs` and `cold` must outlive this. `cold`: null: there is memory alone. `shard`:
@@ -116,8 +131,10 @@ class TableShard {
   const std::vector<Tombstone>& tombstones() const { return tombstones_; }
   uint32_t tombstones_after() const { return tombstones_after_; }
 
-  // Of all rows, candidates and tombstones; the same for the same contents, however they came.
+  // Of all that it holds. Whoever visits all of it may add it up meanwhile.
   Hash128 hash();
+  size_t row_bytes() const { return rows_.row_bytes(); }
+  size_t candidate_bytes() const { return candidates_.row_bytes(); }
 
   // For snapshots and moves: what for_each_row gives, in any order, put() makes again.
   template <typename Visit>
@@ -128,9 +145,12 @@ class TableShard {
   void for_each_candidate(Visit visit) {
     candidates_.for_each(visit);
   }
-  // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory.
-  Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values);
-  void reserve(size_t rows) { rows_.reserve(rows); }  // about to be put
+  // `values`: weights and state; empty: a candidate. An error: the key is there, or no memory. If
+  // there is a `hash`, it is added.
+  Status put(uint64_t key, uint32_t used, uint16_t sights, std::span<const float> values,
+             ContentsHash* hash = nullptr);
+  void fetch_ahead(uint64_t key) const { rows_.fetch_ahead(key); }  // put() follows
+  void reserve(size_t rows) { rows_.reserve(rows); }                // about to be put
   // In the order of tombstones(). False: it cannot be one of them.
   bool put(Tombstone tombstone);
   void set_tombstones_after(uint32_t step) { tombstones_after_ = step; }

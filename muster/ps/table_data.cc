@@ -29,14 +29,17 @@ uint64_t key_at(std::string_view push, size_t i) {
 
 size_t gradients_at(size_t count) { return sizeof(PushHeader) + count * sizeof(uint64_t); }
 
+// Without a branch for each, so that it is vectorised. Infinities and NaN have all bits of the
+// exponent.
 bool all_finite(std::string_view floats) {
-  bool finite = true;
-  for (size_t at = 0; at < floats.size(); at += sizeof(float)) {
-    float value = 0;
-    std::memcpy(&value, floats.data() + at, sizeof(value));
-    finite = finite && std::isfinite(value);
+  constexpr uint32_t kExponent = 0x7F800000;
+  uint32_t found = 0;
+  for (size_t at = 0; at < floats.size(); at += sizeof(uint32_t)) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, floats.data() + at, sizeof(bits));
+    found |= static_cast<uint32_t>((bits & kExponent) == kExponent);
   }
-  return finite;
+  return found == 0;
 }
 
 bool has_keys(PushKind kind) {
@@ -81,6 +84,26 @@ std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
   push.append(reinterpret_cast<const char*>(keys.data()), keys.size_bytes());
   push.append(reinterpret_cast<const char*>(gradients.data()), gradients.size_bytes());
   return push;
+}
+
+Bytes push_bytes(PushHeader header, std::span<const uint64_t> keys,
+                 std::span<const float> gradients, size_t floats,
+                 std::span<const uint32_t> places) {
+  header.count = static_cast<uint32_t>(places.size());
+  const size_t row_bytes = floats * sizeof(float);
+  const size_t bytes = sizeof(header) + places.size() * (sizeof(uint64_t) + row_bytes);
+  return Bytes::filled<char>(bytes, [&](char* to) {
+    std::memcpy(to, &header, sizeof(header));
+    to += sizeof(header);
+    for (const uint32_t place : places) {
+      std::memcpy(to, &keys[place], sizeof(uint64_t));
+      to += sizeof(uint64_t);
+    }
+    for (const uint32_t place : places) {
+      std::memcpy(to, gradients.data() + place * floats, row_bytes);
+      to += row_bytes;
+    }
+  });
 }
 
 std::string load_bytes(uint64_t era, std::string_view contents) {
@@ -403,11 +426,14 @@ void TableData::clear() {
 }
 
 Hash128 TableData::hash() {
+  std::vector<Hash128> hashes;
+  for (auto& table : tables_) hashes.push_back(table.hash());
+  return hash_with(hashes);
+}
+
+Hash128 TableData::hash_with(std::span<const Hash128> tables) const {
   Hasher hasher;
-  for (auto& table : tables_) {
-    const Hash128 one = table.hash();
-    hasher.add(&one, sizeof(one));
-  }
+  for (const Hash128& one : tables) hasher.add(&one, sizeof(one));
   hasher.add(&clock_, sizeof(clock_));
   return hasher.finish();
 }
@@ -419,29 +445,31 @@ Hash128 TableData::hash() {
 // before.
 void TableData::save(std::string& to) {
   const size_t begin = to.size();
-  save_tables(to);
+  const auto hashes = save_tables(to);
   save_sums(to);
   staged_.save(to);
   order_.save(to);
   old_.save(to);
-  append(to, hash());
+  append(to, hash_with(hashes));
   append(to, hash64(to.data() + begin, to.size() - begin));
 }
 
 void TableData::save_rows(std::string& to) {
   const size_t begin = to.size();
-  save_tables(to);
+  const auto hashes = save_tables(to);
   append(to, clock_);
   append(to, uint64_t{0});  // whoever loads it begins an era
   append(to, uint64_t{0});  // no sums
   staged_.save_places(to);
   order_.save(to);
   old_.save(to);
-  append(to, hash());
+  append(to, hash_with(hashes));
   append(to, hash64(to.data() + begin, to.size() - begin));
 }
 
-void TableData::save_tables(std::string& to) {
+// Rows are read once: they are hashed while they are in the cache.
+std::vector<Hash128> TableData::save_tables(std::string& to) {
+  std::vector<Hash128> hashes;
   append(to, kFormat);
   for (auto& table : tables_) {
     const auto& options = table.options();
@@ -456,16 +484,24 @@ void TableData::save_tables(std::string& to) {
     const size_t others = table.candidates() + table.tombstones().size();
     to.reserve(to.size() + table.rows() * (sizeof(SavedRow) + values * sizeof(float)) +
                others * sizeof(SavedRow) + kBehindRows);
-    table.for_each_row([&](const Row& row) {
+    ContentsHash hash;
+    table.for_each_row([&](Row& row) {
       append(to, SavedRow{row.key, row.used, row.sights});
       to.append(reinterpret_cast<const char*>(row.values()), values * sizeof(float));
+      hash.add(row, table.row_bytes());
     });
-    table.for_each_candidate(
-        [&](const Row& row) { append(to, SavedRow{row.key, row.used, row.sights}); });
+    table.for_each_candidate([&](Row& row) {
+      append(to, SavedRow{row.key, row.used, row.sights});
+      hash.add(row, table.candidate_bytes());
+    });
     for (const auto& tombstone : table.tombstones()) {
       append(to, SavedRow{tombstone.key, tombstone.step, 0});
+      hash.add(tombstone);
     }
+    hash.add_tombstones_after(table.tombstones_after());
+    hashes.push_back(hash.value());
   }
+  return hashes;
 }
 
 void TableData::save_sums(std::string& to) {
@@ -521,7 +557,7 @@ Status TableData::load_old(std::string_view& from) {
                old_.updates(), known);
 }
 
-Status TableData::load_table(TableShard& table, std::string_view& from) {
+Status TableData::load_table(TableShard& table, std::string_view& from, ContentsHash& hash) {
   const auto& options = table.options();
   uint64_t rows = 0;
   uint64_t candidates = 0;
@@ -547,23 +583,34 @@ Status TableData::load_table(TableShard& table, std::string_view& from) {
   };
   SavedRow saved{};
   table.reserve(std::min<uint64_t>(rows, from.size() / (sizeof(saved) + bytes)));
+  // Where the index has a key is nowhere near where it has the one before.
+  constexpr size_t kAhead = 8;  // rows
+  const size_t ahead = kAhead * (sizeof(saved) + bytes);
   for (uint64_t i = 0; i < rows; ++i) {
+    if (ahead + sizeof(saved) <= from.size()) {
+      SavedRow next{};
+      std::memcpy(&next, from.data() + ahead, sizeof(next));
+      table.fetch_ahead(next.key);
+    }
     if (!take(from, saved) || from.size() < bytes || !can_be(saved)) return damaged();
     std::memcpy(values_.data(), from.data(), bytes);
     from.remove_prefix(bytes);
     MUSTER_RETURN_IF_ERROR(
-        table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), values_));
+        table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), values_, &hash));
   }
   for (uint64_t i = 0; i < candidates; ++i) {
     if (!take(from, saved) || !can_be(saved)) return damaged();
     MUSTER_RETURN_IF_ERROR(
-        table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), {}));
+        table.put(saved.key, saved.used, static_cast<uint16_t>(saved.sights), {}, &hash));
   }
   table.set_tombstones_after(static_cast<uint32_t>(after));
   for (uint64_t i = 0; i < tombstones; ++i) {
     if (!take(from, saved) || !can_be(saved)) return damaged();
-    if (!table.put(Tombstone{saved.key, saved.used})) return damaged();
+    const Tombstone tombstone{saved.key, saved.used};
+    if (!table.put(tombstone)) return damaged();
+    hash.add(tombstone);
   }
+  hash.add_tombstones_after(table.tombstones_after());
   return {};
 }
 
@@ -587,12 +634,17 @@ Status TableData::load(std::string_view from) {
           "Muster that saved them",
           format, kFormat);
     }
-    for (auto& table : tables_) MUSTER_RETURN_IF_ERROR(load_table(table, from));
+    std::vector<Hash128> hashes;
+    for (auto& table : tables_) {
+      ContentsHash hash;
+      MUSTER_RETURN_IF_ERROR(load_table(table, from, hash));
+      hashes.push_back(hash.value());
+    }
     MUSTER_RETURN_IF_ERROR(load_sums(from));
     MUSTER_RETURN_IF_ERROR(load_tasks(from));
     MUSTER_RETURN_IF_ERROR(load_old(from));
     Hash128 saved;
-    if (!take(from, saved) || !from.empty() || saved != hash()) return damaged();
+    if (!take(from, saved) || !from.empty() || saved != hash_with(hashes)) return damaged();
     return {};
   };
   auto loaded = load_all();

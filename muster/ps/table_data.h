@@ -75,6 +75,10 @@ static_assert(sizeof(PushHeader) == 40);
 std::string push_bytes(PushHeader header, std::span<const uint64_t> keys,
                        std::span<const float> gradients);
 
+// Of those keys, and their `floats` gradients each, that are at these places.
+Bytes push_bytes(PushHeader header, std::span<const uint64_t> keys,
+                 std::span<const float> gradients, size_t floats, std::span<const uint32_t> places);
+
 // A push of kLoad.
 std::string load_bytes(uint64_t era, std::string_view contents);
 
@@ -149,12 +153,13 @@ class TableData final : public ShardData {
   void evict(uint32_t table);
   Status apply_update();
   Status begin_era(uint64_t era, std::string_view contents);
-  void save_tables(std::string& to);
+  Hash128 hash_with(std::span<const Hash128> tables) const;
+  std::vector<Hash128> save_tables(std::string& to);
   void save_sums(std::string& to);
   Status load_sums(std::string_view& from);
   Status load_tasks(std::string_view& from);
   Status load_old(std::string_view& from);
-  Status load_table(TableShard& table, std::string_view& from);
+  Status load_table(TableShard& table, std::string_view& from, ContentsHash& hash);
 
   const ShardNumber shard_;
   const ShardNumber shards_;

@@ -74,6 +74,7 @@ class TieredRows {
                const std::function<void(size_t place, const float* values)>& found);
   // A new row with zeros; `key` must not be there. Null: there is no memory.
   Row* insert(uint64_t key);
+  void fetch_ahead(uint64_t key) const { rows_.fetch_ahead(key); }  // find() or insert() follows
   // That many are about to come.
   void reserve(size_t rows) {
     if (cold_ == nullptr) rows_.reserve(rows);  // else most may go to disk

@@ -4,18 +4,22 @@
 // push, a copy of a shard, keys, or weights. The checksum covers everything behind it and the rest
 // of the header, so what was damaged on its way is refused, also where TCP did not notice.
 //
+// What it carries is not copied: an encoded message shares it with the message, and a decoded one
+// with the bytes that have come.
+//
 // Who sent it is not in the message: a connection begins with that.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/shard_copy.h"
+#include "muster/ps/shared_bytes.h"
 #include "muster/ps/task_order.h"
 
 namespace muster::ps {
@@ -41,7 +45,8 @@ struct ReadRequest {
 enum class Served : uint8_t {
   kNo,  // look for a newer map
   kYes,
-  kLost,  // no server has the shard any more
+  kLost,      // no server has the shard any more
+  kTooLarge,  // for one message
 };
 
 struct ReadAnswer {
@@ -50,7 +55,7 @@ struct ReadAnswer {
   uint64_t request = 0;
   Served served = Served::kNo;
   int64_t clock = 0;  // of the shard: what was read is as of then
-  std::vector<float> weights;
+  Bytes weights;      // floats, of one row after the other
 };
 
 // All of a shard, for those who compare runs, and for checkpoints.
@@ -87,15 +92,19 @@ struct WholeAnswer {
   uint64_t request = 0;
   Served served = Served::kNo;
   int64_t clock = 0;
-  Hash128 hash;          // of the rows (TableData::hash); or
-  std::string contents;  // TableData::save_rows, which has it
+  Hash128 hash;    // of the rows (TableData::hash); or
+  Bytes contents;  // TableData::save_rows, which has it
 };
 
 using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer,
                                  WholeRequest, WholeAnswer, OrderRequest, OrderAnswer>;
 
-std::string encode(const WireMessage& message);
+// The rows of a ReadAnswer to where they are wanted, `width` floats each. False: it has another
+// number of them.
+bool put_rows(const Bytes& weights, std::span<const uint32_t> places, size_t width, float* to);
+
+Packet encode(const WireMessage& message);
 // An error: it is damaged, or of another version.
-Result<WireMessage> decode(std::string_view bytes);
+Result<WireMessage> decode(const Bytes& bytes);
 
 }  // namespace muster::ps

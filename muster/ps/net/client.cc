@@ -13,6 +13,7 @@
 #include "muster/ps/by_shard.h"
 #include "muster/ps/net/network.h"
 #include "muster/ps/push_queue.h"
+#include "muster/ps/questions.h"
 #include "muster/ps/wire.h"
 
 namespace muster::ps {
@@ -41,16 +42,33 @@ constexpr Duration kRetry = 20ms;    // of a connection
 constexpr Duration kAskAgain = 5ms;  // what a server could not answer
 constexpr Duration kRegistryRetry = 200ms;
 constexpr Duration kAloneFor = 30s;
-constexpr Duration kWholeTakes = 120s;
 constexpr Duration kLostFor = 3s;             // then it is an error
 constexpr size_t kMostUnanswered = 64 << 20;  // bytes of pushes; then push() waits
+constexpr size_t kHeader = 1024;              // of a message, besides what it carries, at most
+
+Error too_large(ShardNumber shard, size_t most) {
+  return Error(ErrorKind::kMachine,
+               "shard {} is too large to be sent: it is one message, of {} bytes at most; the job "
+               "needs more tables.shards, from its beginning",
+               shard, most);
+}
 
 }  // namespace
 
-class Client::Impl final : NetworkListener, PushLinks {
+// A read of rows of one shard, or of all of it, or of the order.
+struct Client::Question {
+  std::variant<std::shared_ptr<RowRead>, std::shared_ptr<WholeRead>, std::shared_ptr<OrderRead>>
+      what;
+  size_t part = 0;  // of a RowRead
+};
+
+class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Question>::Links {
  public:
-  Impl(std::string registry, const Clock& clock)
-      : registry_address_(std::move(registry)), clock_(clock), self_(draw_incarnation()) {}
+  Impl(std::string registry, const Clock& clock, ClientLimits limits)
+      : registry_address_(std::move(registry)),
+        clock_(clock),
+        limits_(limits),
+        self_(draw_incarnation()) {}
 
   ~Impl() override {
     {
@@ -73,6 +91,7 @@ class Client::Impl final : NetworkListener, PushLinks {
   }
 
   const TablesSetup& setup() const { return *setup_; }
+  const ClientLimits& limits() const { return limits_; }
 
   template <typename Done>
   Status wait_until(Done done) {
@@ -96,6 +115,12 @@ class Client::Impl final : NetworkListener, PushLinks {
                                std::shared_ptr<OrderRead>>;
 
   Status post(Command command) {
+    if (const auto* const pushes = std::get_if<PushesByShard>(&command)) {
+      for (const auto& [shard, bytes] : *pushes) {
+        if (bytes->size() + kHeader <= limits_.largest_message) continue;
+        return too_large(shard, limits_.largest_message);
+      }
+    }
     {
       std::unique_lock lock(mutex_);
       if (const auto* const pushes = std::get_if<PushesByShard>(&command)) {
@@ -125,13 +150,6 @@ class Client::Impl final : NetworkListener, PushLinks {
     bool open = false;
     Moment retry_at;
   };
-  // A read of rows of one shard, or of all of it, or of the order, that is not answered.
-  struct Question {
-    ShardNumber shard = 0;
-    std::variant<std::shared_ptr<RowRead>, std::shared_ptr<WholeRead>, std::shared_ptr<OrderRead>>
-        what;
-    size_t part = 0;  // of a RowRead
-  };
 
   // ---- The thread.
 
@@ -148,14 +166,14 @@ class Client::Impl final : NetworkListener, PushLinks {
       connect_all(now);
       look_for_servers(now);
       if (now >= retry_at_) retry(now);
-      network_.turn(unserved_.empty() ? kRetry / 2 : kAskAgain);
+      network_.turn(questions_.wants_retry() ? kAskAgain : kRetry / 2);
       publish();
     }
   }
 
   void take(std::shared_ptr<RowRead>& read) {
     for (size_t i = 0; i < read->parts_.size(); ++i) {
-      ask({read->parts_[i].shard, read, i});
+      questions_.ask(read->parts_[i].shard, {read, i});
     }
   }
   void take(PushesByShard& pushes) {
@@ -166,45 +184,56 @@ class Client::Impl final : NetworkListener, PushLinks {
   }
   void take(std::shared_ptr<WholeRead>& read) {
     for (ShardNumber shard = 0; shard < setup_->shards; ++shard) {
-      ask({shard, read});
+      questions_.ask(shard, {read});
     }
   }
-  void take(std::shared_ptr<OrderRead>& read) { ask({kOrderShard, read}); }
+  void take(std::shared_ptr<OrderRead>& read) { questions_.ask(kOrderShard, {read}); }
 
-  void ask(Question question) {
-    const uint64_t request = ++last_request_;
-    ask_again(request, questions_.emplace(request, std::move(question)).first->second);
+  // Questions::Links.
+  const ServerKey* primary_of(ShardNumber shard) const override {
+    return queue_->primary_of(shard);
+  }
+  bool ask(const ServerKey& to, uint64_t request, ShardNumber shard,
+           const Question& question) override {
+    const auto server = servers_.find(to);
+    if (server == servers_.end() || !server->second.open) return false;
+    auto bytes = std::visit(
+        [&](const auto& read) {
+          auto message = request_of(*read, question);
+          message.shard = shard;
+          message.epoch = queue_->epoch();
+          message.request = request;
+          return encode(message);
+        },
+        question.what);
+    transmit(server->second, std::move(bytes));
+    return true;
+  }
+  static ReadRequest request_of(const RowRead& read, const Question& question) {
+    ReadRequest request;
+    request.table = read.table_;
+    request.clock = read.clock_;
+    request.exactly = read.exactly_;
+    request.keys = read.parts_[question.part].keys;
+    return request;
+  }
+  static WholeRequest request_of(const WholeRead& read, const Question& /*question*/) {
+    WholeRequest request;
+    request.clock = read.clock;
+    request.contents = read.contents;
+    return request;
+  }
+  static OrderRequest request_of(const OrderRead& read, const Question& /*question*/) {
+    OrderRequest request;
+    request.worker = read.worker;
+    request.from = read.from;
+    request.results = read.results;
+    return request;
   }
 
-  void ask_again(uint64_t request, Question& question) {
-    const ServerKey* const primary = queue_->primary_of(question.shard);
-    if (primary == nullptr) return;
-    const auto server = servers_.find(*primary);
-    if (server == servers_.end() || !server->second.open) return;
-    transmit(
-        server->second,
-        std::visit([&](const auto& what) { return encode(request_of(*what, question, request)); },
-                   question.what));
-  }
-  ReadRequest request_of(const RowRead& read, const Question& question, uint64_t request) const {
-    return {question.shard,
-            queue_->epoch(),
-            request,
-            read.table_,
-            read.clock_,
-            read.exactly_,
-            read.parts_[question.part].keys};
-  }
-  WholeRequest request_of(const WholeRead& read, const Question& question, uint64_t request) const {
-    return {question.shard, queue_->epoch(), request, read.clock, read.contents};
-  }
-  OrderRequest request_of(const OrderRead& read, const Question& question, uint64_t request) const {
-    return {question.shard, queue_->epoch(), request, read.worker, read.from, read.results};
-  }
-
-  void transmit(const ServerConnection& server, const std::string& message) {
+  void transmit(const ServerConnection& server, Packet message) {
     sent_bytes_ += message.size();
-    network_.send(server.connection, message);
+    network_.send(server.connection, std::move(message));
   }
 
   // PushLinks.
@@ -247,20 +276,7 @@ class Client::Impl final : NetworkListener, PushLinks {
     retry_at_ = now + kAskAgain;
     if (!queue_) return;
     queue_->retry();
-    for (const uint64_t request : std::exchange(unserved_, {})) {
-      const auto found = questions_.find(request);
-      if (found != questions_.end()) ask_again(request, found->second);
-    }
-  }
-
-  // Questions for which this server is primary; null: all.
-  void repeat_questions(const ServerKey* server) {
-    for (auto& [request, question] : questions_) {
-      const ServerKey* const primary = queue_->primary_of(question.shard);
-      if (server == nullptr || (primary != nullptr && *primary == *server)) {
-        ask_again(request, question);
-      }
-    }
+    questions_.retry();
   }
 
   // ---- Network.
@@ -272,7 +288,7 @@ class Client::Impl final : NetworkListener, PushLinks {
     if (known == connections_.end()) return;
     servers_[known->second].open = true;
     queue_->reconnected(known->second);
-    repeat_questions(&known->second);
+    questions_.repeat();
   }
 
   void closed(ConnectionId connection) override {
@@ -286,24 +302,27 @@ class Client::Impl final : NetworkListener, PushLinks {
     if (const auto server = servers_.find(known->second); server != servers_.end()) {
       server->second = {0, false, clock_.now() + kRetry};
     }
+    questions_.disconnected(known->second);
     connections_.erase(known);
   }
 
-  void received(ConnectionId connection, std::string_view bytes) override {
-    if (connection == registry_) return from_registry(bytes);
+  void received(ConnectionId connection, const Bytes& bytes) override {
+    if (connection == registry_) return from_registry(*bytes);
     auto message = decode(bytes);
     if (!message.ok()) {
       network_.close(connection);
       return closed(connection);
     }
+    const auto from = connections_.find(connection);
+    if (from == connections_.end()) return;
     if (const auto* const answer = std::get_if<PushAnswer>(&*message)) {
       answered(*answer);
     } else if (const auto* const rows = std::get_if<ReadAnswer>(&*message)) {
-      answered(*rows);
+      answered(*rows, from->second);
     } else if (auto* const whole = std::get_if<WholeAnswer>(&*message)) {
-      answered(std::move(*whole));
+      answered(std::move(*whole), from->second);
     } else if (auto* const order = std::get_if<OrderAnswer>(&*message)) {
-      answered(std::move(*order));
+      answered(std::move(*order), from->second);
     }
   }
 
@@ -311,7 +330,11 @@ class Client::Impl final : NetworkListener, PushLinks {
     auto message = decode_control(bytes);
     if (!message.ok()) return fail(message.error());
     if (auto* const setup = std::get_if<TablesSetup>(&*message)) {
-      if (setup_) return;
+      if (setup_) {
+        auto same = check_same(*setup_, *setup, registry_address_);
+        if (!same.ok()) fail(std::move(same).error());
+        return;
+      }
       if (auto checked = check(*setup); !checked.ok()) return fail(std::move(checked).error());
       queue_.emplace(self_, setup->shards, setup->copies, static_cast<PushLinks&>(*this));
       sizes_.resize(setup->shards);
@@ -334,7 +357,7 @@ class Client::Impl final : NetworkListener, PushLinks {
     map_ = map;
     lost_since_.reset();
     queue_->enter(map);
-    repeat_questions(nullptr);
+    questions_.repeat();
   }
 
   // Whoever had it may only be late to say so.
@@ -365,41 +388,42 @@ class Client::Impl final : NetworkListener, PushLinks {
 
   // What was asked for, if it is of this kind and was served; else null. `part`: of a RowRead.
   template <typename Read, typename Answer>
-  std::shared_ptr<Read> take_question(const Answer& answer, size_t* part = nullptr) {
-    const auto found = questions_.find(answer.request);
-    if (found == questions_.end()) return nullptr;
-    auto* const read = std::get_if<std::shared_ptr<Read>>(&found->second.what);
-    if (read == nullptr || answer.shard != found->second.shard) return nullptr;
+  std::shared_ptr<Read> take_question(const Answer& answer, const ServerKey& from,
+                                      size_t* part = nullptr) {
+    Question* const question = questions_.find(answer.request, answer.shard);
+    if (question == nullptr) return nullptr;
+    auto* const read = std::get_if<std::shared_ptr<Read>>(&question->what);
+    if (read == nullptr) return nullptr;
     if (answer.served != Served::kYes) {
       if (answer.served == Served::kLost) note_lost(answer.shard);
-      unserved_.push_back(answer.request);
+      if (answer.served == Served::kTooLarge) {
+        fail(too_large(answer.shard, limits_.largest_message));
+      }
+      questions_.not_served(answer.request, from);
       return nullptr;
     }
-    if (part != nullptr) *part = found->second.part;
+    if (part != nullptr) *part = question->part;
     auto taken = std::move(*read);
-    questions_.erase(found);
+    questions_.answered(answer.request);
     return taken;
   }
 
-  void answered(const ReadAnswer& answer) {
+  void answered(const ReadAnswer& answer, const ServerKey& from) {
     size_t number = 0;
-    auto read = take_question<RowRead>(answer, &number);
+    auto read = take_question<RowRead>(answer, from, &number);
     if (read == nullptr) return;
     auto& part = read->parts_[number];
     part.clock = answer.clock;
-    const size_t width = read->width_;
-    if (answer.weights.size() != part.keys.size() * width) {
-      return fail(Error(ErrorKind::kInternal, "a parameter server has sent {} weights for {} keys",
-                        answer.weights.size(), part.keys.size()));
-    }
-    for (size_t i = 0; i < part.places.size(); ++i) {
-      std::copy_n(&answer.weights[i * width], width, &read->weights_[part.places[i] * width]);
+    if (!put_rows(answer.weights, part.places, read->width_, read->weights_.data())) {
+      return fail(Error(ErrorKind::kInternal,
+                        "a parameter server has sent {} bytes of weights for {} keys",
+                        answer.weights->size(), part.keys.size()));
     }
     done_.push_back(std::move(read));
   }
 
-  void answered(WholeAnswer answer) {
-    const auto read = take_question<WholeRead>(answer);
+  void answered(WholeAnswer answer, const ServerKey& from) {
+    const auto read = take_question<WholeRead>(answer, from);
     if (read == nullptr) return;
     const ShardNumber shard = answer.shard;
     read->shards[shard] = std::move(answer);
@@ -408,8 +432,8 @@ class Client::Impl final : NetworkListener, PushLinks {
     news_ = true;
   }
 
-  void answered(OrderAnswer answer) {
-    const auto read = take_question<OrderRead>(answer);
+  void answered(OrderAnswer answer, const ServerKey& from) {
+    const auto read = take_question<OrderRead>(answer, from);
     if (read == nullptr) return;
     read->view = std::move(answer.view);
     const std::lock_guard lock(mutex_);
@@ -437,6 +461,7 @@ class Client::Impl final : NetworkListener, PushLinks {
 
   const std::string registry_address_;
   const Clock& clock_;
+  const ClientLimits limits_;
   const uint64_t self_;
 
   std::condition_variable changed_;
@@ -463,9 +488,7 @@ class Client::Impl final : NetworkListener, PushLinks {
   std::optional<Moment> lost_since_;  // some shard, in the present epoch
   std::map<ServerKey, ServerConnection> servers_;
   std::map<ConnectionId, ServerKey> connections_;
-  uint64_t last_request_ = 0;
-  std::map<uint64_t, Question> questions_;
-  std::vector<uint64_t> unserved_;  // questions to repeat after a moment
+  Questions<Question> questions_{*this};
   // Since the last publish().
   size_t answered_ = 0;
   size_t answered_bytes_ = 0;
@@ -480,8 +503,8 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 Result<std::unique_ptr<Client>> Client::connect(const std::string& registry, const Clock& clock,
-                                                Duration timeout) {
-  auto impl = std::make_unique<Impl>(registry, clock);
+                                                Duration timeout, ClientLimits limits) {
+  auto impl = std::make_unique<Impl>(registry, clock, limits);
   MUSTER_RETURN_IF_ERROR(impl->start(timeout));
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
@@ -553,7 +576,7 @@ Status Client::push(PushHeader header, std::span<const uint64_t> keys,
 
 Status Client::push_to_all(std::string push) {
   PushesByShard pushes;
-  const auto bytes = std::make_shared<const std::string>(std::move(push));
+  const auto bytes = Bytes(std::move(push));
   for (ShardNumber shard = 0; shard < setup().shards; ++shard) pushes.emplace_back(shard, bytes);
   return impl_->post(std::move(pushes));
 }
@@ -567,8 +590,7 @@ Status Client::apply(uint64_t era, const PlacedPushes& pushes) {
 }
 
 Status Client::push_order(uint64_t era, std::string_view operation) {
-  return impl_->post(PushesByShard{
-      {kOrderShard, std::make_shared<const std::string>(order_push(era, operation))}});
+  return impl_->post(PushesByShard{{kOrderShard, Bytes(order_push(era, operation))}});
 }
 
 Result<OrderView> Client::order(uint64_t worker, int64_t from, bool results) {
@@ -578,18 +600,29 @@ Result<OrderView> Client::order(uint64_t worker, int64_t from, bool results) {
   return std::move(read->view);
 }
 
-Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool contents) {
+Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool contents,
+                                                            const Progress& progress) {
   auto read = std::make_shared<WholeRead>();
   read->clock = clock;
   read->contents = contents;
   read->shards.resize(setup().shards);
   read->unanswered = setup().shards;
   MUSTER_RETURN_IF_ERROR(impl_->post(read));
-  MUSTER_TRY(const bool done, impl_->wait_for(kWholeTakes, [&] { return read->unanswered == 0; }));
-  if (!done) {
-    return Error(ErrorKind::kMachine,
-                 "parameter servers did not give all rows after step {} in {} s", clock,
-                 seconds(kWholeTakes));
+  const Duration silence = impl_->limits().silence;
+  for (size_t left = setup().shards; left > 0;) {
+    const size_t before = left;
+    const auto came = [&] {
+      left = read->unanswered;
+      return left < before;
+    };
+    MUSTER_TRY(const bool any, impl_->wait_for(silence, came));
+    if (!any) {
+      return Error(ErrorKind::kMachine,
+                   "parameter servers gave {} of {} shards after step {}, and no other one in {} "
+                   "s: `muster status` and the logs of servers say what holds them up",
+                   setup().shards - left, setup().shards, clock, seconds(silence));
+    }
+    if (progress) progress();
   }
   for (const auto& shard : read->shards) {
     if (clock < 0 || shard.clock == clock) continue;
@@ -600,26 +633,27 @@ Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool 
   return read;
 }
 
-Result<Hash128> Client::hash(int64_t clock) {
-  MUSTER_TRY(const auto read, read_all(clock, false));
+Result<Hash128> Client::hash(int64_t clock, const Progress& progress) {
+  MUSTER_TRY(const auto read, read_all(clock, false, progress));
   Hasher hasher;
   for (const auto& shard : read->shards) hasher.add(&shard.hash, sizeof(shard.hash));
   return hasher.finish();
 }
 
-Result<std::vector<std::string>> Client::save(int64_t clock) {
-  MUSTER_TRY(const auto read, read_all(clock, true));
+Result<std::vector<std::string>> Client::save(int64_t clock, const Progress& progress) {
+  MUSTER_TRY(const auto read, read_all(clock, true, progress));
   std::vector<std::string> shards;
-  for (auto& shard : read->shards) shards.push_back(std::move(shard.contents));
+  // One by one: all rows would be there twice.
+  for (auto& shard : read->shards) shards.emplace_back(*std::exchange(shard.contents, {}));
   return shards;
 }
 
-Status Client::load(uint64_t era, std::span<const std::string> shards) {
+Status Client::load(uint64_t era, std::span<const std::string> shards, const Progress& progress) {
   MUSTER_RETURN_IF_ERROR(check_shards(setup(), shards.size()));
   // One by one: not all of them have to be on their way at the same time.
   for (ShardNumber i = 0; i < shards.size(); ++i) {
-    MUSTER_RETURN_IF_ERROR(impl_->post(
-        PushesByShard{{i, std::make_shared<const std::string>(load_bytes(era, shards[i]))}}));
+    MUSTER_RETURN_IF_ERROR(impl_->post(PushesByShard{{i, Bytes(load_bytes(era, shards[i]))}}));
+    if (progress) progress();
   }
   return wait();
 }

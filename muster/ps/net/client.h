@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
 #include "muster/ps/net/control.h"
+#include "muster/ps/shared_bytes.h"
 #include "muster/ps/table_data.h"
 
 namespace muster::ps {
@@ -49,12 +51,18 @@ class RowRead {
   std::vector<float> weights_;
 };
 
+struct ClientLimits {
+  // In which a hash or save gets no further shard: then it fails.
+  Duration silence = std::chrono::minutes(2);
+  size_t largest_message = kLargestMessage;  // bytes
+};
+
 class Client {
  public:
   // Waits until the registry has answered and there are servers, at most so long. `clock` must
   // outlive it.
   static Result<std::unique_ptr<Client>> connect(const std::string& registry, const Clock& clock,
-                                                 Duration timeout);
+                                                 Duration timeout, ClientLimits limits = {});
   // What was not answered may or may not be applied: wait() first.
   ~Client();
 
@@ -86,13 +94,16 @@ class Client {
   // Until all pushes are answered.
   Status wait();
 
+  // Is called while these three wait, by the thread that called them, for each shard or some; may
+  // be empty.
+  using Progress = std::function<void()>;
   // Of all rows of all tables, after exactly that many steps; an error, of the kind kInternal, if
   // there are more. -1: as they are.
-  Result<Hash128> hash(int64_t clock = -1);
+  Result<Hash128> hash(int64_t clock = -1, const Progress& progress = {});
   // All rows, by shard (TableData::save_rows), and putting them in place of what servers have;
   // empty ones: begin anew. `era`: see TableData.
-  Result<std::vector<std::string>> save(int64_t clock);
-  Status load(uint64_t era, std::span<const std::string> shards);
+  Result<std::vector<std::string>> save(int64_t clock, const Progress& progress = {});
+  Status load(uint64_t era, std::span<const std::string> shards, const Progress& progress = {});
   // Of pushes and reads, with their headers.
   uint64_t sent_bytes() const;
 
@@ -100,8 +111,10 @@ class Client {
   class Impl;
   struct WholeRead;
   struct OrderRead;
+  struct Question;
   explicit Client(std::unique_ptr<Impl> impl);
-  Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents);
+  Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents,
+                                              const Progress& progress);
   Status push_to_all(std::string push);
   std::unique_ptr<Impl> impl_;
 };

@@ -10,7 +10,7 @@ namespace muster::ps {
 namespace {
 
 constexpr uint32_t kMagic = 0x4350554d;  // "MUPC"
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;  // since then there are gaps between the messages of a batch
 constexpr uint64_t kMostElements = 1 << 20;  // of a list
 
 // ---- Both ways: fields() names the fields of a struct, and Out and In go through them.
@@ -185,6 +185,15 @@ Result<ControlMessage> decode_control(std::string_view bytes) {
   std::visit([&](auto& one) { in(one); }, message);
   if (!in.ok || !in.bytes.empty()) return damaged("its length is not that of its contents");
   return message;
+}
+
+Status check_same(const TablesSetup& before, const TablesSetup& now, const std::string& registry) {
+  if (encode_control(before) == encode_control(now)) return {};
+  return Error(ErrorKind::kRefused,
+               "the registry of parameter servers at {} is that of another job: its tables are "
+               "others than before (tables, seed); start this process again to take part in that "
+               "job",
+               registry);
 }
 
 Status check_shards(const TablesSetup& setup, size_t saved) {

@@ -29,11 +29,14 @@ uint64_t draw_incarnation();
 
 // What all servers and clients of a job have in common.
 struct TablesSetup {
-  ShardNumber shards = kShards;
+  ShardNumber shards = 64;
   int copies = 2;
   std::vector<TableOptions> tables;  // the id of a table is its place
 };
 Status check(const TablesSetup& setup);
+// After another connection to the registry, whether it is still that of the same job: with other
+// tables, rows would be computed in another way.
+Status check_same(const TablesSetup& before, const TablesSetup& now, const std::string& registry);
 // Whether saved rows, in so many shards, can be loaded.
 Status check_shards(const TablesSetup& setup, size_t saved);
 

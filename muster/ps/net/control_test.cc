@@ -124,5 +124,37 @@ TEST(PsControl, ASetupThatCannotBeServedIsRefused) {
   EXPECT_FALSE(check(setup).ok());
 }
 
+TEST(PsControl, TheSetupOfAnotherJobIsRefused) {
+  const auto setup = std::get<TablesSetup>(examples()[2]);
+  EXPECT_TRUE(check_same(setup, setup, "host:1").ok());
+  const auto refused = [&](const TablesSetup& other) {
+    const auto same = check_same(setup, other, "host:1");
+    if (same.ok()) return false;
+    EXPECT_EQ(same.error().kind(), ErrorKind::kRefused);
+    EXPECT_NE(same.error().message().find("host:1 is that of another job"), std::string::npos);
+    return true;
+  };
+  auto other = setup;
+  other.tables[1].seed = 8;
+  EXPECT_TRUE(refused(other));
+  other = setup;
+  other.tables[0].optimizer.lr *= 2;
+  EXPECT_TRUE(refused(other));
+  other = setup;
+  other.tables[0].optimizer.eps *= 2;
+  EXPECT_TRUE(refused(other));
+  other = setup;
+  other.shards += 1;
+  EXPECT_TRUE(refused(other));
+}
+
+TEST(PsControl, AnotherVersionIsNamed) {
+  std::string bytes = encode_control(examples()[0]);
+  bytes[12] = 3;
+  const auto back = decode_control(bytes);
+  ASSERT_FALSE(back.ok());
+  EXPECT_NE(back.error().message().find("version 3"), std::string::npos) << back.error().message();
+}
+
 }  // namespace
 }  // namespace muster::ps

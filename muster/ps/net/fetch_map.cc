@@ -31,8 +31,8 @@ class Reader final : NetworkListener {
     network_.send(connection, encode_control(Hello{false, {"", draw_incarnation()}}));
     if (kStatus) network_.send(connection, encode_control(AskStatus{}));
   }
-  void received(ConnectionId /*connection*/, std::string_view bytes) override {
-    auto message = decode_control(bytes);
+  void received(ConnectionId /*connection*/, const Bytes& bytes) override {
+    auto message = decode_control(*bytes);
     if (!message.ok()) return;
     if (auto* const one = std::get_if<Message>(&*message)) got_ = std::move(*one);
   }

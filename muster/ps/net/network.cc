@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "muster/ps/bytes.h"
 #include "muster/ps/net/stream.h"
 #include "muster/roster/wire/channel.h"
 
@@ -15,6 +14,12 @@ namespace muster::ps {
 namespace {
 
 constexpr int kMostAtOnce = 256;  // completions of one turn
+
+// ms, of the end that listens; the one that connects does the same (roster/wire/channel.cc). Else a
+// peer that is suspended, or whose machine is gone, would have its connection, and what waits to be
+// sent, for ever.
+constexpr int kPingEvery = 2000;
+constexpr int kPingTimeout = 8000;
 
 std::chrono::system_clock::time_point after(Duration wait) {
   return std::chrono::system_clock::now() +
@@ -59,6 +64,9 @@ class Network::Impl final : public Stream::Listener {
     builder.RegisterAsyncGenericService(&service_);
     roster::wire::tune(builder);
     builder.SetMaxReceiveMessageSize(-1);  // a copy of a shard is one message
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEvery);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeout);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     auto queue = builder.AddCompletionQueue();
     server_queue_ = queue.get();
     queue_->Shutdown();
@@ -78,9 +86,10 @@ class Network::Impl final : public Stream::Listener {
     return keep(std::make_unique<OutgoingStream>(address, *queue_, *this));
   }
 
-  void send(ConnectionId connection, std::string_view message) {
+  void send(ConnectionId connection, Packet message) {
     const auto found = streams_.find(connection);
-    if (found != streams_.end() && found->second->add(message)) changed_.push_back(connection);
+    if (found == streams_.end() || !found->second->add(std::move(message))) return;
+    if (changed_.empty() || changed_.back() != connection) changed_.push_back(connection);
   }
 
   size_t waiting(ConnectionId connection) const {
@@ -159,14 +168,14 @@ class Network::Impl final : public Stream::Listener {
     if (streams_.contains(stream.id)) listener_.opened(stream.id);
   }
 
-  void on_batch(Stream& stream, std::string_view batch) override {
-    while (!batch.empty()) {
-      uint64_t size = 0;
-      if (!take(batch, size) || size > batch.size()) return stream.cancel();
+  void on_batch(Stream& stream, const Bytes& batch) override {
+    std::string_view rest = *batch;
+    while (!rest.empty()) {
+      const auto message = take_message(batch, rest);
+      if (!message) return stream.cancel();
       // It may have been closed by what came before.
       if (closing_ || !streams_.contains(stream.id)) return;
-      listener_.received(stream.id, batch.substr(0, size));
-      batch.remove_prefix(size);
+      listener_.received(stream.id, *message);
     }
   }
 
@@ -200,8 +209,8 @@ Network::Network(NetworkListener& listener) : impl_(std::make_unique<Impl>(liste
 Network::~Network() = default;
 Result<std::string> Network::listen(const std::string& address) { return impl_->listen(address); }
 ConnectionId Network::connect(const std::string& address) { return impl_->connect(address); }
-void Network::send(ConnectionId connection, std::string_view message) {
-  impl_->send(connection, message);
+void Network::send(ConnectionId connection, Packet message) {
+  impl_->send(connection, std::move(message));
 }
 size_t Network::waiting(ConnectionId connection) const { return impl_->waiting(connection); }
 void Network::close(ConnectionId connection) { impl_->close(connection); }

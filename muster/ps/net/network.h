@@ -2,7 +2,9 @@
 // over gRPC with raw bytes.
 //
 // What is to be sent waits until turn(), and while something is being written, and goes as one
-// batch. So thousands of small messages, of a shard each, cost as much as a large one.
+// batch. So thousands of small messages, of a shard each, cost as much as a large one. What is
+// large is not copied into the batch, and what is received is a part of it: whoever keeps a message
+// keeps its batch (a few megabytes).
 //
 // One thread uses it, except for wake(). Nothing is called from anywhere but turn().
 #pragma once
@@ -10,10 +12,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "muster/base/clock.h"
 #include "muster/base/result.h"
+#include "muster/ps/shared_bytes.h"
 
 namespace muster::ps {
 
@@ -24,7 +26,7 @@ class NetworkListener {
   virtual ~NetworkListener() = default;
   // Somebody has connected. One that was opened here is told too, when it is there.
   virtual void opened(ConnectionId connection) = 0;
-  virtual void received(ConnectionId connection, std::string_view message) = 0;
+  virtual void received(ConnectionId connection, const Bytes& message) = 0;
   // It broke, or could not be opened. Told once, and nothing follows.
   virtual void closed(ConnectionId connection) = 0;
 };
@@ -41,7 +43,7 @@ class Network {
   Result<std::string> listen(const std::string& address);
   ConnectionId connect(const std::string& address);
   // Nothing happens if it is closed; what was sent before it is open is lost.
-  void send(ConnectionId connection, std::string_view message);
+  void send(ConnectionId connection, Packet message);
   // Bytes that were sent and not handed to the system yet.
   size_t waiting(ConnectionId connection) const;
   // closed() does not follow.

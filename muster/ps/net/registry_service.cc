@@ -97,8 +97,8 @@ class RegistryService::Impl final : NetworkListener {
   void opened(ConnectionId /*connection*/) override {}
   void closed(ConnectionId connection) override { connections_.erase(connection); }
 
-  void received(ConnectionId connection, std::string_view bytes) override {
-    const auto message = decode_control(bytes);
+  void received(ConnectionId connection, const Bytes& bytes) override {
+    const auto message = decode_control(*bytes);
     if (!message.ok()) return refuse(connection);
     if (const auto* const hello = std::get_if<Hello>(&*message)) {
       connections_[connection] = *hello;

@@ -21,7 +21,8 @@ constexpr Duration kRetry = 30ms;  // until a connection is tried again
 constexpr Duration kRegistryRetry = 200ms;
 constexpr Duration kAloneFor = 60s;       // without the registry
 constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
-// Copies that wait to be sent hold memory, and pushes behind them wait: not more than these bytes.
+// Copies and whole shards that wait to be sent to somebody hold memory, and what is behind them
+// waits: no further one is begun while there are more than these bytes.
 constexpr size_t kMostWaiting = 64 << 20;
 
 std::string with_host(const std::string& address, const std::string& host) {
@@ -131,10 +132,10 @@ void Server::refuse(ConnectionId connection) {
   closed(connection);
 }
 
-void Server::received(ConnectionId connection, std::string_view bytes) {
-  if (connection == registry_) return from_registry(bytes);
+void Server::received(ConnectionId connection, const Bytes& bytes) {
+  if (connection == registry_) return from_registry(*bytes);
   if (!servers_.contains(connection) && !clients_.contains(connection)) {
-    return greet(connection, bytes);
+    return greet(connection, *bytes);
   }
   auto message = decode(bytes);
   if (!message.ok()) {
@@ -209,7 +210,16 @@ void Server::send(const ServerKey& to, ShardMessage message) {
   // What is lost here is asked for again when there is a connection.
   if (peer == peers_.end() || !peer->second.open || disk_failed()) return;
   pass_fault_point(to, message);
-  network_->send(peer->second.connection, encode(message));
+  Packet packet = encode(message);
+  if (packet.size() > options_.largest_message) {
+    failure_ =
+        Error(ErrorKind::kMachine,
+              "shard {} has {} bytes, and a copy of it is one message of {} at most: the job "
+              "needs more tables.shards, from its beginning",
+              message.shard, packet.size(), options_.largest_message);
+    return;
+  }
+  network_->send(peer->second.connection, std::move(packet));
 }
 
 void Server::pass_fault_point(const ServerKey& to, const ShardMessage& message) const {
@@ -259,7 +269,9 @@ void Server::from_registry(std::string_view bytes) {
     return;
   }
   if (auto* const setup = std::get_if<TablesSetup>(&*message)) {
-    if (!setup_) begin(std::move(*setup));
+    if (!setup_) return begin(std::move(*setup));
+    auto same = check_same(*setup_, *setup, options_.registry);
+    if (!same.ok()) failure_ = std::move(same).error();
   } else if (const auto* const answer = std::get_if<BeatAnswer>(&*message); answer && core_) {
     if (answer->reply.standing == HeartbeatReply::Standing::kRemoved) {
       removed_ = true;
@@ -367,10 +379,12 @@ void Server::forget_peer(const ServerKey& key) {
 
 void Server::copy_some(Moment now) {
   if (now < next_copy_) return;
-  for (const auto& [key, peer] : peers_) {
-    if (network_->waiting(peer.connection) > kMostWaiting) return;
-  }
-  if (core_->send_copies(1) == 0) next_copy_ = now + kLookForCopies;
+  // One that is slow does not hold up the others.
+  const auto takes_more = [&](const ServerKey& to) {
+    const auto peer = peers_.find(to);
+    return peer == peers_.end() || network_->waiting(peer->second.connection) <= kMostWaiting;
+  };
+  if (core_->send_copies(1, takes_more) == 0) next_copy_ = now + kLookForCopies;
 }
 
 // ---- Clients.
@@ -394,14 +408,23 @@ void Server::ask(Held held) {
 
 template <typename Request>
 void Server::answer(ConnectionId from, const Request& request, TableData* data) {
+  const auto reply = [&](auto full) {
+    full.shard = request.shard;
+    full.epoch = core_->epoch();
+    full.request = request.request;
+    Packet packet = encode(full);
+    const bool fits = packet.size() <= options_.largest_message;
+    if (fits && !disk_failed()) network_->send(from, std::move(packet));
+    return fits;
+  };
   auto answer = answer_to(request, data);
-  answer.shard = request.shard;
-  answer.epoch = core_->epoch();
-  answer.request = request.request;
   if (data == nullptr && request.shard < data_.size() && core_->at(request.shard).lost()) {
     answer.served = Served::kLost;
   }
-  if (!disk_failed()) network_->send(from, encode(answer));
+  if (reply(std::move(answer))) return;
+  answer = {};
+  answer.served = Served::kTooLarge;
+  reply(std::move(answer));
 }
 
 // Those whose time has come, or that have to look for another server.
@@ -413,11 +436,14 @@ void Server::answer_held() {
   }
 }
 
-// One at a time: each may take long, and heartbeats go on between them.
+// One at a time: each may take long, and heartbeats go on between them. A client that does not take
+// what it has asked for does not hold up the others.
 void Server::answer_whole() {
-  if (whole_.empty() || network_->waiting(whole_.front().first) > kMostWaiting) return;
-  const auto [from, request] = std::move(whole_.front());
-  whole_.pop_front();
+  const auto next = std::ranges::find_if(
+      whole_, [&](const auto& one) { return network_->waiting(one.first) <= kMostWaiting; });
+  if (next == whole_.end()) return;
+  const auto [from, request] = *next;
+  whole_.erase(next);
   TableData* const data = readable(request.shard, request.epoch);
   if (data != nullptr && is_early(request, *data)) {
     whole_.emplace_back(from, request);  // not yet

@@ -33,6 +33,7 @@
 #include "muster/ps/net/network.h"
 #include "muster/ps/row_fetcher.h"
 #include "muster/ps/server_core.h"
+#include "muster/ps/shared_bytes.h"
 #include "muster/ps/slabs.h"
 #include "muster/ps/table_data.h"
 #include "muster/ps/wire.h"
@@ -48,6 +49,7 @@ struct ServerOptions {
   // Where rows go that do not fit. May be empty: nowhere.
   std::function<Result<std::unique_ptr<ColdRows>>(const ServerKey& self)> open_disk;
   Duration heartbeat = std::chrono::milliseconds(100);
+  size_t largest_message = kLargestMessage;  // bytes
   // Asked about every 10 ms: whether to stop. May be empty.
   std::function<bool()> stopped;
   // What happens, in sentences. May be empty.
@@ -88,7 +90,7 @@ class Server final : NetworkListener, ShardLinks {
 
   // Network.
   void opened(ConnectionId connection) override;
-  void received(ConnectionId connection, std::string_view message) override;
+  void received(ConnectionId connection, const Bytes& message) override;
   void closed(ConnectionId connection) override;
   void from_registry(std::string_view bytes);
   void greet(ConnectionId connection, std::string_view bytes);

@@ -1,7 +1,9 @@
 // Real server processes, killed, suspended and joined by others, and what clients see of it.
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <numeric>
+#include <optional>
 #include <system_error>
 
 #include <gtest/gtest.h>
@@ -9,7 +11,10 @@
 #include "muster/base/scratch_directory.h"
 #include "muster/base/thread.h"
 #include "muster/ps/net/fetch_map.h"
+#include "muster/ps/net/network.h"
+#include "muster/ps/net/server.h"
 #include "muster/ps/net/servers_testing.h"
+#include "muster/ps/wire.h"
 
 namespace muster::ps {
 namespace {
@@ -172,6 +177,25 @@ TEST(Servers, OneThatWasSuspendedForTooLongBeginsAgain) {
   EXPECT_EQ(hash_of(servers), expected_after(12, small_setup()));
 }
 
+// Whether or not whoever started them tells the registry that they have ended.
+TEST(Servers, IfAllAreKilledAtOnceClientsAreToldThatRowsAreLost) {
+  for (const bool told : {false, true}) {
+    ServerProcesses servers(2, small_setup(), {}, 1200ms);
+    const auto client = servers.connect();
+    const std::vector<uint64_t> keys = {9, 2, 500};
+    ASSERT_TRUE(client->push({.table = 0, .lr = 0.1}, keys, std::vector<float>(12, 1.0F)).ok());
+    ASSERT_TRUE(client->wait().ok());
+    for (const char* const id : {"s0", "s1"}) servers.signal(id, SIGKILL);
+    for (const char* const id : {"s0", "s1"}) servers.kill(id, told);
+    for (const char* const id : {"s0", "s1"}) servers.start(id);
+    const auto read = client->read(0, keys);
+    ASSERT_FALSE(read.ok()) << "they are lost";
+    EXPECT_EQ(read.error().kind(), ErrorKind::kMachine);
+    EXPECT_NE(read.error().message().find("are lost"), std::string::npos) << read.error().message();
+    EXPECT_NE(read.error().message().find("muster resume"), std::string::npos);
+  }
+}
+
 TEST(Servers, OthersMayComeAndGoWhileWorkersPush) {
   ServerProcesses servers(1);
   train(servers, 0, 16, [&](int64_t step) {
@@ -280,6 +304,170 @@ void fill(Client& client, int64_t keys, int64_t batch) {
     ASSERT_TRUE(client.push({.table = 1, .lr = 0.1}, some, gradients).ok());
   }
   ASSERT_TRUE(client.wait().ok());
+}
+
+// A client that asks one server for its shards again and again, and may stop taking them.
+class Greedy final : NetworkListener {
+ public:
+  Greedy(const ServerMap& map, ShardNumber shards, uint64_t questions)
+      : epoch_(map.epoch), shards_(shards), questions_(questions) {
+    network_.connect(map.servers[0].address);
+  }
+  // Until it has so many answers.
+  void take(uint64_t answers) {
+    wait_for("answers", [&] {
+      network_.turn(1ms);
+      return closed_ || answers_ >= answers;
+    });
+  }
+  bool closed() const { return closed_; }
+
+ private:
+  void opened(ConnectionId connection) override {
+    network_.send(connection, encode_control(Hello{false, {"", 77}}));
+    for (uint64_t i = 0; i < questions_; ++i) {
+      network_.send(connection, encode(WholeRequest{.shard = static_cast<ShardNumber>(i % shards_),
+                                                    .epoch = epoch_,
+                                                    .request = i + 1,
+                                                    .clock = 0,
+                                                    .contents = true}));
+    }
+  }
+  void received(ConnectionId /*connection*/, const Bytes& /*message*/) override { ++answers_; }
+  void closed(ConnectionId /*connection*/) override { closed_ = true; }
+
+  const uint64_t epoch_;
+  const ShardNumber shards_;
+  const uint64_t questions_;
+  uint64_t answers_ = 0;
+  bool closed_ = false;
+  Network network_{*this};
+};
+
+TEST(Servers, AClientThatDoesNotTakeWhatItHasAskedForHoldsUpNobody) {
+  ServerProcesses servers(1);
+  const auto client = servers.connect();
+  fill(*client, 40000, 4000);  // 300 kB in each shard
+  constexpr uint64_t kQuestions = 600;
+  Greedy greedy(servers.registry().map(), small_setup().shards, kQuestions);
+  greedy.take(1);
+  const auto hash = client->hash();
+  EXPECT_TRUE(hash.ok()) << hash.error().message();
+  greedy.take(kQuestions);
+  EXPECT_FALSE(greedy.closed()) << "the other client had to wait until its connection was given up";
+}
+
+// A server in this process.
+class ServerThread {
+ public:
+  ServerThread(const RegistryService& registry, const Clock& clock,
+               size_t largest_message = kLargestMessage)
+      : server_(options(registry, largest_message), clock) {}
+  ~ServerThread() { stopped_ = true; }
+  ServerThread(const ServerThread&) = delete;
+  ServerThread& operator=(const ServerThread&) = delete;
+  // How it has ended; waits for that.
+  const Result<Server::End>& end() {
+    thread_.join();
+    return *end_;
+  }
+
+ private:
+  ServerOptions options(const RegistryService& registry, size_t largest_message) {
+    ServerOptions options;
+    options.id = "s0";
+    options.registry = registry.address();
+    options.largest_message = largest_message;
+    options.stopped = [this] { return stopped_.load(); };
+    return options;
+  }
+
+  std::atomic<bool> stopped_ = false;
+  Server server_;
+  std::optional<Result<Server::End>> end_;
+  Thread thread_ = Thread("server", [this] { end_ = server_.run(); });
+};
+
+TEST(Servers, AShardThatIsTooLargeForAMessageIsNotSentAndThatIsSaid) {
+  const BootClock clock;
+  RegistryServiceOptions options;
+  options.setup = small_setup();
+  options.registry.patience = ServerProcesses::kLong;
+  options.registry.lease = ServerProcesses::kLong / 2;
+  const auto registry = RegistryService::start(options, clock);
+  ASSERT_TRUE(registry.ok());
+  ServerThread server(**registry, clock, 100000);
+  const auto client = Client::connect((*registry)->address(), clock, 20s);
+  ASSERT_TRUE(client.ok()) << client.error().message();
+  fill(**client, 8000, 4000);  // 60 kB in each shard
+  auto shards = (*client)->save(-1);
+  ASSERT_TRUE(shards.ok()) << shards.error().message();
+  shards->at(5).resize(100000);
+  ClientLimits limits;
+  limits.largest_message = 100000;
+  const auto limited = Client::connect((*registry)->address(), clock, 20s, limits);
+  ASSERT_TRUE(limited.ok());
+  const auto loaded = (*limited)->load(1, *shards);
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().message().find("shard 5 is too large to be sent"), 0U);
+
+  fill(**client, 40000, 4000);
+  ASSERT_TRUE((*client)->hash().ok());
+  const auto saved = (*client)->save(-1);
+  ASSERT_FALSE(saved.ok());
+  EXPECT_NE(saved.error().message().find("is too large to be sent"), std::string::npos);
+  EXPECT_NE(saved.error().message().find("more tables.shards"), std::string::npos);
+
+  // Nor is a copy: another server joins and wants one.
+  const pid_t other = start_server_process({"--registry", (*registry)->address(), "--id", "s1",
+                                            "--host", "127.0.0.1", "--listen", "127.0.0.1:0"});
+  const auto& end = server.end();
+  ASSERT_FALSE(end.ok());
+  EXPECT_NE(end.error().message().find("bytes, and a copy of it is one message of 100000 at most"),
+            std::string::npos)
+      << end.error().message();
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+}
+
+// A registry that listens where another one was.
+TEST(Servers, OneThatFindsAnotherRegistryDoesNotTakeItsRowsThere) {
+  const BootClock clock;
+  RegistryServiceOptions options;
+  options.setup = small_setup();
+  options.registry.patience = ServerProcesses::kLong;
+  options.registry.lease = ServerProcesses::kLong / 2;
+  for (const bool same_job : {true, false}) {
+    options.address = "127.0.0.1:0";
+    auto registry = RegistryService::start(options, clock);
+    ASSERT_TRUE(registry.ok());
+    ServerThread server(**registry, clock);
+    const auto client = Client::connect((*registry)->address(), clock, 20s);
+    ASSERT_TRUE(client.ok());
+    const std::vector<uint64_t> keys = {9, 2, 500};
+    ASSERT_TRUE((*client)->push({.lr = 0.1}, keys, std::vector<float>(12, 1.0F)).ok());
+    ASSERT_TRUE((*client)->wait().ok());
+
+    auto then = options;
+    then.address = (*registry)->address();
+    if (!same_job) then.setup.tables[0].seed += 1;
+    registry->reset();
+    wait_for("the address", [&] {
+      registry = RegistryService::start(then, clock);
+      return registry.ok();
+    });
+    const auto& end = server.end();
+    ASSERT_EQ(end.ok(), same_job) << (end.ok() ? "" : end.error().message());
+    if (same_job) {
+      EXPECT_EQ(*end, Server::End::kRemoved) << "it starts again, without rows";
+    } else {
+      EXPECT_EQ(end.error().kind(), ErrorKind::kRefused);
+      EXPECT_NE(end.error().message().find("another job"), std::string::npos);
+      const auto read = (*client)->read(0, keys);
+      ASSERT_FALSE(read.ok());
+      EXPECT_NE(read.error().message().find("another job"), std::string::npos);
+    }
+  }
 }
 
 uint64_t bytes_below(const std::string& directory) {

@@ -48,6 +48,26 @@ void wait_for(const std::string& what, Condition condition,
   }
 }
 
+// A process of muster-server with these arguments, which ends with the test, however that ends.
+inline pid_t start_server_process(std::vector<std::string> words) {
+  words.insert(words.begin(), MUSTER_SERVER_PROGRAM);
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int out : {STDOUT_FILENO, STDERR_FILENO}) {
+    posix_spawn_file_actions_addopen(&actions, out, "/dev/null", O_WRONLY, 0);
+  }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody reads the environment meanwhile
+  setenv("MUSTER_LAUNCHER_PID", std::to_string(getpid()).c_str(), 1);
+  MUSTER_CHECK(posix_spawn(&pid, words[0].c_str(), &actions, nullptr, argv.data(), environ) == 0,
+               "a server can be started");
+  posix_spawn_file_actions_destroy(&actions);
+  return pid;
+}
+
 class ServerProcesses {
  public:
   // A busy machine may leave a server waiting for its turn for a while.
@@ -80,26 +100,10 @@ class ServerProcesses {
   size_t count() const { return processes_.size(); }
 
   void start(const std::string& id) {
-    std::vector<std::string> words = {
-        MUSTER_SERVER_PROGRAM, "--registry", registry_->address(), "--id", id, "--listen",
-        "127.0.0.1:0"};
+    std::vector<std::string> words = {"--registry", registry_->address(), "--id",
+                                      id,           "--listen",           "127.0.0.1:0"};
     words.insert(words.end(), arguments_.begin(), arguments_.end());
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_t pid = 0;
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    for (const int out : {STDOUT_FILENO, STDERR_FILENO}) {
-      posix_spawn_file_actions_addopen(&actions, out, "/dev/null", O_WRONLY, 0);
-    }
-    // It ends with the test, however that ends.
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody reads the environment meanwhile
-    setenv("MUSTER_LAUNCHER_PID", std::to_string(getpid()).c_str(), 1);
-    MUSTER_CHECK(posix_spawn(&pid, words[0].c_str(), &actions, nullptr, argv.data(), environ) == 0,
-                 "a server can be started");
-    posix_spawn_file_actions_destroy(&actions);
-    processes_[id] = pid;
+    processes_[id] = start_server_process(std::move(words));
   }
   void signal(const std::string& id, int number) { ::kill(processes_.at(id), number); }
   // `told`: whoever started it tells the registry, as a launcher does.

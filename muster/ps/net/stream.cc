@@ -1,7 +1,10 @@
 #include "muster/ps/net/stream.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "muster/base/check.h"
 #include "muster/ps/bytes.h"
 #include "muster/roster/wire/channel.h"
 
@@ -11,35 +14,74 @@ namespace {
 constexpr size_t kFull = 8 << 20;  // bytes of a batch to which nothing is added
 constexpr const char* kMethod = "/muster.ps/Messages";
 
-// Without a copy: the string is freed when gRPC has sent it.
-grpc::ByteBuffer buffer_of(std::unique_ptr<std::string> bytes) {
-  std::string* const owned = bytes.release();
-  const grpc::Slice slice(
-      owned->data(), owned->size(), [](void* string) { delete static_cast<std::string*>(string); },
-      owned);
-  return {&slice, 1};
+// What is larger than this is not copied. A slice costs about as much as so many bytes.
+constexpr size_t kSmall = 2048;
+
+// Without a copy: it is freed when gRPC has sent it.
+grpc::Slice slice_of(Bytes bytes) {
+  auto* const owned = new Bytes(std::move(bytes));
+  return {const_cast<char*>((*owned)->data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+          (*owned)->size(), [](void* kept) { delete static_cast<Bytes*>(kept); }, owned};
 }
+
+Bytes bytes_of(const grpc::Slice& slice) {
+  auto owner = std::make_shared<const grpc::Slice>(slice);
+  const std::string_view view(reinterpret_cast<const char*>(owner->begin()), owner->size());
+  return {std::move(owner), view};
+}
+
+// From the end of a message of that size, or of a batch, to where the next one begins.
+size_t gap_behind(size_t size) { return (8 - size % 8) % 8; }
 
 }  // namespace
 
-bool Stream::add(std::string_view message) {
+std::optional<Bytes> take_message(const Bytes& batch, std::string_view& rest) {
+  uint64_t size = 0;
+  if (!take(rest, size) || size > rest.size()) return std::nullopt;
+  Bytes message = batch.part(rest.substr(0, size));
+  rest.remove_prefix(size);
+  rest.remove_prefix(std::min(gap_behind(size), rest.size()));
+  return message;
+}
+
+bool Stream::add(Packet message) {
   if (!open_ || ended_) return false;
-  if (batches_.empty() || batches_.back()->size() > kFull) {
-    batches_.push_back(std::make_unique<std::string>());
-  }
-  append(*batches_.back(), uint64_t{message.size()});
-  batches_.back()->append(message);
-  waiting_ += sizeof(uint64_t) + message.size();
+  if (batches_.empty() || batches_.back().size > kFull) batches_.emplace_back();
+  waiting_ -= batches_.back().size;
+  batches_.back().add(std::move(message));
+  waiting_ += batches_.back().size;
+  MUSTER_CHECK(batches_.back().size <= std::numeric_limits<uint32_t>::max(),
+               "who sends a message sees that it is not too large (kLargestMessage)");
   return true;
+}
+
+void Stream::Batch::add(Packet message) {
+  const uint64_t bytes = message.size();
+  const size_t gap = gap_behind(size);
+  small.append(gap, '\0');
+  append(small, bytes);
+  small += message.head;
+  if (message.body->size() > kSmall) {
+    end_small();
+    slices.push_back(slice_of(std::move(message.body)));
+  } else {
+    small += *message.body;
+  }
+  size += gap + sizeof(uint64_t) + bytes;
+}
+
+void Stream::Batch::end_small() {
+  if (!small.empty()) slices.push_back(slice_of(Bytes(std::exchange(small, {}))));
 }
 
 void Stream::flush() {
   if (writing_ > 0 || ended_ || stopped_ || batches_.empty()) return;
-  writing_ = batches_.front()->size();
-  waiting_ -= writing_;
-  auto batch = std::move(batches_.front());
+  Batch batch = std::move(batches_.front());
   batches_.pop_front();
-  start_write(buffer_of(std::move(batch)), give(written_));
+  writing_ = batch.size;
+  waiting_ -= writing_;
+  batch.end_small();
+  start_write({batch.slices.data(), batch.slices.size()}, give(written_));
 }
 
 void Stream::opened(bool ok) {
@@ -59,7 +101,7 @@ void Stream::read(bool ok) {
     return end();
   }
   start_read(incoming_, give(read_));
-  listener_.on_batch(*this, {reinterpret_cast<const char*>(batch.begin()), batch.size()});
+  listener_.on_batch(*this, bytes_of(batch));
 }
 
 void Stream::written(bool ok) {

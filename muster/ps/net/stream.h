@@ -5,10 +5,13 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "muster/ps/net/network.h"
 
@@ -21,13 +24,22 @@ class Completion {
   virtual void done(bool ok) = 0;
 };
 
+// A batch: messages, each with its size before it. Each begins at a multiple of 8 bytes, so that
+// the numbers in it lie where they may be read, if the batch does. Nothing is behind the last one:
+// a batch of one message is alike in all versions, so the Hello of a program of another version is
+// read, and refused with a sentence that says so (control.h).
+
+// Takes the next message, which shares the batch, from `rest`, which is what is left of it. None:
+// this is no batch.
+std::optional<Bytes> take_message(const Bytes& batch, std::string_view& rest);
+
 class Stream {
  public:
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void on_open(Stream& stream) = 0;
-    virtual void on_batch(Stream& stream, std::string_view batch) = 0;
+    virtual void on_batch(Stream& stream, const Bytes& batch) = 0;
     virtual void on_broken(Stream& stream) = 0;  // told once
   };
 
@@ -37,7 +49,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   // Adds a message to the next batch. False: the stream is not open.
-  bool add(std::string_view message);
+  bool add(Packet message);
   // Writes the batch, if nothing is being written.
   void flush();
   size_t waiting() const { return writing_ + waiting_; }
@@ -86,7 +98,16 @@ class Stream {
   bool ended_ = false;
   bool stopped_ = false;
   grpc::ByteBuffer incoming_;
-  std::deque<std::unique_ptr<std::string>> batches_;
+  // Small messages are copied one behind the other.
+  struct Batch {
+    void add(Packet message);
+    void end_small();
+
+    size_t size = 0;  // bytes
+    std::vector<grpc::Slice> slices;
+    std::string small;  // behind the slices
+  };
+  std::deque<Batch> batches_;
   size_t waiting_ = 0;  // bytes in them
 };
 

@@ -30,9 +30,6 @@ void Cluster::act(int place) {
 
 void Cluster::act_now(ClientProcess& client) {
   if (client.queue->wants_retry()) client.queue->retry();
-  if (client.queue->wants_map() && world_.chance(0.1)) {
-    network_.deliver(client.place, kCoordinator, [this, place = client.place] { send_map(place); });
-  }
   if (client.worker != nullptr) {
     client.worker->retry();
     client.worker->act();
@@ -65,7 +62,7 @@ void Cluster::new_update(ClientProcess& client) {
 void Cluster::new_push(ClientProcess& client, ShardNumber shard, std::string bytes) {
   const int64_t id = witness_.next_push();
   RecordedData::set_id(bytes, id);
-  auto shared = std::make_shared<const std::string>(std::move(bytes));
+  auto shared = Bytes(std::move(bytes));
   witness_.add_push({client.place, shard, ++client.pushed[shard], shared});
   client.push(shard, id, std::move(shared));
 }

@@ -79,7 +79,7 @@ void forget_numbers(ShardMessage& message) {
   append(without, head[1]);
   append(without, uint64_t{0});
   without += state;
-  copy->state = std::make_shared<const std::string>(std::move(without));
+  copy->state = Bytes(std::move(without));
 }
 
 RegistryOptions registry_options(int first, int copies, Plant plant) {
@@ -240,7 +240,7 @@ void Cluster::tell_reconnected(int at, int peer) {
   } else {
     take_client(at, [key](ClientProcess& client) {
       client.queue->reconnected(key);
-      if (client.worker != nullptr) client.worker->repeat_questions(&key);
+      if (client.worker != nullptr) client.worker->reconnected(key);
     });
   }
 }
@@ -348,7 +348,7 @@ void Cluster::got_map(ClientProcess& client, const ServerMap& newest) {
   if (newest.epoch <= client.queue->epoch()) return;
   client.queue->enter(newest);
   if (plant_ == Plant::kNewNumbers) begin_again(client);
-  if (client.worker != nullptr) client.worker->repeat_questions(nullptr);
+  if (client.worker != nullptr) client.worker->repeat_questions();
 }
 
 // ---- Servers.

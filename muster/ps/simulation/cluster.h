@@ -150,6 +150,7 @@ class Cluster {
   // Faults (faults.cc).
   void fault();
   bool at_risk(const ServerProcess& server) const;
+  bool one_will_fail(const ServerProcess* but) const;
   bool can_lose(const ServerProcess& victim);
   void hurt(ServerProcess& victim, uint64_t kind);
   void crash(ServerProcess& victim);
@@ -161,6 +162,7 @@ class Cluster {
   int other_end(const ServerProcess& victim, const std::vector<ServerProcess*>& there);
   void replace_client();
   void replace(ClientProcess& client);
+  void reconnect_client();
   void fault_worker();
   void suspend(ClientProcess& client);
 

@@ -35,6 +35,7 @@ void Cluster::fault() {
     world_.cut(victim->place, other, world_.now() + world_.between(10ms, 800ms));
   } else if (victim != nullptr && kind == 7) {
     break_connection(victim->place, other_end(*victim, there));
+    if (world_.chance(0.3)) reconnect_client();
   } else if (kind == 8) {
     replace_client();
   } else if (kind == 9) {
@@ -58,17 +59,21 @@ bool Cluster::at_risk(const ServerProcess& server) const {
          world_.now() - heard->second > 2 * kHeartbeat;
 }
 
+// Whether a server other than `but` has no memory left, waits to get into the map, and so may fail
+// when it has become ready.
+bool Cluster::one_will_fail(const ServerProcess* but) const {
+  return std::ranges::any_of(servers_, [&](const auto& server) {
+    return server.get() != but && server->alive && map().find(server->core.self()) == nullptr &&
+           server->data[0]->is_full();
+  });
+}
+
 // Whether every shard is with somebody else who will stay. A server that joins and is hurt may
 // still become ready, by a message that was under way; then others give up their copies. So this is
-// not done to one that joins and to another at the same time: it would be a double failure. One
-// whose memory is full may not be in the map yet, and fail when it has become ready.
+// not done to one that joins and to another at the same time: it would be a double failure.
 bool Cluster::can_lose(const ServerProcess& victim) {
   const auto* const hurt = map().find(victim.core.self());
-  if (copies_ == 1) return false;
-  for (const auto& server : servers_) {
-    const bool waits = server->alive && map().find(server->core.self()) == nullptr;
-    if (waits && server.get() != &victim && server->data[0]->is_full()) return false;
-  }
+  if (copies_ == 1 || one_will_fail(&victim)) return false;
   const bool joins = hurt == nullptr || !hurt->ready;
   for (const auto& entry : map().servers) {
     const auto& server = server_of(entry.key);
@@ -145,6 +150,7 @@ void Cluster::part(const ServerProcess& victim) {
     return core.epoch() == map().epoch && core.is_complete();
   };
   if (!std::ranges::all_of(all, is_well) || !std::ranges::all_of(all, is_complete)) return;
+  if (one_will_fail(nullptr)) return;
   const std::string other = all[world_.below(all.size())].key.id;
   if (other == victim.core.self().id) return;
   ++tally_.parted;
@@ -196,6 +202,15 @@ void Cluster::replace(ClientProcess& client) {
   client.alive = false;
   const int place = start_client().place;
   send_map(place);
+}
+
+// The connection between the coordinator and a client breaks, and what is under way is lost. The
+// next one begins with the newest map (RegistryService), and group.
+void Cluster::reconnect_client() {
+  const auto& client = *clients_[world_.below(clients_.size())];
+  network_.break_connection(kCoordinator, client.place);
+  send_map(client.place);
+  if (training_ != nullptr) training_->groups().reconnected(client.place);
 }
 
 // Workers of a training are lost and suspended more often than clients otherwise.

@@ -40,10 +40,16 @@ void Groups::watch() {
   newest_ = {newest_.number + 1, std::move(members)};
   ++cluster_.tally().groups;
   world.trace("group {}, of {} workers", newest_.number, newest_.members.size());
-  for (const int place : newest_.members) {
-    cluster_.send_client(kCoordinator, place,
-                         [group = newest_](ClientProcess& client) { client.worker->told(group); });
-  }
+  for (const int place : newest_.members) tell(place);
+}
+
+void Groups::tell(int place) {
+  cluster_.send_client(kCoordinator, place,
+                       [group = newest_](ClientProcess& client) { client.worker->told(group); });
+}
+
+void Groups::reconnected(int place) {
+  if (std::ranges::count(newest_.members, place) > 0) tell(place);
 }
 
 void Groups::report(uint64_t group) {

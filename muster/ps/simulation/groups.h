@@ -30,6 +30,8 @@ class Groups {
   const Group& newest() const { return newest_; }
   // A member cannot go on in its group.
   void report(uint64_t group);
+  // What was told to this client may be lost.
+  void reconnected(int place);
 
   // A member has come to an operation of its group. When all have, each hears of the largest value.
   // The first operation of a group is to agree on the position from which it goes on
@@ -50,6 +52,7 @@ class Groups {
     uint64_t most = 0;
   };
   void watch();
+  void tell(int place);
   bool takes_part(const ClientProcess& client) const;
 
   Cluster& cluster_;

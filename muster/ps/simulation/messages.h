@@ -12,7 +12,7 @@ namespace muster::ps::simulation {
 
 template <typename Message>
 Message over_the_wire(const Message& message) {
-  auto got = decode(encode(message));
+  auto got = decode(Bytes(encode(message).flat()));
   MUSTER_CHECK(got.ok(), "a message cannot be read");
   return std::get<Message>(*std::move(got));
 }

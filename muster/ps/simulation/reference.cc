@@ -36,7 +36,7 @@ void Reference::push_to_all(const std::string& push) {
   for (ShardNumber shard = 0; shard < shards_.size(); ++shard) apply(shard, push);
 }
 
-void Reference::apply(ShardNumber shard, const std::string& push) {
+void Reference::apply(ShardNumber shard, std::string_view push) {
   const auto applied = shards_[shard]->apply(push);
   MUSTER_CHECK(applied.ok(), "the reference cannot apply a push");
 }

@@ -26,7 +26,7 @@ class Reference {
   std::string compare(std::span<RecordedData* const> shards);
 
  private:
-  void apply(ShardNumber shard, const std::string& push);
+  void apply(ShardNumber shard, std::string_view push);
 
   const std::span<const TableOptions> tables_;
   Slabs slabs_;

@@ -49,7 +49,9 @@ void Cluster::reply(const ServerProcess& server, const Asked& asked, const One& 
   auto answer = answer_to(request, data == nullptr ? nullptr : &data->data());
   if constexpr (std::is_same_v<One, ReadRequest>) {
     if (plant_ == Plant::kReadNow && data != nullptr) {
-      data->table(request.table).read(request.keys, answer.weights.data());
+      answer.weights = Bytes::filled<float>(
+          answer.weights->size() / sizeof(float),
+          [&](float* now) { data->table(request.table).read(request.keys, now); });
     }
   }
   answer.shard = request.shard;
@@ -59,9 +61,10 @@ void Cluster::reply(const ServerProcess& server, const Asked& asked, const One& 
     ++tally_.reads;
     fail(witness_.read(request.shard, server.core.at(request.shard), asked.least));
   }
-  send_client(server.place, asked.client, [answer = over_the_wire(answer)](ClientProcess& client) {
-    client.worker->answered(answer);
-  });
+  send_client(server.place, asked.client,
+              [answer = over_the_wire(answer), from = server.core.self()](ClientProcess& client) {
+                client.worker->answered(answer, from);
+              });
 }
 
 }  // namespace muster::ps::simulation

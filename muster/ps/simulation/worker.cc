@@ -68,7 +68,6 @@ void Worker::enter() {
   met_.reset();
   then_ = nullptr;
   questions_.clear();
-  unserved_.clear();
   reading_ = {};
   seen_.reset();
   world().trace("client {} enters group {} as {}, at {}", client_.place, group_.number, rank(),
@@ -120,7 +119,7 @@ void Worker::push(const PushHeader& header, std::span<const uint64_t> keys,
                   std::span<const float> gradients) {
   const size_t width = cluster_.tables()[header.table].width;
   const auto pushes = pushes_by_shard(header, keys, gradients, width, cluster_.shards());
-  for (const auto& [shard, bytes] : pushes) new_push(shard, *bytes);
+  for (const auto& [shard, bytes] : pushes) new_push(shard, std::string(*bytes));
 }
 
 void Worker::push_to_all(const std::string& push) {
@@ -133,49 +132,45 @@ void Worker::push_order(std::string_view operation) {
 
 // ---- Questions.
 
-void Worker::ask(Request request) {
-  const uint64_t number = ++last_request_;
-  std::visit([&](auto& one) { one.request = number; }, request);
-  send(questions_.emplace(number, std::move(request)).first->second);
+const ServerKey* Worker::primary_of(ShardNumber shard) const {
+  return client_.queue->primary_of(shard);
 }
 
-// If there is nobody to ask, it is repeated when there is.
-void Worker::send(Request& request) {
-  const ShardNumber shard = std::visit([](const auto& one) { return one.shard; }, request);
-  const ServerKey* const primary = client_.queue->primary_of(shard);
-  if (primary == nullptr) return;
-  std::visit([&](auto& one) { one.epoch = client_.queue->epoch(); }, request);
-  cluster_.ask(client_, *primary, request);
+bool Worker::ask(const ServerKey& to, uint64_t request, ShardNumber shard, const Request& what) {
+  Request asked = what;
+  std::visit(
+      [&](auto& one) {
+        one.shard = shard;
+        one.epoch = client_.queue->epoch();
+        one.request = request;
+      },
+      asked);
+  cluster_.ask(client_, to, asked);
+  return true;
 }
 
 void Worker::retry() {
-  for (const uint64_t number : std::exchange(unserved_, {})) {
-    const auto found = questions_.find(number);
-    if (found != questions_.end()) send(found->second);
-  }
+  questions_.retry();
   if (!reading_.if_late || world().now() - reading_.began < kUsual) return;
   const Then if_late = std::exchange(reading_.if_late, {});
   if_late();
 }
 
-void Worker::repeat_questions(const ServerKey* server) {
-  for (auto& [number, request] : questions_) {
-    const ShardNumber shard = std::visit([](const auto& one) { return one.shard; }, request);
-    const ServerKey* const primary = client_.queue->primary_of(shard);
-    if (server == nullptr || (primary != nullptr && *primary == *server)) send(request);
-  }
+void Worker::reconnected(const ServerKey& server) {
+  questions_.disconnected(server);
+  questions_.repeat();
 }
 
 // Whether it is an answer to what this worker still wants to know.
 template <typename Kind, typename Answer>
-bool Worker::take_question(const Answer& answer) {
-  const auto found = questions_.find(answer.request);
-  if (found == questions_.end() || !std::holds_alternative<Kind>(found->second)) return false;
+bool Worker::take_question(const Answer& answer, const ServerKey& from) {
+  const Request* const request = questions_.find(answer.request, answer.shard);
+  if (request == nullptr || !std::holds_alternative<Kind>(*request)) return false;
   if (answer.served != Served::kYes) {
-    unserved_.insert(answer.request);
+    questions_.not_served(answer.request, from);
     return false;
   }
-  questions_.erase(found);
+  questions_.answered(answer.request);
   return true;
 }
 
@@ -190,12 +185,11 @@ void Worker::read(uint32_t table, const std::vector<uint64_t>& keys, int64_t clo
       .for_each([&](ShardNumber shard, std::span<const uint32_t> places) {
         reading_.places[shard].assign(places.begin(), places.end());
         ReadRequest request;
-        request.shard = shard;
         request.table = table;
         request.clock = clock;
         request.exactly = exactly;
         for (const uint32_t place : places) request.keys.push_back(keys[place]);
-        ask(std::move(request));
+        questions_.ask(shard, std::move(request));
       });
   wait_for([this] { return reading_.clocks.size() == reading_.places.size(); },
            [this, then = std::move(then)] {
@@ -206,13 +200,11 @@ void Worker::read(uint32_t table, const std::vector<uint64_t>& keys, int64_t clo
            });
 }
 
-void Worker::answered(const ReadAnswer& answer) {
-  if (!take_question<ReadRequest>(answer)) return;
+void Worker::answered(const ReadAnswer& answer, const ServerKey& from) {
+  if (!take_question<ReadRequest>(answer, from)) return;
   const auto& places = reading_.places[answer.shard];
-  const size_t width = reading_.width;
-  if (answer.weights.size() != places.size() * width) return fail("a read has other rows");
-  for (size_t i = 0; i < places.size(); ++i) {
-    std::copy_n(&answer.weights[i * width], width, &reading_.weights[places[i] * width]);
+  if (!put_rows(answer.weights, places, reading_.width, reading_.weights.data())) {
+    return fail("a read has other rows");
   }
   reading_.clocks[answer.shard] = answer.clock;
   act();
@@ -222,11 +214,10 @@ void Worker::order(uint64_t worker, int64_t from, bool results,
                    std::function<void(const OrderView&)> then) {
   seen_.reset();
   OrderRequest request;
-  request.shard = kOrderShard;
   request.worker = worker;
   request.from = from;
   request.results = results;
-  ask(request);
+  questions_.ask(kOrderShard, request);
   wait_for([this] { return seen_.has_value(); },
            [this, then = std::move(then)] {
              const OrderView view = seen_.value();
@@ -234,8 +225,8 @@ void Worker::order(uint64_t worker, int64_t from, bool results,
            });
 }
 
-void Worker::answered(const OrderAnswer& answer) {
-  if (!take_question<OrderRequest>(answer)) return;
+void Worker::answered(const OrderAnswer& answer, const ServerKey& from) {
+  if (!take_question<OrderRequest>(answer, from)) return;
   seen_ = answer.view;
   act();
 }

@@ -1,8 +1,7 @@
 // A worker of a simulated training: a client that is a member of groups.
 //
 // Its calls are those of train::Tables and comm::Group. As there are no threads, each call that
-// waits is given what to do then; a worker waits for one thing at a time. Questions to servers are
-// repeated as ps::Client (ps/net/client.cc) repeats them.
+// waits is given what to do then; a worker waits for one thing at a time.
 //
 // A worker that was told of a newer group enters it when it looks: in an operation of its group,
 // and where it calls leave(). As in the product it does not look while it waits for servers, so
@@ -13,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "muster/base/clock.h"
+#include "muster/ps/questions.h"
 #include "muster/ps/server_map.h"
 #include "muster/ps/simulation/groups.h"
 #include "muster/ps/simulation/messages.h"
@@ -29,22 +28,26 @@
 
 namespace muster::ps::simulation {
 
-class Worker {
+class Worker : Questions<Request>::Links {
  public:
   // All must outlive it.
   Worker(Cluster& cluster, Groups& groups, ClientProcess& client)
       : cluster_(cluster), groups_(groups), client_(client) {}
-  virtual ~Worker() = default;
+  ~Worker() override = default;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
 
   // ---- For its process.
   // Goes on, if what it waits for is there.
   void act();
   // Asks again what a server could not answer.
   void retry();
-  // Asks again what this server was asked; null: everything.
-  void repeat_questions(const ServerKey* server);
-  void answered(const ReadAnswer& answer);
-  void answered(const OrderAnswer& answer);
+  // There is another map.
+  void repeat_questions() { questions_.repeat(); }
+  // There is a new connection to this server.
+  void reconnected(const ServerKey& server);
+  void answered(const ReadAnswer& answer, const ServerKey& from);
+  void answered(const OrderAnswer& answer, const ServerKey& from);
 
   // ---- For its group.
   void told(const Group& group);
@@ -115,10 +118,10 @@ class Worker {
   void wait_for(std::function<bool()> ready, Then then);
   void enter();
   void new_push(ShardNumber shard, const std::string& push);
-  void ask(Request request);
-  void send(Request& request);
+  const ServerKey* primary_of(ShardNumber shard) const override;
+  bool ask(const ServerKey& to, uint64_t request, ShardNumber shard, const Request& what) override;
   template <typename Kind, typename Answer>
-  bool take_question(const Answer& answer);
+  bool take_question(const Answer& answer, const ServerKey& from);
 
   Cluster& cluster_;
   Groups& groups_;
@@ -136,9 +139,7 @@ class Worker {
   std::function<bool()> ready_;
   Then then_;
 
-  uint64_t last_request_ = 0;
-  std::map<uint64_t, Request> questions_;  // that are not answered
-  std::set<uint64_t> unserved_;
+  Questions<Request> questions_{*this};
   Reading reading_;
   std::optional<OrderView> seen_;
 };
