@@ -14,6 +14,7 @@ records   `muster data check` of raw TFRecord and LMDB against the bare librarie
 s3        ranges of 4 MiB from MinIO, 8 at once, against libcurl alone (muster_store_benchmark)
 compute   LeNet with its data in memory, and with the same data as TFRecord in MinIO: time per step, by turns
 mosaic    the same MDS shards with MosaicML Streaming: samples per second of processor time, time to the first batch
+recovery  the pause of training when a worker is killed and its lanes move: data in memory, and from MinIO with late answers
 quality   Fashion-MNIST sorted by class: accuracy over seeds with the orders full and strata, and strata on shuffled files
 
 Rates are per second of processor time, of all threads. Programs alternate, and ratios are medians over rounds of the ratio within a
@@ -30,10 +31,12 @@ import processes
 from stream_tools import SOURCE
 import stream_big
 import stream_quality
+import stream_recovery
 import stream_speed
 
 PARTS = {"memory": stream_big.memory, "resume": stream_big.resume, "image": stream_speed.image, "records": stream_speed.records,
-         "s3": stream_speed.s3, "compute": stream_speed.compute, "mosaic": stream_speed.mosaic, "quality": stream_quality.quality}
+         "s3": stream_speed.s3, "compute": stream_speed.compute, "mosaic": stream_speed.mosaic, "recovery": stream_recovery.recovery,
+         "quality": stream_quality.quality}
 
 
 def main():
@@ -50,6 +53,8 @@ def main():
     parser.add_argument("--blocks", type=int, default=1000000, help="resume: of 1,000 samples")
     parser.add_argument("--count", type=int, default=1000, help="image, mosaic: pictures; records: ten times as many samples")
     parser.add_argument("--data", default=os.path.join(SOURCE, "data"), help="compute, quality: mnist and fashion-mnist as IDX")
+    parser.add_argument("--kills", type=int, default=20, help="recovery")
+    parser.add_argument("--latency", type=int, default=20, help="recovery: of each answer, in milliseconds")
     parser.add_argument("--seeds", default="1,2,3,4,5", help="quality")
     parser.add_argument("--passes", type=float, default=3, help="quality")
     parser.add_argument("--block", default="64KiB", help="quality: data.block")

@@ -1,4 +1,5 @@
 // Tables of numbers; see formats.h for what is read, csv_table.h for how.
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -27,7 +28,9 @@ class CsvDataset final : public Dataset {
     MUSTER_CHECK(index < chosen_.count, "a sample lies within the data");
     const uint64_t row = chosen_.first + index;
     std::memcpy(input, inputs_.data() + row * schema_.input_elements(), schema_.input_bytes());
-    if (schema_.target == DType::kInt64) {
+    if (std::isnan(targets_[row])) {
+      put_no_label(schema_.target == DType::kInt64, target);
+    } else if (schema_.target == DType::kInt64) {
       *reinterpret_cast<int64_t*>(target) = static_cast<int64_t>(targets_[row]);
     } else {
       *reinterpret_cast<float*>(target) = static_cast<float>(targets_[row]);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "muster/base/text.h"
+#include "muster/config/source.h"
 #include "muster/data/csv_scanner.h"
 #include "muster/data/formats.h"
 
@@ -52,7 +53,8 @@ Status CsvTable::read(std::string_view text) {
 // From the first record: how many columns there are, what they are called, which is the label.
 Status CsvTable::start(const std::vector<std::string_view>& fields) {
   columns_.count = fields.size();
-  if (columns_.count < 2) {
+  const size_t least = config::has_labels(options_) ? 2 : 1;
+  if (columns_.count < least) {
     return Error(ErrorKind::kData,
                  "{} has one column only; a label and at least one input are needed: check "
                  "`separator` (it is '{}')",
@@ -83,6 +85,7 @@ Status CsvTable::check_header() const {
 
 Result<size_t> CsvTable::find_label() const {
   const std::string& label = options_.label;
+  if (!config::has_labels(options_)) return columns_.count;
   if (label.empty()) return columns_.count - 1;
   const auto named = std::count(columns_.names.begin(), columns_.names.end(), label);
   if (named > 1) {
@@ -132,6 +135,9 @@ Status CsvTable::add(const std::vector<std::string_view>& fields, uint64_t line)
       if (!std::isfinite(input)) return too_large(fields[column], line, column);
       inputs_.push_back(input);
     }
+  }
+  if (columns_.label == columns_.count) {
+    targets_.push_back(std::numeric_limits<double>::quiet_NaN());
   }
   ++rows_;
   return {};
@@ -186,6 +192,7 @@ Status CsvTable::check_class(double value, uint64_t line) {
 Status CsvTable::finish() {
   if (!has_classes()) {
     classes_ = 0;
+    if (!config::has_labels(options_)) return {};
     for (size_t row = 0; row < targets_.size(); ++row) {
       if (!std::isfinite(static_cast<float>(targets_[row]))) {
         return Error(ErrorKind::kData, "{} sample {}: the label {} is too large for float32",
@@ -213,7 +220,8 @@ Status CsvTable::check_options(const config::SourceOptions& options) {
 
 Schema CsvTable::schema() const {
   Schema schema;
-  schema.input_shape = {static_cast<int64_t>(columns_.count) - 1};
+  const bool labelled = columns_.label < columns_.count;
+  schema.input_shape = {static_cast<int64_t>(columns_.count) - (labelled ? 1 : 0)};
   schema.classes = classes_;
   schema.padding = static_cast<float>((0 - options_.mean) / options_.deviation);
   if (!has_classes()) {

@@ -17,7 +17,7 @@ namespace muster::data {
 // What the first line of a file says.
 struct CsvColumns {
   size_t count = 0;
-  size_t label = 0;
+  size_t label = 0;                // `count`: there is none
   std::vector<std::string> names;  // empty: the file has no header
   bool operator==(const CsvColumns&) const = default;
 };
@@ -46,7 +46,7 @@ class CsvTable {
   // Its number of classes is that of `classes`, or one more than the largest label.
   Schema schema() const;
   std::vector<float> take_inputs() { return std::move(inputs_); }
-  // As they were written.
+  // As they were written; NaN where there are no labels.
   std::vector<double> take_targets() { return std::move(targets_); }
 
  private:

@@ -22,6 +22,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }  // namespace
 
 Hash128 Dataset::hash() const {
+  auto hash = try_hash();
+  if (!hash.ok()) check_failed("hashing the data", __FILE__, __LINE__, hash.error().message());
+  return *hash;
+}
+
+Result<Hash128> Dataset::try_hash() const {
   Hasher hasher;
   const auto number = [&](uint64_t value) { hasher.add(&value, sizeof(value)); };
   const Schema& schema = this->schema();
@@ -43,8 +49,13 @@ Hash128 Dataset::hash() const {
   // Two ids with values have the shape of four without.
   if (schema.has_values) hasher.add("values", 6);
   number(size());
-  add_contents(hasher);
+  MUSTER_RETURN_IF_ERROR(try_add_contents(hasher));
   return hasher.finish();
+}
+
+Status Dataset::try_add_contents(Hasher& hasher) const {
+  add_contents(hasher);
+  return {};
 }
 
 void Dataset::add_contents(Hasher& hasher) const {

@@ -80,13 +80,19 @@ class Dataset {
   // are and however these are compressed: a hash of schema, size and contents. Of data that is read
   // by blocks only if it is divided into the same blocks too: not if the same samples are in other
   // files, or are compressed, or data.block differs.
+  // Ends the program where try_hash() gives an error.
   Hash128 hash() const;
+  // Data that is read where it is may have to be read for it, which fails with an error that names
+  // the file.
+  Result<Hash128> try_hash() const;
 
  protected:
   // Adds everything that the samples follow from, and nothing else. By default that is all samples,
   // as read() gives them. A format that stores them in a smaller form adds that form instead: it is
   // hashed whenever a worker starts. Data that is streamed adds its index.
   virtual void add_contents(Hasher& hasher) const;
+  // What try_hash() calls. A format overrides it instead if reading its contents may fail.
+  virtual Status try_add_contents(Hasher& hasher) const;
 };
 
 using DatasetFactory =

@@ -171,7 +171,7 @@ class IdxDataset final : public Dataset {
     const uint64_t sample = chosen_.first + index;
     const uint8_t* from = images_.bytes.get() + sample * pixels_;
     auto* to = reinterpret_cast<float*>(input);
-    for (size_t i = 0; i < pixels_; ++i) to[i] = value_[from[i]];
+    put_pixel_values(value_, {from, pixels_}, to);
     *reinterpret_cast<int64_t*>(target) = labels_.bytes[sample];
   }
 

@@ -139,6 +139,12 @@ Result<std::vector<Object>> HdfsStore::list(std::string_view text) {
 
 Result<std::vector<Object>> HdfsStore::list_stoppable(std::string_view text,
                                                       const std::stop_token& stop) {
+  return list_in_requests(text, make_once, stop);
+}
+
+Result<std::vector<Object>> HdfsStore::list_in_requests(std::string_view text,
+                                                        const MakeRequest& make,
+                                                        const std::stop_token& stop) {
   MUSTER_TRY(const auto address, hdfs_address(text));
   const auto at = [&](const std::string& path) {
     Address other = address;
@@ -156,7 +162,7 @@ Result<std::vector<Object>> HdfsStore::list_stoppable(std::string_view text,
     return std::optional(std::move(status));
   };
   if (!has_wildcard(address.path)) {
-    MUSTER_TRY(const auto status, status_at(address.path));
+    MUSTER_TRY(const auto status, answer_of(make, [&] { return status_at(address.path); }));
     if (!status) return Error(ErrorKind::kData, "there is no file '{}'", text);
     if (status->is_folder) {
       return Error(ErrorKind::kData,
@@ -197,7 +203,7 @@ Result<std::vector<Object>> HdfsStore::list_stoppable(std::string_view text,
         if (!status || status->is_folder) return std::optional<Object>();
         return std::optional(object_at(path, *status));
       }};
-  return walk(*glob, tree, stop);
+  return walk(*glob, tree, make, stop);
 }
 
 Status HdfsStore::read(const Object& object, uint64_t offset, std::span<std::byte> into) {

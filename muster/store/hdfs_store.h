@@ -20,6 +20,8 @@ class HdfsStore final : public Store {
   Result<std::vector<Object>> list(std::string_view address) override;
   Result<std::vector<Object>> list_stoppable(std::string_view address,
                                              const std::stop_token& stop) override;
+  Result<std::vector<Object>> list_in_requests(std::string_view address, const MakeRequest& make,
+                                               const std::stop_token& stop) override;
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
   Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                         const std::stop_token& stop) override;

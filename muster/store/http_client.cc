@@ -211,7 +211,7 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request, const std::
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_MAXREDIRS, static_cast<long>(request.redirects));
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(connect.count()));
-  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(HttpOptions::kSlowest));
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(stall.count()));
   if (request.netrc) curl_easy_setopt(easy, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));
   if (!options_.ca_file.empty()) {

@@ -22,8 +22,10 @@ namespace muster::store {
 
 struct HttpOptions {
   Duration connect_timeout = std::chrono::seconds(10);
-  // A request that receives nothing for that long fails (kIo). Whole seconds, at least one.
+  // A request that is slower than kSlowest for that long has stalled and fails (kIo), also one that
+  // still receives a few bytes now and then. Whole seconds, at least one.
   Duration stall_timeout = std::chrono::seconds(20);
+  static constexpr int64_t kSlowest = 1000;  // bytes per second, received or sent
   // Certificates to trust instead of the system's. Empty: the system's.
   std::string ca_file;
 };

@@ -175,6 +175,11 @@ TEST_F(HttpStoreTest, AStalledReadFailsAfterItsTimeout) {
   const auto read = read_text(impatient, object, 0, 1000);
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().kind(), ErrorKind::kIo);
+  // So does one that receives too little.
+  object.name = server_->url("/trickle");
+  const auto trickle = read_text(impatient, object, 0, 1000);
+  ASSERT_FALSE(trickle.ok());
+  EXPECT_EQ(trickle.error().kind(), ErrorKind::kIo);
 }
 
 TEST_F(HttpStoreTest, RetriesPassABusyServer) {
@@ -227,6 +232,15 @@ TEST_F(HdfsStoreTest, ListsAndReads) {
   EXPECT_EQ(hdfs_.list(url("/d/a.txt/*"))->size(), 0U);
   EXPECT_EQ(hdfs_.list(url("/none/*"))->size(), 0U);
   EXPECT_EQ(*hdfs_.list(url("/d/a.txt")), std::vector{found->at(0)});
+}
+
+TEST_F(HdfsStoreTest, OnlyTheFolderThatFailedIsListedAgain) {
+  SystemClock clock;
+  RetryStore store(open_store(), clock, quick_retries());
+  const auto found = store.list(url("/busy/*/*"));
+  ASSERT_TRUE(found.ok()) << found.error().message();
+  EXPECT_EQ(found->size(), 2U);
+  EXPECT_EQ(server_->post("/asked"), "/busy:2 /busy/x:2 /busy/y:2");
 }
 
 TEST_F(HdfsStoreTest, ABlockWithoutADataNodeIsTriedAgain) {

@@ -174,13 +174,19 @@ Result<std::vector<Object>> LocalStore::list(std::string_view address) {
 
 Result<std::vector<Object>> LocalStore::list_stoppable(std::string_view address,
                                                        const std::stop_token& stop) {
+  return list_in_requests(address, make_once, stop);
+}
+
+Result<std::vector<Object>> LocalStore::list_in_requests(std::string_view address,
+                                                         const MakeRequest& make,
+                                                         const std::stop_token& stop) {
   MUSTER_TRY(const auto path, local_path(address));
   if (!has_wildcard(path)) {
-    MUSTER_TRY(auto object, look_at(path));
+    MUSTER_TRY(auto object, answer_of(make, [&] { return look_at(path); }));
     return std::vector<Object>{std::move(object)};
   }
   MUSTER_TRY(const auto glob, Glob::parse(path));
-  return walk(glob, {.list_folder = names_in, .look_at = regular_file}, stop);
+  return walk(glob, {.list_folder = names_in, .look_at = regular_file}, make, stop);
 }
 
 Status LocalStore::read(const Object& object, uint64_t offset, std::span<std::byte> into) {

@@ -14,6 +14,8 @@ class LocalStore final : public Store {
   Result<std::vector<Object>> list(std::string_view address) override;
   Result<std::vector<Object>> list_stoppable(std::string_view address,
                                              const std::stop_token& stop) override;
+  Result<std::vector<Object>> list_in_requests(std::string_view address, const MakeRequest& make,
+                                               const std::stop_token& stop) override;
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
   // Writes beside the file, syncs, renames. if_absent is atomic. if_version holds a lock (flock) on
   // the directory, so it is atomic among processes that write through here on this machine.

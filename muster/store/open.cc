@@ -31,6 +31,11 @@ class AnyStore final : public Store {
     MUSTER_TRY(Store * store, of(address));
     return store->list_stoppable(address, stop);
   }
+  Result<std::vector<Object>> list_in_requests(std::string_view address, const MakeRequest& make,
+                                               const std::stop_token& stop) override {
+    MUSTER_TRY(Store * store, of(address));
+    return store->list_in_requests(address, make, stop);
+  }
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override {
     return read_stoppable(object, offset, into, {});
   }

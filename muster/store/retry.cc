@@ -134,13 +134,10 @@ Result<std::vector<Object>> RetryStore::list_stoppable(std::string_view address,
                                                        const std::stop_token& stop) {
   const EitherStop either(stop, stop_.get_token());
   const auto token = either.token();
-  std::vector<Object> found;
-  const auto attempt = [&]() -> Status {
-    MUSTER_TRY(found, inner_->list_stoppable(address, token));
-    return {};
+  const auto make = [&](const std::function<Status()>& request) {
+    return persist(request, token, options_.list_timeout);
   };
-  MUSTER_RETURN_IF_ERROR(persist(attempt, token, options_.list_timeout));
-  return found;
+  return inner_->list_in_requests(address, make, token);
 }
 
 Status RetryStore::read(const Object& object, uint64_t offset, std::span<std::byte> into) {
@@ -260,12 +257,19 @@ void RetryStore::send_second_requests() {
 Result<std::optional<std::string>> RetryStore::version_if_holds(std::string_view address,
                                                                 std::span<const std::byte> bytes,
                                                                 const std::stop_token& stop) {
-  MUSTER_TRY(const auto objects, inner_->list_stoppable(address, stop));
-  if (objects.size() != 1 || objects[0].size != bytes.size()) return std::optional<std::string>();
+  const std::optional<std::string> none;
+  // An object that was deleted or replaced meanwhile does not have these bytes.
+  const auto is_gone = [](const Error& error) { return error.kind() == ErrorKind::kData; };
+  auto objects = inner_->list_stoppable(address, stop);
+  if (!objects.ok() && is_gone(objects.error())) return none;
+  if (!objects.ok()) return std::move(objects).error();
+  if (objects->size() != 1 || objects->at(0).size != bytes.size()) return none;
   std::vector<std::byte> there(bytes.size());
-  MUSTER_RETURN_IF_ERROR(inner_->read_stoppable(objects[0], 0, there, stop));
-  if (!std::ranges::equal(there, bytes)) return std::optional<std::string>();
-  return std::optional(objects[0].version);
+  auto read = inner_->read_stoppable(objects->at(0), 0, there, stop);
+  if (!read.ok() && is_gone(read.error())) return none;
+  if (!read.ok()) return std::move(read).error();
+  if (!std::ranges::equal(there, bytes)) return none;
+  return std::optional(objects->at(0).version);
 }
 
 Result<std::optional<std::string>> RetryStore::write(std::string_view address,

@@ -3,17 +3,18 @@
 //
 // - Errors of kind kIo are tried again (backoff.h), all but lists without a limit: when a server
 //   is down, training waits for it and does not fail. problem() says why. stop() ends all waiting.
-//   Lists end after Options::list_timeout, because a job begins with them, and there a server that
-//   cannot be reached is more often a wrong address.
+// - Of a list, only the request that failed (a page, a folder) is made again. The list fails if one
+//   of its requests has no answer for RetryOptions::list_timeout: a job begins with lists, and
+//   there a server that cannot be reached is more often a wrong address.
 // - Other errors are returned as they are.
 // - A read that is older than twice the p95 of its size is sent a second time (hedged), and the
-//   first answer counts. At most Options::hedges of these run at once, so an overloaded server gets
-//   little more load. Reads of local files are not hedged.
+//   first answer counts. At most RetryOptions::hedges of these run at once, so an overloaded server
+//   gets little more load. Reads of local files are not hedged.
 // - A conditional write that fails may have been written all the same. If the next attempt finds
 //   the condition broken, the object is read back: if it has our bytes, the write has succeeded.
 //
-// Threads: calls run on their caller's. Options::hedges threads ("store-hedge") send the second
-// requests.
+// Threads: calls run on their caller's. RetryOptions::hedges threads ("store-hedge") send the
+// second requests.
 #pragma once
 
 #include <condition_variable>
@@ -34,6 +35,7 @@ struct RetryOptions {
   Backoff::Options backoff;
   HedgeOptions hedge;
   int hedges = 2;  // second requests at once; 0: none
+  // Of each request of a list, so it counts from the last one that succeeded.
   Duration list_timeout = std::chrono::seconds(60);
   // Of the jitter. Nothing: a random one, so that workers differ.
   std::optional<uint64_t> seed;
@@ -86,7 +88,7 @@ class RetryStore final : public Store {
                 const std::stop_token& stop);
   void send_second_requests();
   std::shared_ptr<HedgedRead> next_due(std::unique_lock<std::mutex>& lock);
-  // The version of the object if it has these bytes, else nothing.
+  // The version of the object if it has these bytes, else nothing, also if there is no object.
   Result<std::optional<std::string>> version_if_holds(std::string_view address,
                                                       std::span<const std::byte> bytes,
                                                       const std::stop_token& stop);

@@ -26,6 +26,8 @@ class FakeStore final : public Store {
   std::function<Status(int i, const std::stop_token& stop)> behave;
   std::string contents = "0123456789";
   std::string version = "1";
+  int pages = 1;         // requests that a list takes
+  bool deleted = false;  // there is no object
   std::atomic<int> requests{0};
 
   Result<std::vector<Object>> list(std::string_view address) override {
@@ -34,8 +36,17 @@ class FakeStore final : public Store {
   Result<std::vector<Object>> list_stoppable(std::string_view address,
                                              const std::stop_token& stop) override {
     MUSTER_RETURN_IF_ERROR(enter(stop));
+    if (deleted) return Error(ErrorKind::kData, "there is no object '{}'", address);
     return std::vector{
         Object{.name = std::string(address), .size = contents.size(), .version = version}};
+  }
+  Result<std::vector<Object>> list_in_requests(std::string_view address, const MakeRequest& make,
+                                               const std::stop_token& stop) override {
+    std::vector<Object> found;
+    for (int page = 0; page < pages; ++page) {
+      MUSTER_TRY(found, answer_of(make, [&] { return list_stoppable(address, stop); }));
+    }
+    return found;
   }
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override {
     return read_stoppable(object, offset, into, {});
@@ -44,6 +55,7 @@ class FakeStore final : public Store {
                         const std::stop_token& stop) override {
     std::ranges::fill(into, std::byte{'!'});  // what a request that fails leaves
     MUSTER_RETURN_IF_ERROR(enter(stop));
+    if (deleted) return Error(ErrorKind::kData, "there is no object '{}'", kName);
     const auto bytes = std::as_bytes(std::span(contents)).subspan(offset, into.size());
     std::ranges::copy(bytes, into.begin());
     return {};
@@ -56,7 +68,8 @@ class FakeStore final : public Store {
                                                      std::span<const std::byte> bytes,
                                                      const WriteCondition& condition,
                                                      const std::stop_token& stop) override {
-    if (condition.kind == WriteCondition::Kind::kIfVersion && condition.version != version) {
+    if (condition.kind == WriteCondition::Kind::kIfVersion &&
+        (deleted || condition.version != version)) {
       return std::optional<std::string>();
     }
     contents.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -183,6 +196,27 @@ TEST_F(RetryTest, AListGivesUp) {
   ASSERT_FALSE(listed.ok());
   EXPECT_EQ(listed.error().kind(), ErrorKind::kIo);
   EXPECT_THAT(listed.error().message(), HasSubstr("gave up after"));
+}
+
+// The limit is that of each page: 200 s in all, and the pages before the failure are not asked for
+// again.
+TEST_F(RetryTest, AListThatTakesLongOutlastsAFailure) {
+  FakeClock clock;
+  auto fake = std::make_unique<FakeStore>();
+  fake->pages = 5;
+  fake->behave = [&](int i, const auto&) {
+    clock.advance(std::chrono::seconds(40));
+    return i == 3 ? Status(broken()) : Status();
+  };
+  auto& requests = fake->requests;
+  auto options = without_hedges(quick());
+  options.list_timeout = std::chrono::seconds(60);
+  RetryStore store(std::move(fake), clock, options);
+  const auto listed = store.list(kName);
+  ASSERT_TRUE(listed.ok()) << listed.error().message();
+  EXPECT_EQ(listed->size(), 1U);
+  EXPECT_EQ(requests, 6);
+  EXPECT_EQ(store.counters().retries, 1U);
 }
 
 TEST_F(RetryTest, StopEndsAllWaitingAndTheProblemIsKnown) {
@@ -327,6 +361,20 @@ TEST_F(RetryTest, AWriteThatAnotherOneWonHasNot) {
   };
   EXPECT_EQ(*write_text(store, kName, "new", WriteCondition::if_version("1")), std::nullopt);
   EXPECT_EQ(fake_->contents, "other");
+}
+
+// Before it is looked for, and between that and reading it.
+TEST_F(RetryTest, AWriteWhoseObjectWasDeletedMeanwhileHasNotSucceeded) {
+  for (const int deleted_at : {0, 2}) {
+    auto& store = make(without_hedges(quick()));
+    fake_->behave = [&](int i, const auto&) -> Status {
+      if (i == deleted_at) fake_->deleted = true;
+      return i == 0 ? Status(broken()) : Status();
+    };
+    const auto written = write_text(store, kName, "new", WriteCondition::if_version("1"));
+    ASSERT_TRUE(written.ok()) << written.error().message();
+    EXPECT_EQ(*written, std::nullopt);
+  }
 }
 
 // A PUT of gigabytes, or a server that does not answer, must not hold up the end of a process.

@@ -4,7 +4,6 @@
 
 #include "muster/store/glob.h"
 #include "muster/store/http_store.h"
-#include "muster/store/s3_xml.h"
 
 namespace muster::store {
 namespace {
@@ -138,8 +137,20 @@ Result<std::vector<Object>> S3Store::list(std::string_view text) {
 
 Result<std::vector<Object>> S3Store::list_stoppable(std::string_view text,
                                                     const std::stop_token& stop) {
+  return list_in_requests(text, make_once, stop);
+}
+
+Result<std::vector<Object>> S3Store::list_in_requests(std::string_view text,
+                                                      const MakeRequest& make,
+                                                      const std::stop_token& stop) {
   MUSTER_TRY(const auto address, s3_address(text));
-  if (has_wildcard(address.path)) return list_glob(address, text, stop);
+  if (has_wildcard(address.path)) return list_glob(address, text, make, stop);
+  MUSTER_TRY(auto object, answer_of(make, [&] { return look_up(address, text, stop); }));
+  return std::vector{std::move(object)};
+}
+
+Result<Object> S3Store::look_up(const Address& address, std::string_view text,
+                                const std::stop_token& stop) {
   MUSTER_TRY(const auto response,
              client_.perform(signed_request("HEAD", address.host, address.path, {}, text), stop));
   if (response.status == 404) {
@@ -149,16 +160,31 @@ Result<std::vector<Object>> S3Store::list_stoppable(std::string_view text,
             ? fmt::format(": write '{0}*' for the objects in it, or '{0}**' for all below", text)
             : "");
   }
+  if (response.status == 400 || response.status == 403) return refusal(address, text, stop);
   if (response.status != 200) return error_of(response, text);
   const auto size = parse_size(response.header("content-length"));
   if (!size) {
     return Error(ErrorKind::kData, "'{}': the server does not say how large the object is", text);
   }
-  return std::vector{
-      Object{.name = std::string(text), .size = *size, .version = version_of(response)}};
+  return Object{.name = std::string(text), .size = *size, .version = version_of(response)};
+}
+
+// The answer to a HEAD has no body, which is where S3 says that credentials have expired, for
+// example.
+Error S3Store::refusal(const Address& address, std::string_view text, const std::stop_token& stop) {
+  auto request = signed_request("GET", address.host, address.path, {}, text);
+  request.headers.emplace_back("Range: bytes=0-0");
+  request.fill = true;
+  auto response = client_.perform(request, stop);
+  if (!response.ok()) return std::move(response).error();
+  if (response->status >= 400 && response->status != 416) return error_of(*response, text);
+  // Another thread has renewed the credentials meanwhile.
+  return Error(ErrorKind::kIo, "'{}': the server refused a request, and then answered the next",
+               printable(text));
 }
 
 Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::string_view text,
+                                               const MakeRequest& make,
                                                const std::stop_token& stop) {
   const auto glob = Glob::parse(address.path);
   if (!glob.ok()) return Error(glob.error()).context("address '{}'", text);
@@ -168,13 +194,9 @@ Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::stri
     Query query = {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", glob->prefix()}};
     if (glob->in_one_folder()) query.emplace_back("delimiter", "/");
     if (!continuation.empty()) query.emplace_back("continuation-token", continuation);
-    auto request = signed_request("GET", address.host, "", query, text);
-    request.most_body = kMostPageBytes;
-    MUSTER_TRY(const auto response, client_.perform(request, stop));
-    if (response.status != 200) return error_of(response, text);
-    auto page = parse_list_page(response.body);
-    if (!page.ok()) return std::move(page).error().context("{}", text);
-    for (auto& key : page->keys) {
+    MUSTER_TRY(auto page,
+               answer_of(make, [&] { return list_page(address.host, query, text, stop); }));
+    for (auto& key : page.keys) {
       if (!glob->matches(key.key)) continue;
       found.push_back({.name = to_text({.scheme = Scheme::kS3,
                                         .tls = false,
@@ -183,15 +205,26 @@ Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::stri
                        .size = key.size,
                        .version = std::move(key.etag)});
     }
-    if (page->truncated && page->continuation == continuation) {
+    if (page.truncated && page.continuation == continuation) {
       return Error(ErrorKind::kData, "{}: the server gives the same page of its list again", text);
     }
-    continuation = page->truncated ? std::move(page->continuation) : "";
+    continuation = page.truncated ? std::move(page.continuation) : "";
   } while (!continuation.empty());
   // S3 sorts so already; other servers need not.
   std::sort(found.begin(), found.end(),
             [](const Object& a, const Object& b) { return a.name < b.name; });
   return found;
+}
+
+Result<ListPage> S3Store::list_page(const std::string& bucket, const Query& query,
+                                    std::string_view text, const std::stop_token& stop) {
+  auto request = signed_request("GET", bucket, "", query, text);
+  request.most_body = kMostPageBytes;
+  MUSTER_TRY(const auto response, client_.perform(request, stop));
+  if (response.status != 200) return error_of(response, text);
+  auto page = parse_list_page(response.body);
+  if (!page.ok()) return std::move(page).error().context("{}", text);
+  return page;
 }
 
 Status S3Store::read(const Object& object, uint64_t offset, std::span<std::byte> into) {

@@ -14,6 +14,7 @@
 #include "muster/base/clock.h"
 #include "muster/store/http_client.h"
 #include "muster/store/s3_settings.h"
+#include "muster/store/s3_xml.h"
 #include "muster/store/store.h"
 #include "muster/store/url.h"
 
@@ -35,6 +36,8 @@ class S3Store final : public Store {
   Result<std::vector<Object>> list(std::string_view address) override;
   Result<std::vector<Object>> list_stoppable(std::string_view address,
                                              const std::stop_token& stop) override;
+  Result<std::vector<Object>> list_in_requests(std::string_view address, const MakeRequest& make,
+                                               const std::stop_token& stop) override;
   Status read(const Object& object, uint64_t offset, std::span<std::byte> into) override;
   Status read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,
                         const std::stop_token& stop) override;
@@ -55,8 +58,14 @@ class S3Store final : public Store {
   HttpRequest signed_request(const std::string& method, const std::string& bucket,
                              const std::string& key, const Query& query, std::string_view name,
                              std::span<const std::byte> body = {}) const;
+  Result<Object> look_up(const Address& address, std::string_view text,
+                         const std::stop_token& stop);
+  // Why a HEAD was refused.
+  Error refusal(const Address& address, std::string_view text, const std::stop_token& stop);
   Result<std::vector<Object>> list_glob(const Address& address, std::string_view text,
-                                        const std::stop_token& stop);
+                                        const MakeRequest& make, const std::stop_token& stop);
+  Result<ListPage> list_page(const std::string& bucket, const Query& query, std::string_view text,
+                             const std::stop_token& stop);
   Error error_of(const HttpResponse& response, std::string_view name);
   std::optional<Credentials> credentials() const;
   void renew_credentials();

@@ -45,6 +45,7 @@ TEST(S3RenewalTest, CredentialsThatHaveExpiredAreReadAgain) {
   settings.credentials = Credentials{.key_id = "OLD-KEY", .secret = "s", .session_token = "t"};
   S3Store without(settings, clock);
   EXPECT_EQ(read_text(without, object, 10, 20).error().kind(), ErrorKind::kData);
+  EXPECT_THAT(without.list(object.name).error().message(), HasSubstr("ExpiredToken"));
 
   std::atomic<int> renewals = 0;
   const auto renew = [&]() -> Result<S3Settings> {
@@ -56,12 +57,34 @@ TEST(S3RenewalTest, CredentialsThatHaveExpiredAreReadAgain) {
   RetryOptions options;
   options.backoff.first = std::chrono::milliseconds(5);
   options.backoff.most = std::chrono::milliseconds(100);
-  RetryStore store(std::make_unique<S3Store>(settings, clock, HttpOptions(), renew), clock,
-                   options);
-  const auto read = read_text(store, object, 10, 20);
+  const auto open = [&] {
+    renewals = 0;
+    return std::make_unique<RetryStore>(
+        std::make_unique<S3Store>(settings, clock, HttpOptions(), renew), clock, options);
+  };
+  const auto store = open();
+  const auto read = read_text(*store, object, 10, 20);
   ASSERT_TRUE(read.ok()) << read.error().message();
   EXPECT_EQ(*read, expected);
   EXPECT_EQ(renewals, 2);
+  // Also when the object is looked up, with a request whose answer does not say why it is refused.
+  const auto listed = open()->list(object.name);
+  ASSERT_TRUE(listed.ok()) << listed.error().message();
+  EXPECT_EQ(listed->at(0), object);
+  EXPECT_EQ(renewals, 2);
+}
+
+TEST(S3ListTest, OnlyThePageThatFailedIsAskedForAgain) {
+  if (const auto why = RangeServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
+  const RangeServer server;
+  const SystemClock clock;
+  S3Settings settings;
+  settings.endpoint = server.url("");
+  RetryStore store(std::make_unique<S3Store>(settings, clock), clock, quick_retries());
+  const auto found = store.list("s3://paged/*");
+  ASSERT_TRUE(found.ok()) << found.error().message();
+  EXPECT_EQ(found->size(), 6U);
+  EXPECT_EQ(server.post("/asked"), "0:2 1:2 2:2");
 }
 
 class S3StoreTest : public testing::Test {

@@ -4,9 +4,17 @@
 
 namespace muster::store {
 
+Status make_once(const std::function<Status()>& request) { return request(); }
+
 Result<std::vector<Object>> Store::list_stoppable(std::string_view address,
                                                   const std::stop_token&) {
   return list(address);
+}
+
+Result<std::vector<Object>> Store::list_in_requests(std::string_view address,
+                                                    const MakeRequest& make,
+                                                    const std::stop_token& stop) {
+  return answer_of(make, [&] { return list_stoppable(address, stop); });
 }
 
 Status Store::read_stoppable(const Object& object, uint64_t offset, std::span<std::byte> into,

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -54,6 +55,23 @@ struct StoreCounters {
   bool operator==(const StoreCounters&) const = default;
 };
 
+// Makes a request by calling it. A caller that wants to try again calls it again after a failure.
+using MakeRequest = std::function<Status(const std::function<Status()>& request)>;
+
+// Calls it once.
+Status make_once(const std::function<Status()>& request);
+
+// What `request`, which returns a Result, gave when `make` made it last.
+template <typename Request>
+auto answer_of(const MakeRequest& make, const Request& request) -> decltype(request()) {
+  std::optional<decltype(request())> answer;
+  MUSTER_RETURN_IF_ERROR(make([&]() -> Status {
+    answer.emplace(request());
+    return answer->ok() ? Status() : Status(answer->error());
+  }));
+  return *std::move(answer);
+}
+
 // Safe for concurrent use.
 class Store {
  public:
@@ -66,6 +84,12 @@ class Store {
   // store that cannot interrupt a list ignores `stop`.
   virtual Result<std::vector<Object>> list_stoppable(std::string_view address,
                                                      const std::stop_token& stop);
+  // Like list_stoppable(). A list may take many requests (pages, folders); each is made by `make`,
+  // so that one which fails can be made again without the others. A store that cannot divide its
+  // lists passes on the whole list as one request.
+  virtual Result<std::vector<Object>> list_in_requests(std::string_view address,
+                                                       const MakeRequest& make,
+                                                       const std::stop_token& stop);
 
   // Fills `into` with the bytes from `offset` on, all of which lie within the object. An object
   // that has another version by now is an error of kind kData that names it. After an error the

@@ -7,8 +7,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(const Glob& glob, const Tree& tree, const std::stop_token& stop)
-      : parts_(glob.parts()), tree_(tree), stop_(stop) {}
+  Walk(const Glob& glob, const Tree& tree, const MakeRequest& make, const std::stop_token& stop)
+      : parts_(glob.parts()), tree_(tree), make_(make), stop_(stop) {}
 
   // `base` is "" or ends with '/'; parts from `at` on remain.
   Status from(const std::string& base, size_t at) {
@@ -19,7 +19,7 @@ class Walk {
     }
     if (part == "**" && !last) MUSTER_RETURN_IF_ERROR(from(base, at + 1));
     MUSTER_RETURN_IF_ERROR(go_on());
-    MUSTER_TRY(const auto entries, tree_.list_folder(base));
+    MUSTER_TRY(const auto entries, answer_of(make_, [&] { return tree_.list_folder(base); }));
     for (const auto& entry : entries) MUSTER_RETURN_IF_ERROR(enter(base, entry, at));
     return {};
   }
@@ -54,7 +54,7 @@ class Walk {
 
   Status look_at(const std::string& path) {
     MUSTER_RETURN_IF_ERROR(go_on());
-    MUSTER_TRY(auto object, tree_.look_at(path));
+    MUSTER_TRY(auto object, answer_of(make_, [&] { return tree_.look_at(path); }));
     if (object) found_.push_back(*std::move(object));
     return {};
   }
@@ -66,14 +66,16 @@ class Walk {
 
   const std::vector<std::string>& parts_;
   const Tree& tree_;
+  const MakeRequest& make_;
   const std::stop_token& stop_;
   std::vector<Object> found_;
 };
 
 }  // namespace
 
-Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const std::stop_token& stop) {
-  Walk walk(glob, tree, stop);
+Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const MakeRequest& make,
+                                 const std::stop_token& stop) {
+  Walk walk(glob, tree, make, stop);
   // An absolute pattern has an empty first part.
   const bool absolute = glob.parts()[0].empty();
   MUSTER_RETURN_IF_ERROR(walk.from(absolute ? "/" : "", absolute ? 1 : 0));

@@ -28,8 +28,9 @@ struct Tree {
   std::function<Result<std::optional<Object>>(const std::string& path)> look_at;
 };
 
-// By name bytewise. After `stop` was requested it returns an error of kind kInterrupted, at the
-// next call of `tree` at the latest.
-Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const std::stop_token& stop);
+// By name bytewise. Each call of `tree` is made by `make`. After `stop` was requested it returns an
+// error of kind kInterrupted, at the next call of `tree` at the latest.
+Result<std::vector<Object>> walk(const Glob& glob, const Tree& tree, const MakeRequest& make,
+                                 const std::stop_token& stop);
 
 }  // namespace muster::store

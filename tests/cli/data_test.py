@@ -2,9 +2,12 @@
 
 import http.server
 import random
+import shutil
 import threading
 
-from harness import DATA, JOB, USAGE, CommandTest, main, needs_worker
+from pathlib import Path
+
+from harness import ARROW, DATA, IO, JOB, USAGE, CommandTest, main, needs_worker
 
 JOB_FILE = """\
     muster: 1
@@ -168,6 +171,67 @@ class Data(CommandTest):
                                    "--workers", "2"))
         self.assertEqual(list(indexes.glob("*.index")), [index])
         self.assertNotEqual(index.read_bytes(), written)
+
+
+class Photos(CommandTest):
+    """A directory for each class; the test data has no images of one of them."""
+
+    def setUp(self):
+        super().setUp()
+        pictures = Path(__file__).parents[2] / "muster/data/blocks/testdata/images"
+        for place in ("train/ant", "train/bee", "train/cat", "test/ant", "test/cat"):
+            folder = self.folder / "photos" / place
+            folder.mkdir(parents=True)
+            for name in ("photo.jpg", "grey.jpg", "tall.jpg"):
+                shutil.copy(pictures / name, folder)
+        source = "{{ format: images, path: photos/{}, args: {{ size: 8 }} }}"
+        self.write("job.yaml", f"""\
+            muster: 1
+            model: {{ layers: [ flatten, linear: {{ out: classes }} ] }}
+            data: {{ train: {source.format("train")}, test: {source.format("test")} }}
+            batch: 4
+            lanes: 2
+            passes: 2
+            optimizer: {{ kind: sgd, lr: 0.01 }}
+            """)
+
+    def test_info_shows_the_numbers_of_classes(self):
+        train, test = self.assert_ok(self.muster("data", "info", "job.yaml", "-o", "json")).json
+        for facts in (train, test):
+            self.assertEqual((facts["class_names"], facts["classes"]), (["ant", "bee", "cat"], 3))
+        self.assertEqual(test["samples"], 6)
+        self.assertIn("classes: 0 ant, 1 bee, 2 cat", self.assert_ok(self.muster("data", "info", "job.yaml")).out)
+
+    @needs_worker
+    def test_test_data_has_the_numbers_of_the_training_data(self):
+        self.assert_ok(self.muster("train", "job.yaml"))
+        found = self.assert_ok(self.muster("predict", "latest", "--samples", "0-5", "-o", "json")).json
+        self.assertEqual([row["label"] for row in found], [0, 0, 0, 2, 2, 2])
+        # All files below, without labels; and a path where there is nothing.
+        words = ("predict", "latest", "--no-labels", "--out", "out.csv", "--data")
+        self.assert_ok(self.muster(*words, "photos"))
+        lines = (self.folder / "out.csv").read_text().splitlines()
+        self.assertEqual((lines[0], len(lines)), ("sample,class,probability", 16))
+        self.assert_mistake(self.muster(*words, "fotos", "--force"), IO, "cannot list", "fotos")
+        (self.folder / "photos/test/cat").rename(self.folder / "photos/test/car")
+        self.assert_mistake(self.muster("train", "job.yaml"), DATA, "data.test", "photos/test/car", "3 classes", "'cat'")
+
+
+class Examples(CommandTest):
+    """examples/formats: all of them can be read, and trained."""
+
+    @needs_worker
+    def test_every_format_trains(self):
+        folder = Path(__file__).parents[2] / "examples/formats"
+        jobs = sorted(folder.glob("*.yaml"))
+        self.assertGreater(len(jobs), 10)
+        for job in jobs:
+            if job.stem in ("parquet", "arrow") and not ARROW.exists():
+                continue
+            with self.subTest(job.stem):
+                self.assert_ok(self.muster("data", "check", job))
+                result = self.assert_ok(self.muster("train", job, "--json")).last_json
+                self.assertGreater(result["steps"], 1)
 
 
 class Http(CommandTest):

@@ -9,9 +9,11 @@
 #include "muster/base/text.h"
 #include "muster/data/batch.h"
 #include "muster/data/blocks/block_format.h"
+#include "muster/data/blocks/image_classes.h"
 #include "muster/data/blocks/open_blocks.h"
 #include "muster/data/blocks/strata.h"
 #include "muster/data/dataset.h"
+#include "muster/data/read_ahead.h"
 
 #include "tools/muster-data/job_data.h"
 #include "tools/muster/status_line.h"
@@ -21,7 +23,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kSamplesAtOnce = 256;
+// How much is decoded at once: as many samples as stay in a processor's cache.
+constexpr uint64_t kBytesAtOnce = 256 << 10;
+constexpr uint64_t kMostSamplesAtOnce = 256;
+constexpr size_t kMostNames = 20;  // of classes that are printed
 
 Json facts_of(const data::BlockIndex& index) {
   uint64_t longest = 0;
@@ -40,6 +45,14 @@ Json facts_of(const NamedSource& source, const data::Dataset& dataset, const con
                 {"input_shape", dataset.schema().input_shape},
                 {"classes", dataset.schema().classes},
                 {"by_blocks", dataset.blocks() != nullptr}};
+  if (source.options.format == "images") {
+    const auto* named = source.options.args.find("class_names");
+    if (named != nullptr) {
+      for (const auto& name : named->items()) facts["class_names"].push_back(name.text());
+    } else if (const auto names = data::image_classes(source.options.path); names.ok()) {
+      facts["class_names"] = *names;
+    }
+  }
   if (dataset.blocks() == nullptr) return facts;
   const auto& index = *dataset.blocks();
   facts.update(facts_of(index));
@@ -65,7 +78,17 @@ void print_facts(const Json& facts, Console& console) {
                                ? fmt::format(", {} classes", facts["classes"].get<int64_t>())
                                : ""));
   if (!facts["by_blocks"].get<bool>()) {
-    console.line("  read as a whole");
+    const std::string format = facts["format"].get<std::string>();
+    const bool in_place = format == "images" || format == "lmdb" || format == "tokens";
+    console.line(in_place ? "  read where it is, sample by sample" : "  read as a whole");
+    if (facts.contains("class_names")) {
+      const auto names = facts["class_names"].get<std::vector<std::string>>();
+      std::string line;
+      for (size_t i = 0; i < names.size() && i < kMostNames; ++i) {
+        line += fmt::format("{}{} {}", i == 0 ? "" : ", ", i, names[i]);
+      }
+      console.line(fmt::format("  classes: {}{}", line, names.size() > kMostNames ? ", ..." : ""));
+    }
     return;
   }
   console.line(fmt::format("  {} in {}; {}, {} on average, {} at most", bytes_text(facts["bytes"]),
@@ -87,16 +110,25 @@ class Checker {
  public:
   Checker(const NamedSource& source, const data::Dataset& dataset, Console& console,
           StatusLine& line, bool quiet)
-      : source_(source), dataset_(dataset), console_(console), line_(line), quiet_(quiet) {}
+      : source_(source),
+        dataset_(dataset),
+        console_(console),
+        line_(line),
+        quiet_(quiet),
+        at_once_(std::clamp<uint64_t>(
+            kBytesAtOnce / std::max<uint64_t>(dataset.schema().input_bytes(), 1), 1,
+            kMostSamplesAtOnce)) {}
 
   // How many parts of the data could not be read.
   Result<uint64_t> run() {
+    data::ReadAhead ahead(dataset_, 0, dataset_.size(), at_once_, 1);
+    ahead_ = &ahead;
     if (const auto index = dataset_.blocks(); index != nullptr) {
       for (const auto& block : index->blocks)
         MUSTER_RETURN_IF_ERROR(read(block.first, block.count));
     } else {
-      for (uint64_t first = 0; first < dataset_.size(); first += kSamplesAtOnce) {
-        MUSTER_RETURN_IF_ERROR(read(first, kSamplesAtOnce));
+      for (uint64_t first = 0; first < dataset_.size(); first += at_once_) {
+        MUSTER_RETURN_IF_ERROR(read(first, at_once_));
       }
     }
     return damaged_;
@@ -105,8 +137,9 @@ class Checker {
  private:
   // A store that is away, or a signal, is no damage.
   Status read(uint64_t first, uint64_t count) {
-    for (uint64_t at = first; at < first + count; at += kSamplesAtOnce) {
-      const uint64_t some = std::min(kSamplesAtOnce, first + count - at);
+    for (uint64_t at = first; at < first + count; at += at_once_) {
+      const uint64_t some = std::min(at_once_, first + count - at);
+      ahead_->reached(at);
       auto status = data::read_range(dataset_, at, some, batch_);
       if (status.ok()) continue;
       if (status.error().kind() != ErrorKind::kData) return status;
@@ -127,7 +160,9 @@ class Checker {
   Console& console_;
   StatusLine& line_;
   const bool quiet_;
+  const uint64_t at_once_;  // samples
   data::Batch batch_;
+  data::ReadAhead* ahead_ = nullptr;  // while it runs
   uint64_t damaged_ = 0;
 };
 
@@ -151,7 +186,7 @@ Outcome index_data(const DataIndexArguments& arguments, Context& context) {
     auto format = data::Registry::builtin().block_format(source.options);
     if (!format.ok()) return std::move(format).error().context("{}", source.key);
     if (*format == nullptr) continue;
-    auto found = data::find_index(source.options, **format, *setup.store, setup);
+    auto found = data::find_index(source.options, **format, *setup.store, own_setup(source, setup));
     if (!found.ok()) return std::move(found).error().context("{}", source.key);
     line.clear();
     if (!context.files.exists(found->path)) {

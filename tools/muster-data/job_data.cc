@@ -4,6 +4,7 @@
 
 #include "muster/config/load.h"
 #include "muster/config/source.h"
+#include "muster/data/blocks/image_classes.h"
 
 #include "tools/muster/job_sources.h"
 
@@ -25,11 +26,14 @@ data::BlockSetup setup_for(const config::Job& job, Context& context, StatusLine&
   return setup;
 }
 
+data::BlockSetup own_setup(const NamedSource& source, data::BlockSetup setup) {
+  if (source.key == "data.test") setup.longest_block = 0;  // as in training: it is not mixed
+  return setup;
+}
+
 Result<std::unique_ptr<data::Dataset>> open_source(const NamedSource& source,
                                                    const data::BlockSetup& setup) {
-  auto own = setup;
-  if (source.key == "data.test") own.longest_block = 0;  // as in training: it is not mixed
-  auto opened = data::Registry::builtin().open(source.options, own);
+  auto opened = data::Registry::builtin().open(source.options, own_setup(source, setup));
   if (!opened.ok()) return std::move(opened).error().context("{}", source.key);
   return opened;
 }
@@ -44,6 +48,7 @@ Result<std::vector<NamedSource>> sources_of(const config::Job& job, const data::
     MUSTER_TRY(const auto train, open_source(sources[0], setup));
     test.options.classes = train->schema().classes;
   }
+  MUSTER_RETURN_IF_ERROR(data::number_classes_alike(job.data.train, test.options));
   sources.push_back(std::move(test));
   return sources;
 }

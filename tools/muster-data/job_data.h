@@ -26,6 +26,9 @@ Result<config::Job> load_job(const std::string& path, const std::vector<std::str
 // `context` and `line` must outlive it.
 data::BlockSetup setup_for(const config::Job& job, Context& context, StatusLine& line);
 
+// Of one source of the job: test data may have blocks of any length.
+data::BlockSetup own_setup(const NamedSource& source, data::BlockSetup setup);
+
 Result<std::unique_ptr<data::Dataset>> open_source(const NamedSource& source,
                                                    const data::BlockSetup& setup);
 

@@ -1,5 +1,6 @@
 // muster-data: what of `muster` reads data or a copy of a run. See data_commands.h,
 // fetch_command.h.
+#include <malloc.h>
 #include <signal.h>
 
 #include <variant>
@@ -41,6 +42,9 @@ Outcome carry_out(const Other&, Context&) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a server may close a connection (muster/store/README.md)
+  // Blocks come and go. glibc would give each back to the kernel and page-fault the next one in.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // more is not possible
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
   return run_program(argc, argv, [](const Request& request, Context& context) {
     return std::visit([&](const auto& arguments) { return carry_out(arguments, context); },
                       request);

@@ -28,6 +28,9 @@ std::vector<std::pair<std::string, std::string>> job_lines(const config::SourceO
   if (source.classes != defaults.classes) {
     lines.emplace_back("classes", std::to_string(source.classes));
   }
+  if (source.context != defaults.context) {
+    lines.emplace_back("context", std::to_string(source.context));
+  }
   if (source.mean != defaults.mean) lines.emplace_back("mean", fmt::to_string(source.mean));
   if (source.deviation != defaults.deviation) {
     lines.emplace_back("deviation", fmt::to_string(source.deviation));

@@ -1,5 +1,6 @@
-// Packed samples as Parquet: the columns `input` (fixed_size_binary of pixels, or fixed_size_list
-// of float) and `label` (int64 or float).
+// Packed samples as Parquet: the columns `input` (fixed_size_binary of pixels, fixed_size_list of
+// float, or of int32 for tokens, or list of int64 for ids), `values` (list of float, of ids that
+// have some) and `label` (int64 or float; tokens have none).
 #include <arrow/array.h>
 #include <arrow/buffer.h>
 #include <arrow/builder.h>
@@ -20,36 +21,48 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
+using Input = SampleForm::Input;
+using Array = std::shared_ptr<arrow::Array>;
+using Buffer = std::shared_ptr<arrow::Buffer>;
+
+arrow::Result<Buffer> allocate(size_t bytes) {
+  return arrow::AllocateBuffer(static_cast<int64_t>(bytes), arrow::system_memory_pool());
+}
+
 class ParquetWriter final : public SampleWriter {
  public:
   ParquetWriter(WritableFile& file, const SampleForm& form)
       : form_(form),
         elements_(static_cast<int32_t>(form.input_elements())),
         stream_(std::make_shared<FileStream>(file)) {
-    const auto value = arrow::field("element", arrow::float32(), /*nullable=*/false);
-    const auto input = form.pixels ? arrow::fixed_size_binary(elements_)
-                                   : arrow::fixed_size_list(value, elements_);
-    schema_ =
-        arrow::schema({arrow::field(std::string(kPackedInput), input, false),
-                       arrow::field(std::string(kPackedLabel),
-                                    form.has_classes ? arrow::int64() : arrow::float32(), false)});
+    arrow::FieldVector fields = {arrow::field(std::string(kPackedInput), input_type(), false)};
+    if (form.input == Input::kIdsWithValues) {
+      fields.push_back(
+          arrow::field(std::string(kPackedValues), arrow::list(element(arrow::float32())), false));
+    }
+    if (form.input != Input::kTokens) {
+      fields.push_back(arrow::field(std::string(kPackedLabel),
+                                    form.has_classes ? arrow::int64() : arrow::float32(), false));
+    }
+    schema_ = arrow::schema(std::move(fields));
   }
 
   Status open() {
-    // Values of inputs hardly repeat.
-    const std::string leaf = std::string(kPackedInput) + (form_.pixels ? "" : ".list.element");
-    const auto properties = parquet::WriterProperties::Builder()
-                                .compression(parquet::Compression::SNAPPY)
-                                ->disable_dictionary(leaf)
-                                ->disable_statistics()
-                                ->enable_page_checksum()
-                                ->max_row_group_length(std::numeric_limits<int64_t>::max())
-                                ->memory_pool(arrow::system_memory_pool())
-                                ->build();
+    parquet::WriterProperties::Builder builder;
+    builder.compression(parquet::Compression::SNAPPY)
+        ->disable_statistics()
+        ->enable_page_checksum()
+        ->max_row_group_length(std::numeric_limits<int64_t>::max())
+        ->memory_pool(arrow::system_memory_pool());
+    // Numbers and pixels hardly repeat; tokens and ids do.
+    if (form_.input == Input::kNumbers || form_.input == Input::kPixels) {
+      builder.disable_dictionary(std::string(kPackedInput) +
+                                 (form_.input == Input::kPixels ? "" : ".list.element"));
+    }
     // So that other programs get the lists of fixed length back.
     const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
     auto writer = parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_,
-                                                   properties, arrow_properties);
+                                                   builder.build(), arrow_properties);
     if (!writer.ok()) return write_failed(*stream_, writer.status());
     writer_ = std::move(writer).ValueUnsafe();
     return {};
@@ -66,38 +79,106 @@ class ParquetWriter final : public SampleWriter {
   }
 
  private:
-  arrow::Status write_rows(Bytes samples) {
+  static std::shared_ptr<arrow::Field> element(std::shared_ptr<arrow::DataType> type) {
+    return arrow::field("element", std::move(type), /*nullable=*/false);
+  }
+
+  std::shared_ptr<arrow::DataType> input_type() const {
+    switch (form_.input) {
+      case Input::kPixels:
+        return arrow::fixed_size_binary(elements_);
+      case Input::kTokens:
+        return arrow::fixed_size_list(element(arrow::int32()), elements_ + 1);
+      case Input::kIds:
+      case Input::kIdsWithValues:
+        return arrow::list(element(arrow::int64()));
+      case Input::kNumbers:
+        break;
+    }
+    return arrow::fixed_size_list(element(arrow::float32()), elements_);
+  }
+
+  // The same bytes of each sample, side by side.
+  arrow::Result<Buffer> gather(Bytes samples, size_t offset, size_t bytes) const {
     const size_t rows = samples.size() / form_.bytes();
-    ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::Buffer> inputs,
-                          arrow::AllocateBuffer(static_cast<int64_t>(rows * form_.input_bytes()),
-                                                arrow::system_memory_pool()));
-    ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::Buffer> targets,
-                          arrow::AllocateBuffer(static_cast<int64_t>(rows * form_.target_bytes()),
-                                                arrow::system_memory_pool()));
+    ARROW_ASSIGN_OR_RAISE(auto gathered, allocate(rows * bytes));
     for (size_t i = 0; i < rows; ++i) {
-      const Bytes sample = samples.subspan(i * form_.bytes(), form_.bytes());
-      std::memcpy(inputs->mutable_data() + i * form_.input_bytes(), sample.data(),
-                  form_.input_bytes());
-      std::memcpy(targets->mutable_data() + i * form_.target_bytes(),
-                  sample.data() + form_.input_bytes(), form_.target_bytes());
+      std::memcpy(gathered->mutable_data() + i * bytes, samples.data() + i * form_.bytes() + offset,
+                  bytes);
     }
-    const auto count = static_cast<int64_t>(rows);
-    std::shared_ptr<arrow::Array> input;
-    if (form_.pixels) {
-      input = std::make_shared<arrow::FixedSizeBinaryArray>(schema_->field(0)->type(), count,
-                                                            std::move(inputs));
+    return gathered;
+  }
+
+  arrow::Result<arrow::ArrayVector> inputs(Bytes samples, int64_t count) const {
+    if (form_.has_ids()) return id_lists(samples, count);
+    ARROW_ASSIGN_OR_RAISE(auto bytes, gather(samples, 0, form_.input_bytes()));
+    const auto type = schema_->field(0)->type();
+    if (form_.input == Input::kPixels) {
+      return arrow::ArrayVector{
+          std::make_shared<arrow::FixedSizeBinaryArray>(type, count, std::move(bytes))};
+    }
+    Array values;
+    if (form_.input == Input::kTokens) {
+      values = std::make_shared<arrow::Int32Array>(count * (elements_ + 1), std::move(bytes));
     } else {
-      auto values = std::make_shared<arrow::FloatArray>(count * elements_, std::move(inputs));
-      input = std::make_shared<arrow::FixedSizeListArray>(schema_->field(0)->type(), count,
-                                                          std::move(values));
+      values = std::make_shared<arrow::FloatArray>(count * elements_, std::move(bytes));
     }
-    std::shared_ptr<arrow::Array> target;
-    if (form_.has_classes) {
-      target = std::make_shared<arrow::Int64Array>(count, std::move(targets));
-    } else {
-      target = std::make_shared<arrow::FloatArray>(count, std::move(targets));
+    return arrow::ArrayVector{
+        std::make_shared<arrow::FixedSizeListArray>(type, count, std::move(values))};
+  }
+
+  // The ids, and the values if there are any. Both have the same lengths.
+  arrow::Result<arrow::ArrayVector> id_lists(Bytes samples, int64_t count) const {
+    const auto rows = static_cast<size_t>(count);
+    const auto sample = [&](size_t i) {
+      return StoredIds(samples.subspan(i * form_.bytes(), form_.input_bytes()), form_);
+    };
+    ARROW_ASSIGN_OR_RAISE(auto ends, allocate((rows + 1) * sizeof(int32_t)));
+    auto* end = reinterpret_cast<int32_t*>(ends->mutable_data());
+    uint64_t total = 0;
+    end[0] = 0;
+    for (size_t i = 0; i < rows; ++i) {
+      total += sample(i).count();
+      if (total > std::numeric_limits<int32_t>::max()) {
+        return arrow::Status::Invalid("a block has more than 2^31 ids; take a smaller --block");
+      }
+      end[i + 1] = static_cast<int32_t>(total);
     }
-    const auto table = arrow::Table::Make(schema_, {std::move(input), std::move(target)}, count);
+    ARROW_ASSIGN_OR_RAISE(auto ids, allocate(total * sizeof(int64_t)));
+    ARROW_ASSIGN_OR_RAISE(auto values, allocate(total * sizeof(float)));
+    auto* id = reinterpret_cast<int64_t*>(ids->mutable_data());
+    auto* value = values->mutable_data();
+    for (size_t i = 0; i < rows; ++i) {
+      const StoredIds stored = sample(i);
+      for (size_t j = 0; j < stored.count(); ++j) *id++ = stored.id(j);
+      const Bytes some = stored.values();
+      if (!some.empty()) std::memcpy(value, some.data(), some.size());
+      value += some.size();
+    }
+    arrow::ArrayVector arrays = {std::make_shared<arrow::ListArray>(
+        schema_->field(0)->type(), count, ends,
+        std::make_shared<arrow::Int64Array>(static_cast<int64_t>(total), std::move(ids)))};
+    if (form_.input == Input::kIdsWithValues) {
+      arrays.push_back(std::make_shared<arrow::ListArray>(
+          schema_->field(1)->type(), count, std::move(ends),
+          std::make_shared<arrow::FloatArray>(static_cast<int64_t>(total), std::move(values))));
+    }
+    return arrays;
+  }
+
+  arrow::Status write_rows(Bytes samples) {
+    const auto count = static_cast<int64_t>(samples.size() / form_.bytes());
+    ARROW_ASSIGN_OR_RAISE(auto columns, inputs(samples, count));
+    if (form_.input != Input::kTokens) {
+      ARROW_ASSIGN_OR_RAISE(auto targets,
+                            gather(samples, form_.input_bytes(), form_.target_bytes()));
+      if (form_.has_classes) {
+        columns.push_back(std::make_shared<arrow::Int64Array>(count, std::move(targets)));
+      } else {
+        columns.push_back(std::make_shared<arrow::FloatArray>(count, std::move(targets)));
+      }
+    }
+    const auto table = arrow::Table::Make(schema_, std::move(columns), count);
     return writer_->WriteTable(*table, count);
   }
 

@@ -138,8 +138,6 @@ void BlockCache::fetch_loop() {
       work_.notify_one();  // there may be more
       bool damaged = false;
       auto bytes = fetch(*number, damaged);
-      // In front of what the object has (BlockFormat::notes).
-      if (bytes.ok()) bytes->insert(0, index_.note(*number));
       lock.lock();
       finish(*number, std::move(bytes), damaged);
       continue;
@@ -260,7 +258,7 @@ void BlockCache::begin(uint32_t number, Entry& entry) {
 }
 
 // With mutex_ held.
-void BlockCache::finish(uint32_t number, Result<std::string> bytes, bool damaged) {
+void BlockCache::finish(uint32_t number, Result<BlockBytes> bytes, bool damaged) {
   Entry& entry = entries_.at(number);  // it stays while it is fetched
   if (bytes.ok()) {
     entry.state = State::kReady;
@@ -278,23 +276,27 @@ void BlockCache::finish(uint32_t number, Result<std::string> bytes, bool damaged
 }
 
 // Without the lock. `damaged`: set if the error is that the bytes do not have their hash.
-Result<std::string> BlockCache::fetch(uint32_t number, bool& damaged) {
+Result<BlockBytes> BlockCache::fetch(uint32_t number, bool& damaged) {
   const Block& block = index_.blocks[number];
+  // In front of what the object has (BlockFormat::notes).
+  const std::string_view note = index_.note(number);
+  BlockBytes all(note.size() + block.length);
+  std::ranges::copy(std::as_bytes(std::span(note)), all.span().begin());
+  const std::span<std::byte> bytes = all.span().subspan(note.size());
   const Hash128 key = disk_ != nullptr ? DiskCache::key_of(index_, number) : Hash128{};
   if (disk_ != nullptr) {
-    if (auto bytes = disk_->read(key, block.length)) {
+    if (const auto kept = disk_->read(key, block.length)) {
+      std::ranges::copy(std::as_bytes(std::span(*kept)), bytes.begin());
       const std::lock_guard lock(mutex_);
       ++counters_.from_disk;
-      return *std::move(bytes);
+      return all;
     }
   }
-  std::string bytes(block.length, '\0');
   for (int tries = 1;; ++tries) {
     auto status =
-        store_.read_stoppable(index_.objects[block.object], block.offset,
-                              std::as_writable_bytes(std::span(bytes)), stop_.get_token());
+        store_.read_stoppable(index_.objects[block.object], block.offset, bytes, stop_.get_token());
     if (!status.ok()) return std::move(status).error().context("{}", index_.describe(number));
-    if (block.hash == Hash128{} || hash128(std::as_bytes(std::span(bytes))) == block.hash) break;
+    if (block.hash == Hash128{} || hash128(bytes) == block.hash) break;
     {
       const std::lock_guard lock(mutex_);
       ++counters_.damaged;
@@ -307,11 +309,13 @@ Result<std::string> BlockCache::fetch(uint32_t number, bool& damaged) {
                    index_.describe(number), options_.tries);
     }
   }
-  if (disk_ != nullptr) disk_->write(key, bytes);
+  if (disk_ != nullptr) {
+    disk_->write(key, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
   const std::lock_guard lock(mutex_);
   ++counters_.fetched;
   counters_.fetched_bytes += block.length;
-  return bytes;
+  return all;
 }
 
 // ---- Readers

@@ -57,11 +57,24 @@ struct FetchOptions {
   int tries = 3;                        // of a block whose bytes do not have their hash
 };
 
+// Memory that is not cleared first, because it is read into.
+class BlockBytes {
+ public:
+  explicit BlockBytes(size_t size)
+      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  std::span<std::byte> span() { return {bytes_.get(), size_}; }
+  std::span<const std::byte> span() const { return {bytes_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  size_t size_;
+};
+
 // A block as it was read, and what it was decoded to. Safe for concurrent use.
 class LoadedBlock {
  public:
-  explicit LoadedBlock(std::string bytes) : bytes_(std::move(bytes)) {}
-  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+  explicit LoadedBlock(BlockBytes bytes) : bytes_(std::move(bytes)) {}
+  std::span<const std::byte> bytes() const { return bytes_.span(); }
   // Decoded by whoever asks first; the others wait. The error is the format's.
   const Result<std::unique_ptr<DecodedBlock>>& decoded(const BlockFormat& format, uint32_t count,
                                                        const Schema& schema);
@@ -69,7 +82,7 @@ class LoadedBlock {
   bool is_new() { return !seen_.test() && !seen_.test_and_set(); }
 
  private:
-  const std::string bytes_;
+  const BlockBytes bytes_;
   std::atomic_flag seen_;
   std::once_flag once_;
   Result<std::unique_ptr<DecodedBlock>> decoded_ = std::unique_ptr<DecodedBlock>();
@@ -158,13 +171,13 @@ class BlockCache final : public Fetcher {
   std::optional<uint32_t> claim_ahead();
   bool is_far(uint64_t steps_left) const;
   void begin(uint32_t number, Entry& entry);
-  void finish(uint32_t number, Result<std::string> bytes, bool damaged);
+  void finish(uint32_t number, Result<BlockBytes> bytes, bool damaged);
   void release(LaneAhead& lane);
   void drop_if_unused(uint32_t number);
   void make_room();
   void demand(uint32_t number, Entry& entry);
   void stop_following();
-  Result<std::string> fetch(uint32_t number, bool& damaged);
+  Result<BlockBytes> fetch(uint32_t number, bool& damaged);
 
   const BlockIndex& index_;
   store::Store& store_;

@@ -67,13 +67,19 @@ class FakeStore final : public store::Store {
     const std::lock_guard lock(mutex_);
     after_ = std::move(after);
   }
+  // Of all objects, before it is used.
+  void set_version(std::string version) { version_ = std::move(version); }
   uint64_t reads() const { return reads_; }
   uint64_t bytes() const { return bytes_; }
 
+  // An address may end with *.
   Result<std::vector<store::Object>> list(std::string_view address) override {
     std::vector<store::Object> found;
     for (const auto& [name, contents] : objects_) {
-      if (name == address) found.push_back({name, contents.size(), "1"});
+      const bool matches = address.ends_with('*')
+                               ? name.starts_with(address.substr(0, address.size() - 1))
+                               : name == address;
+      if (matches) found.push_back({name, contents.size(), version_});
     }
     if (found.empty()) return Error(ErrorKind::kData, "there is no object '{}'", address);
     return found;
@@ -100,6 +106,7 @@ class FakeStore final : public store::Store {
 
  private:
   const std::map<std::string, std::string> objects_;
+  std::string version_ = "1";
   std::mutex mutex_;
   Before before_;
   After after_;

@@ -66,7 +66,7 @@ class ColumnPlugin {
 };
 
 // Raised with every change of what is above, or of what it uses.
-inline constexpr uint64_t kColumnPluginVersion = 2;
+inline constexpr uint64_t kColumnPluginVersion = 3;
 inline constexpr const char* kColumnPluginFile = "libmuster_arrow.so";
 
 // What the library exports.

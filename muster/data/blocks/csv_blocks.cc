@@ -1,5 +1,6 @@
 // The format csv (formats.h) by ranges of lines. A line end inside quotes ends no record, so
 // cutting has to parse; every file has its own header, or none has one.
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,12 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include "muster/base/text.h"
+#include "muster/config/source.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/lines.h"
 #include "muster/data/blocks/object_window.h"
 #include "muster/data/blocks/record_block.h"
 #include "muster/data/csv_scanner.h"
 #include "muster/data/csv_table.h"
+#include "muster/data/formats.h"
 
 namespace muster::data {
 namespace {
@@ -84,7 +87,9 @@ class CsvBlock final : public DecodedBlock {
   Status read(uint32_t i, std::byte* input, std::byte* target) const override {
     const size_t columns = schema_.input_elements();
     std::copy_n(inputs_.data() + i * columns, columns, reinterpret_cast<float*>(input));
-    if (schema_.target == DType::kInt64) {
+    if (std::isnan(targets_[i])) {
+      put_no_label(schema_.target == DType::kInt64, target);
+    } else if (schema_.target == DType::kInt64) {
       *reinterpret_cast<int64_t*>(target) = static_cast<int64_t>(targets_[i]);
     } else {
       *reinterpret_cast<float*>(target) = static_cast<float>(targets_[i]);
@@ -147,7 +152,10 @@ class CsvFormat final : public BlockFormat {
       for (const auto& name : json["names"]) {
         columns_.names.push_back(name.is_string() ? name.get<std::string>() : std::string());
       }
-      if (columns_.count >= 2 && columns_.label < columns_.count) return {};
+      const bool fits = config::has_labels(options_)
+                            ? columns_.count >= 2 && columns_.label < columns_.count
+                            : columns_.count >= 1 && columns_.label == columns_.count;
+      if (fits) return {};
     }
     return Error(ErrorKind::kData,
                  "the index does not say which columns the data has; make it "

@@ -16,6 +16,10 @@ namespace {
 
 constexpr size_t kHashBytes = 2 * sizeof(uint64_t);
 constexpr auto kLongestWrite = std::chrono::hours(1);
+// Of the room that is seen, what is used before looking again.
+constexpr uint64_t kShare = 16;
+
+Moment now() { return std::chrono::steady_clock::now(); }
 
 // Differs with the key too: a file under another name is not taken for that block.
 std::array<char, kHashBytes> trailer(const Hash128& key, std::string_view bytes) {
@@ -62,11 +66,17 @@ uint64_t bytes_in(const std::string& directory) {
 
 }  // namespace
 
+DiskCache::DiskCache(FileSystem& fs, std::string directory, uint64_t capacity, Duration pause)
+    : fs_(fs),
+      directory_(std::move(directory)),
+      capacity_(capacity),
+      pause_(pause),
+      bytes_(bytes_in(directory_)) {}
+
 Result<std::unique_ptr<DiskCache>> DiskCache::open(FileSystem& fs, std::string directory,
-                                                   uint64_t capacity) {
+                                                   uint64_t capacity, Duration pause) {
   MUSTER_RETURN_IF_ERROR(fs.create_directories(directory));
-  const uint64_t held = bytes_in(directory);
-  return std::unique_ptr<DiskCache>(new DiskCache(fs, std::move(directory), capacity, held));
+  return std::unique_ptr<DiskCache>(new DiskCache(fs, std::move(directory), capacity, pause));
 }
 
 Hash128 DiskCache::key_of(const BlockIndex& index, size_t block) {
@@ -110,10 +120,11 @@ std::optional<std::string> DiskCache::read(const Hash128& key, uint64_t length) 
   if (file.ok()) {  // else it is gone, or the disk is: nothing to remove
     ++damaged_;
     (void)fs_.remove_all(path);
+    const std::lock_guard lock(mutex_);
     // Another process may have written it, which is not counted here.
-    uint64_t held = bytes_;
-    while (!bytes_.compare_exchange_weak(held, held - std::min<uint64_t>(held, file->size()))) {
-    }
+    const uint64_t freed = std::min<uint64_t>(bytes_, file->size());
+    bytes_ -= freed;
+    spare_ += freed;
   }
   return std::nullopt;
 }
@@ -135,24 +146,48 @@ Status DiskCache::write_file(const Hash128& key, std::string_view bytes) {
   return status;
 }
 
-void DiskCache::write(const Hash128& key, std::string_view bytes) {
-  const uint64_t size = bytes.size() + kHashBytes;
-  if (full_) return;
-  // Reserved before it is written, so that several threads stay within the capacity together.
-  if (bytes_.fetch_add(size) > capacity_ - std::min(capacity_, size)) {
-    bytes_ -= size;  // a smaller one may still fit
+bool DiskCache::reserve(uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  const Moment at = now();
+  const bool old = at - looked_ >= pause_ && (full_ || capacity_ != kUnlimited);
+  if (size > spare_ && full_ && !old) return false;
+  if (size > spare_ || old) {
+    looked_ = at;
+    bytes_ = bytes_in(directory_) + writing_;
+    const uint64_t room = capacity_ - std::min(capacity_, bytes_);
+    full_ = size > room;
+    spare_ = full_ ? room : std::max(size, room / kShare);  // a smaller one may still fit
+    if (full_) return false;
+  }
+  spare_ -= size;
+  bytes_ += size;
+  writing_ += size;
+  return true;
+}
+
+void DiskCache::end_write(uint64_t size, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  writing_ -= size;
+  if (status.ok()) {
+    problem_.clear();
     return;
   }
-  if (auto status = write_file(key, bytes); !status.ok()) {
-    bytes_ -= size;
-    full_ = true;
-    const std::lock_guard lock(mutex_);
-    problem_ =
-        fmt::format("the cache of data keeps no further blocks: {}", status.error().message());
-  }
+  bytes_ -= std::min(bytes_, size);
+  spare_ = 0;
+  full_ = true;
+  looked_ = now();
+  problem_ = fmt::format("the cache of data keeps no further blocks until its disk works again: {}",
+                         status.error().message());
+}
+
+void DiskCache::write(const Hash128& key, std::string_view bytes) {
+  const uint64_t size = bytes.size() + kHashBytes;
+  // Before it is written, so that several threads stay within the capacity together.
+  if (reserve(size)) end_write(size, write_file(key, bytes));
 }
 
 DiskCache::Counters DiskCache::counters() const {
+  const std::lock_guard lock(mutex_);
   return {.hits = hits_, .misses = misses_, .damaged = damaged_, .bytes = bytes_};
 }
 

@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,8 +28,9 @@ std::string path_of(const TempDir& dir, const Hash128& key) {
 
 class DiskCacheTest : public ::testing::Test {
  protected:
-  std::unique_ptr<DiskCache> open(uint64_t capacity = DiskCache::kUnlimited) {
-    auto cache = DiskCache::open(*fs_, dir_.path("cache"), capacity);
+  std::unique_ptr<DiskCache> open(uint64_t capacity = DiskCache::kUnlimited,
+                                  Duration pause = DiskCache::kPause) {
+    auto cache = DiskCache::open(*fs_, dir_.path("cache"), capacity, pause);
     EXPECT_TRUE(cache.ok());
     return *std::move(cache);
   }
@@ -117,6 +120,52 @@ TEST_F(DiskCacheTest, FillsUpAndKeeps) {
   EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
   EXPECT_EQ(cache->problem(), "");
   EXPECT_EQ(open(10)->read(kKey, kContents.size()), kContents) << "what is there is used";
+}
+
+TEST_F(DiskCacheTest, FillsAgainAfterItsFilesWereDeleted) {
+  constexpr uint64_t kCapacity = 2 * (kContents.size() + 16);
+  for (const bool waits : {false, true}) {
+    const auto cache = open(kCapacity, waits ? DiskCache::kPause : Duration{});
+    cache->write(kKey, kContents);
+    cache->write(kOther, kContents);
+    cache->write({1, 1}, kContents);
+    EXPECT_EQ(cache->read({1, 1}, kContents.size()), std::nullopt) << "it is full";
+    std::filesystem::remove_all(dir_.path("cache"));
+    cache->write({1, 1}, kContents);
+    EXPECT_EQ(cache->read({1, 1}, kContents.size()).has_value(), !waits);
+    EXPECT_EQ(cache->counters().bytes, waits ? kCapacity : kCapacity / 2);
+    EXPECT_EQ(cache->problem(), "");
+    std::filesystem::remove_all(dir_.path("cache"));
+  }
+}
+
+TEST_F(DiskCacheTest, KeepsBlocksAgainOnceTheDiskWorks) {
+  const auto cache = open(DiskCache::kUnlimited, Duration{});
+  std::filesystem::remove_all(dir_.path("cache"));
+  (void)dir_.write("cache", "not a directory");
+  cache->write(kKey, kContents);
+  EXPECT_NE(cache->problem(), "");
+  std::filesystem::remove(dir_.path("cache"));
+  cache->write(kKey, kContents);
+  EXPECT_EQ(cache->read(kKey, kContents.size()), kContents);
+  EXPECT_EQ(cache->problem(), "");
+}
+
+// As those of the training and test data of four workers.
+TEST_F(DiskCacheTest, ManyThatShareADirectoryKeepItsCapacity) {
+  constexpr uint64_t kBlock = kContents.size() + 16;
+  constexpr uint64_t kCapacity = 100 * kBlock;
+  std::vector<std::unique_ptr<DiskCache>> caches;
+  for (int i = 0; i < 8; ++i) caches.push_back(open(kCapacity));
+  for (uint64_t block = 0; block < 200; ++block) {
+    for (uint64_t i = 0; i < caches.size(); ++i) caches[i]->write({i, block}, kContents);
+  }
+  uint64_t bytes = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(dir_.path("cache"))) {
+    if (file.is_regular_file()) bytes += file.file_size();
+  }
+  EXPECT_LE(bytes, kCapacity);
+  EXPECT_GT(bytes, kCapacity * 9 / 10);
 }
 
 TEST(DiskCacheFaultTest, NoErrorOfTheDiskIsAnError) {

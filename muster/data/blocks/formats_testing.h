@@ -50,7 +50,7 @@ struct AllSamples {
   std::vector<Extent> extents;
   std::vector<std::vector<float>> inputs;
   std::vector<std::vector<int64_t>> ids;  // instead of `inputs`, if they are int64
-  std::vector<double> targets;
+  std::vector<double> targets;  // of several numbers, as those of tokens are, the last one
 };
 
 // Reads one object. Errors are those of any step; of a sample too.
@@ -77,9 +77,9 @@ inline Result<AllSamples> read_all(BlockFormat& format, std::string_view content
     MUSTER_TRY(const auto decoded, format.decode(bytes, extent.count, all.schema));
     for (uint32_t i = 0; i < extent.count; ++i) {
       std::vector<int64_t> input(all.schema.input_bytes() / 8 + 1);
-      int64_t target = 0;
+      std::vector<int64_t> target(all.schema.target_bytes() / 8 + 1);
       MUSTER_RETURN_IF_ERROR(decoded->read(i, reinterpret_cast<std::byte*>(input.data()),
-                                           reinterpret_cast<std::byte*>(&target)));
+                                           reinterpret_cast<std::byte*>(target.data())));
       if (all.schema.input == DType::kFloat32) {
         const auto* floats = reinterpret_cast<const float*>(input.data());
         all.inputs.emplace_back(floats, floats + all.schema.input_elements());
@@ -88,10 +88,10 @@ inline Result<AllSamples> read_all(BlockFormat& format, std::string_view content
         all.ids.push_back(std::move(input));
       }
       if (all.schema.target == DType::kInt64) {
-        all.targets.push_back(static_cast<double>(target));
+        all.targets.push_back(static_cast<double>(target[all.schema.target_elements() - 1]));
       } else {
         float value = 0;
-        std::memcpy(&value, &target, sizeof(value));
+        std::memcpy(&value, target.data(), sizeof(value));
         all.targets.push_back(value);
       }
     }

@@ -1,4 +1,5 @@
 // jsonl, csv and libsvm by ranges of lines.
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -6,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/config/source.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/formats_testing.h"
 #include "muster/data/blocks/object_window.h"
@@ -108,6 +110,85 @@ TEST(JsonlTest, ReadsListsOfIdsOfAnyLength) {
   EXPECT_THAT(with->ids[1], ElementsAre(-1, -1, -1, 0, 0, 0));
   EXPECT_THAT(with->targets, ElementsAre(2, 1, 2));
   expect_same_in_all_cuts(text, values);
+}
+
+TEST(JsonlTest, ReadsSamplesWithoutLabels) {
+  auto options = options_of("jsonl", "{ input: x }");
+  options.label = config::kNoLabel;
+  auto all = read("{\"x\": [1, 2]}\n{\"x\": [3, 4], \"label\": \"unused\"}\n", options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->inputs[1], ElementsAre(3, 4));
+  EXPECT_THAT(all->targets, ElementsAre(-1, -1));
+  options.target = "value";
+  all = read("{\"x\": [1, 2]}\n", options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_TRUE(std::isnan(all->targets[0]));
+  options = options_of("jsonl", "{ ids: x, features: 3 }");
+  options.label = config::kNoLabel;
+  all = read("{\"x\": [1, 2]}\n", options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->ids[0], ElementsAre(1, 2, -1));
+}
+
+TEST(CsvBlocksTest, ReadsSamplesWithoutLabels) {
+  auto options = options_of("csv");
+  options.label = config::kNoLabel;
+  const std::string text = "a,b\n1,2\n3,4\n5,6\n";
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(2));
+  EXPECT_THAT(all->inputs[2], ElementsAre(5, 6));
+  EXPECT_THAT(all->targets, ElementsAre(-1, -1, -1));
+  expect_same_in_all_cuts(text, options);
+  options.header = false;
+  EXPECT_TRUE(read("1\n2\n", options).ok()) << "one column is enough";
+  options.target = "value";
+  all = read("1\n2\n", options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_TRUE(std::isnan(all->targets[1]));
+}
+
+TEST(JsonlTest, ReadsListsOfTokens) {
+  const std::string text =
+      "{\"t\": [3, 0, 9, 1]}\n"
+      "{\"t\": [0, 1, 2, 3], \"label\": \"unused\"}\n";
+  auto options = options_of("jsonl", "{ tokens: t }");
+  options.classes = 10;
+  options.context = 3;
+  auto all = read(text, options);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_EQ(all->schema.input, DType::kInt64);
+  EXPECT_THAT(all->schema.input_shape, ElementsAre(3));
+  EXPECT_THAT(all->schema.target_shape, ElementsAre(3));
+  EXPECT_FALSE(all->schema.has_ids);
+  EXPECT_EQ(all->schema.classes, 10);
+  EXPECT_THAT(all->ids[0], ElementsAre(3, 0, 9));
+  EXPECT_THAT(all->ids[1], ElementsAre(0, 1, 2));
+  EXPECT_THAT(all->targets, ElementsAre(1, 3)) << "the last tokens";
+  expect_same_in_all_cuts(text, options);
+
+  EXPECT_THAT(failure("{\"t\": [1, 2, 3]}\n", options),
+              HasSubstr("'t' has 3 tokens, but with `context: 3` a record must have 4"));
+  auto long_ones = options;
+  long_ones.context = int64_t{1} << 60;
+  EXPECT_THAT(failure(text, long_ones), HasSubstr("'t' has 4 tokens, but with `context: 1152"));
+  for (const char* bad : {"-1", "0.5", "10", "1e300"}) {
+    EXPECT_THAT(failure(fmt::format("{{\"t\": [1, 2, 3, {}]}}\n", bad), options),
+                HasSubstr("tokens are whole numbers from 0 to 9"))
+        << bad;
+  }
+  EXPECT_THAT(failure("{\"x\": [1, 2, 3, 4]}\n", options), HasSubstr("there is no key 't'"));
+  for (const char* more : {"input: x", "ids: x", "size: 3", "first_label: 1"}) {
+    options.args = args_of(fmt::format("{{ tokens: t, {} }}", more));
+    EXPECT_NE(failure(text, options), "") << more;
+  }
+  options.args = args_of("{ tokens: t }");
+  auto other = options;
+  other.target = "value";
+  EXPECT_THAT(failure(text, other), HasSubstr("the target of tokens is the next token"));
+  other = options;
+  other.classes = 0;
+  EXPECT_THAT(failure(text, other), HasSubstr("needs `classes`"));
 }
 
 TEST(JsonlTest, SaysWhatIsWrongWithListsOfIds) {

@@ -3,6 +3,7 @@
 // LMDB.
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,6 +48,7 @@ class Environment {
     MUSTER_RETURN_IF_ERROR(check(
         mdb_env_open(environment_, path_.c_str(),
                      MDB_RDONLY | MDB_NOLOCK | MDB_NORDAHEAD | (file ? MDB_NOSUBDIR : 0U), 0)));
+    MUSTER_RETURN_IF_ERROR(check_length());
     return check(mdb_txn_begin(environment_, nullptr, MDB_RDONLY, &transaction_));
   }
 
@@ -67,6 +69,26 @@ class Environment {
   }
 
  private:
+  // A process that reads a mapped page behind the end of its file is killed (SIGBUS). LMDB may
+  // leave free pages at the end unwritten, which is rare: `mdb_copy -c` leaves them out.
+  Status check_length() const {
+    MDB_envinfo pages{};
+    MDB_stat sizes{};
+    mdb_filehandle_t file = -1;
+    struct stat info{};
+    MUSTER_RETURN_IF_ERROR(check(mdb_env_info(environment_, &pages)));
+    MUSTER_RETURN_IF_ERROR(check(mdb_env_stat(environment_, &sizes)));
+    MUSTER_RETURN_IF_ERROR(check(mdb_env_get_fd(environment_, &file)));
+    if (::fstat(file, &info) != 0) return check(errno);
+    const auto length = static_cast<uint64_t>(info.st_size);
+    const uint64_t least = (uint64_t{pages.me_last_pgno} + 1) * sizes.ms_psize;
+    if (length >= least) return {};
+    return Error(ErrorKind::kData,
+                 "the LMDB environment '{}' has {} bytes, and its pages take {}: it was cut off; "
+                 "copy it again (`mdb_copy -c FROM TO` does, from where it is whole)",
+                 path_, with_commas(length), with_commas(least));
+  }
+
   Status check(int code) const {
     if (code == MDB_SUCCESS) return {};
     // Below zero are LMDB's own errors, all about the contents; others are errno's.
@@ -106,7 +128,11 @@ class LmdbDataset final : public DecodingDataset {
  private:
   Status read_value(Bytes value, std::byte* input, std::byte* target) const {
     MUSTER_TRY(const Datum datum, read_datum(value));
-    MUSTER_RETURN_IF_ERROR(recipe_.put_class(static_cast<double>(datum.label), target));
+    if (recipe_.has_labels()) {
+      MUSTER_RETURN_IF_ERROR(recipe_.put_class(static_cast<double>(datum.label), target));
+    } else {
+      recipe_.put_no_label(target);
+    }
     auto* to = reinterpret_cast<float*>(input);
     if (datum.encoded) return recipe_.put_image(datum.data, schema_, to);
     const std::vector<int64_t> shape = {datum.channels, datum.height, datum.width};

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string_view>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -22,13 +24,7 @@ namespace {
 
 constexpr auto kTell = std::chrono::milliseconds(100);
 
-// What is known of one object.
-struct Part {
-  std::vector<Extent> extents;
-  std::vector<Hash128> hashes;  // of each
-  std::string about;
-  std::vector<std::string> notes;  // of each, or of none
-};
+using Known = std::shared_ptr<const ObjectPart>;
 
 class Indexer {
  public:
@@ -43,7 +39,7 @@ class Indexer {
   }
 
   // The parts, by object, or the error of the first object that has one.
-  Result<std::vector<Part>> run() {
+  Result<std::vector<Known>> run() {
     const auto wanted = std::min<size_t>(static_cast<size_t>(std::max(1, options_.threads)),
                                          std::max<size_t>(1, objects_.size()));
     running_ = wanted;
@@ -54,7 +50,7 @@ class Indexer {
     if (interrupted) stop_.request_stop();
     threads.clear();  // joins
     if (interrupted) return Error(ErrorKind::kInterrupted, "ended while the data was indexed");
-    std::vector<Part> parts;
+    std::vector<Known> parts;
     parts.reserve(parts_.size());
     for (auto& part : parts_) {
       // Without a part: another object failed before its turn.
@@ -85,7 +81,7 @@ class Indexer {
 
   void index_objects() {
     for (size_t i = next_++; i < objects_.size() && !failed_; i = next_++) {
-      auto part = index(objects_[i]);
+      auto part = known_or_indexed(objects_[i]);
       if (!part.ok()) failed_ = true;
       parts_[i] = std::move(part);
       ++objects_done_;
@@ -95,16 +91,41 @@ class Indexer {
     done_.notify_all();
   }
 
-  Result<Part> index(const store::Object& object) {
+  Result<Known> known_or_indexed(const store::Object& object) {
+    if (options_.partial != nullptr) {
+      if (auto known = options_.partial->find(object)) {
+        MUSTER_RETURN_IF_ERROR(check_lengths(store::printable(object.name), known->extents));
+        for (const Extent& extent : known->extents) bytes_done_ += extent.length;
+        return known;
+      }
+    }
+    MUSTER_TRY(auto part, index(object));
+    if (options_.partial != nullptr) options_.partial->add(object, part);
+    return std::make_shared<const ObjectPart>(std::move(part));
+  }
+
+  Status check_lengths(std::string_view name, std::span<const Extent> extents) const {
+    if (options_.longest_block == 0) return {};
+    for (size_t i = 0; i < extents.size(); ++i) {
+      if (extents[i].length <= options_.longest_block) continue;
+      return too_long(
+          fmt::format("block {} of '{}', {} bytes,", i, name, with_commas(extents[i].length)),
+          options_.longest_block);
+    }
+    return {};
+  }
+
+  Result<ObjectPart> index(const store::Object& object) {
     const ObjectReader reader = {.name = store::printable(object.name),
                                  .size = object.size,
                                  .read = [&](uint64_t offset, std::span<std::byte> into) {
                                    return store_.read_stoppable(object, offset, into,
                                                                 stop_.get_token());
                                  }};
-    Part part;
+    ObjectPart part;
     MUSTER_TRY(part.extents, format_.cut(reader, options_.block));
     if (part.extents.empty()) return part;
+    MUSTER_RETURN_IF_ERROR(check_lengths(reader.name, part.extents));
     MUSTER_TRY(part.about, format_.about(reader));
     MUSTER_TRY(part.notes, format_.notes(reader));
     MUSTER_CHECK(part.notes.empty() || part.notes.size() == part.extents.size(),
@@ -131,13 +152,20 @@ class Indexer {
   std::atomic<uint64_t> objects_done_ = 0;
   std::atomic<uint64_t> bytes_done_ = 0;
   // By object; each is written by the thread that has the object, and read when all have ended.
-  std::vector<std::optional<Result<Part>>> parts_;
+  std::vector<std::optional<Result<Known>>> parts_;
   std::mutex mutex_;
   std::condition_variable done_;
   size_t running_ = 0;  // threads; guarded by mutex_
 };
 
 }  // namespace
+
+Error too_long(std::string_view block, uint64_t longest) {
+  return Error(ErrorKind::kData,
+               "{} is longer than data.window, {}: write the files with shorter blocks (`muster "
+               "data pack` does), or raise data.window",
+               block, human_bytes(static_cast<double>(longest)));
+}
 
 Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
                               std::vector<store::Object> objects, store::Store& store,
@@ -153,7 +181,7 @@ Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
   std::optional<size_t> first;  // the first object with samples
   uint64_t samples = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Part& part = parts[i];
+    const ObjectPart& part = *parts[i];
     if (part.extents.empty()) continue;
     if (!first) {
       first = i;

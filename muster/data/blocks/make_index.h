@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/base/result.h"
 #include "muster/data/blocks/block_format.h"
 #include "muster/data/blocks/block_index.h"
+#include "muster/data/blocks/partial_index.h"
 #include "muster/store/store.h"
 
 namespace muster::data {
@@ -29,12 +31,18 @@ struct IndexProgress {
 
 struct IndexOptions {
   uint64_t block = uint64_t{4} << 20;  // bytes, about
+  // Objects that have longer blocks are refused, before the blocks are read. 0: none are.
+  uint64_t longest_block = 0;
   int threads = 8;
+  PartialIndex* partial = nullptr;  // objects that it knows are not read; others are added to it
   // Called about every 100 ms by the caller's thread; false ends it, with an error of kind
   // kInterrupted. May be empty.
   // NOLINTNEXTLINE(readability-redundant-member-init): GCC warns who leaves it out
   std::function<bool(const IndexProgress&)> progress = {};
 };
+
+// The error (kData) for a block that is longer than a lane can mix; `block` says which one.
+Error too_long(std::string_view block, uint64_t longest);
 
 // Of these objects, in their order. Errors: kData if an object is not of the format or none has
 // samples; those of the store.

@@ -20,6 +20,7 @@
 #include "muster/base/thread.h"
 #include "muster/data/blocks/block_formats.h"
 #include "muster/data/blocks/make_index.h"
+#include "muster/data/blocks/partial_index.h"
 #include "muster/store/open.h"
 #include "muster/store/retry.h"
 #include "muster/store/url.h"
@@ -187,11 +188,7 @@ Result<Place> look_up(const config::SourceOptions& options, const BlockSetup& se
 Status check_lengths(const BlockIndex& index, const BlockFormat& format, uint64_t longest) {
   if (!format.has_own_blocks() || longest == 0) return {};
   for (size_t i = 0; i < index.blocks.size(); ++i) {
-    if (index.blocks[i].length <= longest) continue;
-    return Error(ErrorKind::kData,
-                 "{} is longer than data.window, {}: write the files with shorter blocks (`muster "
-                 "data pack` does), or raise data.window",
-                 index.describe(i), human_bytes(static_cast<double>(longest)));
+    if (index.blocks[i].length > longest) return too_long(index.describe(i), longest);
   }
   return {};
 }
@@ -246,8 +243,11 @@ std::string index_name(const config::SourceOptions& options, uint64_t block) {
   return hasher.finish().hex() + std::string(kExtension);
 }
 
-Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
-                              store::Store& store, const BlockSetup& setup) {
+namespace {
+
+Result<FoundIndex> find_or_make_index(const config::SourceOptions& options,
+                                      const BlockFormat& format, store::Store& store,
+                                      const BlockSetup& setup) {
   Teller teller(setup);
   Objects objects;
   if (store::is_local(options.path)) {
@@ -255,6 +255,7 @@ Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockF
   }
   const bool saves = !setup.indexes.empty();
   std::string path;
+  std::string locked;
   Fd lock;
   if (saves) {
     MUSTER_CHECK(setup.files != nullptr, "where indexes are saved");
@@ -262,6 +263,7 @@ Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockF
     if (place.saved) return FoundIndex{*std::move(place.saved), std::move(place.path)};
     if (setup.files->create_directories(setup.indexes).ok()) {
       MUSTER_TRY(lock, lock_file(place.path + ".lock", teller));
+      locked = place.path;
     }
     // Another worker may have made it meanwhile, or one of other files.
     MUSTER_TRY(place, look_up(options, setup, objects));
@@ -274,16 +276,32 @@ Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockF
   if (objects->empty()) {
     return Error(ErrorKind::kData, "nothing matches '{}'", store::printable(options.path));
   }
+  // Only with a lock of its own: what two processes write at a time is of use to none.
+  std::optional<PartialIndex> partial;
+  if (lock && locked == path) partial.emplace(*setup.files, path + ".partial", options.format);
   MUSTER_TRY(auto index,
              make_index(format, options.format, *std::move(objects), store,
                         {.block = setup.block,
+                         .longest_block = format.has_own_blocks() ? setup.longest_block : 0,
                          .threads = setup.stream.fetch.threads,
+                         .partial = partial ? &*partial : nullptr,
                          .progress = [&](const IndexProgress& progress) {
                            return teller.go_on([&] { return describe(options.path, progress); });
                          }}));
   // If it cannot be saved, the others make their own.
-  if (saves) (void)write_file_atomically(*setup.files, path, bytes_to_save(index));
+  if (saves && write_file_atomically(*setup.files, path, bytes_to_save(index)).ok() && partial) {
+    partial->remove();
+  }
   return FoundIndex{std::move(index), std::move(path)};
+}
+
+}  // namespace
+
+Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
+                              store::Store& store, const BlockSetup& setup) {
+  MUSTER_TRY(auto found, find_or_make_index(options, format, store, setup));
+  MUSTER_RETURN_IF_ERROR(check_lengths(found.index, format, setup.longest_block));
+  return found;
 }
 
 Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& options,
@@ -299,7 +317,6 @@ Result<std::unique_ptr<Dataset>> open_blocks(const config::SourceOptions& option
   }
   const auto store = setup.store != nullptr ? setup.store : open_patient_store();
   MUSTER_TRY(auto found, find_index(options, *format, *store, setup));
-  MUSTER_RETURN_IF_ERROR(check_lengths(found.index, *format, setup.longest_block));
   MUSTER_RETURN_IF_ERROR(format->set_about(found.index.about));
   MUSTER_CHECK(setup.files != nullptr || setup.stream.cache.empty(), "where the cache is");
   const auto own_files = setup.files == nullptr ? posix_file_system() : nullptr;

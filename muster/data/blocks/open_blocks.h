@@ -67,7 +67,8 @@ struct FoundIndex {
   std::string path;
 };
 
-// The index that is saved for this source, or a new one, which is saved.
+// The index that is saved for this source, or a new one, which is saved. kData: a block is longer
+// than setup.longest_block; of a file that must be indexed, before its blocks are read.
 Result<FoundIndex> find_index(const config::SourceOptions& options, const BlockFormat& format,
                               store::Store& store, const BlockSetup& setup);
 

@@ -1,7 +1,11 @@
 // Data that is read by blocks, as a job names it: from files to batches.
 #include "muster/data/blocks/open_blocks.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -325,6 +329,49 @@ TEST_F(OpenBlocksTest, MistakesAreNamed) {
   EXPECT_THAT(failure(), HasSubstr("`part` and `limit` are not possible"));
 }
 
+// A file with blocks of its own, 400 and 800 bytes long.
+class OwnBlocks final : public BlockFormat {
+ public:
+  Result<std::vector<Extent>> cut(const ObjectReader&, uint64_t) const override {
+    return std::vector<Extent>{{0, 400, 50}, {400, 800, 100}};
+  }
+  bool has_own_blocks() const override { return true; }
+  Result<Schema> schema_of(std::span<const std::byte>, uint32_t) const override {
+    return Error(ErrorKind::kInternal, "not needed here");
+  }
+  Result<std::unique_ptr<DecodedBlock>> decode(std::span<const std::byte>, uint32_t,
+                                               const Schema&) const override {
+    return Error(ErrorKind::kInternal, "not needed here");
+  }
+  void add_to(const Schema&, Hasher&) const override {}
+};
+
+TEST_F(OpenBlocksTest, BlocksThatAreTooLongAreRefusedBeforeTheyAreRead) {
+  blocks_.path = "s3://b/x";
+  blocks_.format = "parquet";
+  testing::FakeStore store(
+      std::map<std::string, std::string>{{blocks_.path, std::string(1200, 'x')}});
+  const auto find = [&](uint64_t longest) {
+    setup_.longest_block = longest;
+    return find_index(blocks_, OwnBlocks(), store, setup_);
+  };
+  const auto expect_refused = [&] {
+    const auto refused = find(799);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind(), ErrorKind::kData);
+    EXPECT_THAT(
+        refused.error().message(),
+        ::testing::AllOf(HasSubstr("block 1"), HasSubstr("'s3://b/x'"),
+                         HasSubstr("is longer than data.window"), HasSubstr("`muster data pack`")));
+  };
+  expect_refused();
+  EXPECT_EQ(store.reads(), 0U);
+  EXPECT_TRUE(find(800).ok());
+  // One that another job has made.
+  expect_refused();
+  EXPECT_TRUE(find(0).ok());
+}
+
 TEST_F(OpenBlocksTest, SignaturesOfAddressesAreNeitherSavedNorPrinted) {
   blocks_.path = "https://host/x.csv?X-Amz-Signature=secret";
   auto store = std::make_shared<testing::FakeStore>(
@@ -413,6 +460,135 @@ TEST_F(OpenBlocksTest, TellsWhatTakesLong) {
   blocks_.path = "s3://b/x.csv";
   EXPECT_EQ(open()->size(), uint64_t{kRows});
   EXPECT_THAT(text, HasSubstr("indexing 's3://b/x.csv': 0 of 1 files, 0 B of "));
+}
+
+// Thirty objects of ten rows, and what becomes of indexing them if it is killed.
+class ResumedIndexTest : public OpenBlocksTest {
+ protected:
+  static constexpr int kObjects = 30;
+
+  ResumedIndexTest() {
+    for (int i = 0; i < kObjects; ++i)
+      objects_[fmt::format("s3://b/{:02}.csv", i)] = csv_rows(i * 10, 10);
+    blocks_.path = "s3://b/*";
+    setup_.stream.fetch.threads = 1;
+    use_store("1");
+    uninterrupted_ = save_index(*open()->blocks());
+    std::filesystem::remove_all(setup_.indexes);
+  }
+
+  testing::FakeStore& use_store(const std::string& version) {
+    auto store = std::make_shared<testing::FakeStore>(objects_);
+    store->set_version(version);
+    setup_.store = store;
+    return *store;
+  }
+
+  // Indexes in a process that kills itself when it first reads this object.
+  void index_until_killed_at(const std::string& object, const std::string& version = "1") {
+    auto& store = use_store(version);
+    store.set_before([&](const store::Object& read, uint64_t) -> Status {
+      if (read.name == object) (void)::kill(::getpid(), SIGKILL);
+      return {};
+    });
+    const pid_t child = ::fork();
+    if (child == 0) {
+      (void)Registry::builtin().open(blocks_, setup_);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    EXPECT_TRUE(saved().empty());
+  }
+
+  // The objects that are read when it is indexed the next time, which gives the same index as ever.
+  std::set<std::string> read_by_the_next(const std::string& version = "1") {
+    auto& store = use_store(version);
+    std::set<std::string> names;
+    store.set_before([&](const store::Object& read, uint64_t) -> Status {
+      names.insert(read.name);
+      return {};
+    });
+    auto format = Registry::builtin().block_format(blocks_);
+    EXPECT_TRUE(format.ok());
+    const auto found = find_index(blocks_, **format, store, setup_);
+    EXPECT_TRUE(found.ok()) << found.error().message();
+    if (!found.ok()) return names;
+    auto index = found->index;
+    for (auto& object : index.objects) object.version = "1";
+    EXPECT_EQ(save_index(index), uninterrupted_);
+    EXPECT_EQ(saved().size(), 1U);
+    EXPECT_TRUE(partial().empty()) << "what is complete leaves nothing behind";
+    return names;
+  }
+
+  std::string partial() {
+    if (!std::filesystem::exists(setup_.indexes)) return "";
+    for (const auto& entry : std::filesystem::directory_iterator(setup_.indexes)) {
+      if (entry.path().extension() == ".partial") return entry.path().string();
+    }
+    return "";
+  }
+
+  std::map<std::string, std::string> objects_;
+  std::string uninterrupted_;
+};
+
+TEST_F(ResumedIndexTest, ContinuesWithTheObjectThatItWasKilledAt) {
+  index_until_killed_at("s3://b/12.csv");
+  index_until_killed_at("s3://b/25.csv");
+  const auto read = read_by_the_next();
+  EXPECT_EQ(read.size(), 5U);
+  EXPECT_EQ(*read.begin(), "s3://b/25.csv");
+}
+
+TEST_F(ResumedIndexTest, WhatIsTornOrDamagedIsIndexedAgain) {
+  index_until_killed_at("s3://b/20.csv");
+  const auto whole = *files_->read(partial());
+  const auto first = whole.substr(0, whole.size() / 20);  // all entries have the same length
+  // Torn in the middle of an entry, or of its length; one bit wrong; no entries at all.
+  for (const auto& [bytes, known] :
+       std::vector<std::pair<std::string, size_t>>{{whole.substr(0, whole.size() - 1), 19},
+                                                   {first + std::string(3, '\1'), 1},
+                                                   {first + std::string(100, '\xff'), 1},
+                                                   {std::string(100, 'x'), 0},
+                                                   {"", 0}}) {
+    std::filesystem::remove_all(setup_.indexes);
+    ASSERT_TRUE(files_->create_directories(setup_.indexes).ok());
+    const auto path = setup_.indexes + "/" + index_name(blocks_, setup_.block) + ".partial";
+    ASSERT_TRUE(write_file_atomically(*files_, path, bytes).ok());
+    // What is added behind the part that was cut off is found.
+    index_until_killed_at("s3://b/22.csv");
+    const auto read = read_by_the_next();
+    EXPECT_EQ(read.size(), 8U) << known << " known";
+  }
+  for (size_t at = 0; at < whole.size(); at += 61) {
+    std::filesystem::remove_all(setup_.indexes);
+    ASSERT_TRUE(files_->create_directories(setup_.indexes).ok());
+    auto bytes = whole;
+    bytes[at] ^= 4;
+    const auto path = setup_.indexes + "/" + index_name(blocks_, setup_.block) + ".partial";
+    ASSERT_TRUE(write_file_atomically(*files_, path, bytes).ok());
+    EXPECT_EQ(read_by_the_next().size(), kObjects - at / first.size());
+  }
+}
+
+TEST_F(ResumedIndexTest, ObjectsOfOtherVersionsAreIndexedAgain) {
+  index_until_killed_at("s3://b/20.csv");
+  EXPECT_EQ(read_by_the_next("2").size(), size_t{kObjects});
+  // Nor is anything known of objects without a version: they may have changed.
+  std::filesystem::remove_all(setup_.indexes);
+  index_until_killed_at("s3://b/20.csv", "");
+  EXPECT_EQ(read_by_the_next("").size(), size_t{kObjects});
+}
+
+TEST_F(ResumedIndexTest, AFileThatCannotBeWrittenIsDoneWithout) {
+  const auto path = setup_.indexes + "/" + index_name(blocks_, setup_.block) + ".partial";
+  ASSERT_TRUE(files_->create_directories(path + "/x").ok());
+  const auto data = open();
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(save_index(*data->blocks()), uninterrupted_);
 }
 
 }  // namespace

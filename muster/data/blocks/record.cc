@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "muster/base/text.h"
+#include "muster/config/source.h"
 #include "muster/data/blocks/image.h"
 #include "muster/data/formats.h"
 
@@ -82,10 +83,18 @@ Result<Recipe> Recipe::make(const config::SourceOptions& options, config::ArgRea
   MUSTER_TRY(recipe.value_, pixel_values(options));
   recipe.defaults_ = std::move(defaults);
   if (recipe.defaults_.lists) {
+    MUSTER_TRY(recipe.tokens_, TokenLists::make(options, args));
+    if (recipe.tokens_) {
+      recipe.names_ = {recipe.tokens_->name()};
+      return recipe;
+    }
     MUSTER_TRY(recipe.ids_, IdLists::make(options, args));
   }
   MUSTER_RETURN_IF_ERROR(recipe.read_args(args));
-  recipe.names_.push_back(options.label.empty() ? recipe.defaults_.label : options.label);
+  recipe.has_labels_ = config::has_labels(options);
+  if (recipe.has_labels_) {
+    recipe.names_.push_back(options.label.empty() ? recipe.defaults_.label : options.label);
+  }
   return recipe;
 }
 
@@ -171,6 +180,7 @@ void Recipe::add_to(const Schema& schema, Hasher& hasher) const {
   hasher.add(numbers, sizeof(numbers));
   hasher.add(shape_.data(), shape_.size() * sizeof(int64_t));
   for (const std::string& name : names_) hasher.add(name.c_str(), name.size() + 1);
+  if (tokens_) hasher.add("tokens", 6);
   // Numbers have one dimension, unless `shape` is given, and so have raw pixels.
   const bool images = shape_.empty() && schema.input_shape.size() == 3;
   if (images) {
@@ -204,7 +214,13 @@ Result<Schema> Recipe::schema_of(const Record& record) const {
     ids_->describe(schema);
     return schema;
   }
-  values.pop_back();  // the label
+  if (tokens_) {
+    MUSTER_RETURN_IF_ERROR(tokens_->check(values.front()));
+    Schema schema = schema_with({}, false);
+    tokens_->describe(schema);
+    return schema;
+  }
+  if (has_labels_) values.pop_back();
   const bool pixels = values.size() == 1 && values.front().kind == Value::Kind::kBytes;
   if (!shape_.empty()) return schema_with(shape_, pixels);
   int64_t numbers = 0;
@@ -253,7 +269,7 @@ Status Recipe::put_pixels(std::span<const std::byte> raw, const Schema& schema, 
   }
   const auto* from = reinterpret_cast<const uint8_t*>(raw.data());
   if (!pixels_last_ || schema.input_shape.size() != 3) {
-    for (size_t i = 0; i < elements; ++i) to[i] = value_[from[i]];
+    put_pixel_values(value_, {from, elements}, to);
     return {};
   }
   const auto channels = static_cast<size_t>(schema.input_shape[0]);
@@ -291,6 +307,8 @@ Status Recipe::put_class(double label, std::byte* target) const {
   return {};
 }
 
+void Recipe::put_no_label(std::byte* target) const { data::put_no_label(has_classes_, target); }
+
 Status Recipe::put_label(const Value& value, std::byte* target) const {
   if (value.kind != Value::Kind::kNumbers || value.numbers.size() != 1) {
     return Error(ErrorKind::kData, "the label '{}' must be one number, but it is {}", names_.back(),
@@ -312,8 +330,13 @@ Status Recipe::read(const Record& record, const Schema& schema, std::byte* input
                     std::byte* target) const {
   std::vector<Value> values;
   MUSTER_RETURN_IF_ERROR(gather(record, values));
-  MUSTER_RETURN_IF_ERROR(put_label(values.back(), target));
-  values.pop_back();
+  if (tokens_) return tokens_->read(values.front(), input, target);
+  if (has_labels_) {
+    MUSTER_RETURN_IF_ERROR(put_label(values.back(), target));
+    values.pop_back();
+  } else {
+    put_no_label(target);
+  }
   if (ids_) return ids_->read(values, input);
   auto* to = reinterpret_cast<float*>(input);
   if (values.front().kind == Value::Kind::kBytes && values.size() == 1) {

@@ -17,6 +17,7 @@
 #include "muster/config/job.h"
 #include "muster/config/node.h"
 #include "muster/data/blocks/id_lists.h"
+#include "muster/data/blocks/token_lists.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
@@ -43,15 +44,15 @@ struct FieldDefaults {
   std::vector<std::string> input;  // empty: `input` must be given
   std::string label = "label";
   std::string field = "field";  // what errors call a field: "feature", "part", "key"
-  bool lists = false;           // fields may be lists of ids
+  bool lists = false;           // fields may be lists of ids, or of tokens
 };
 
 // Immutable; safe for concurrent use.
 class Recipe {
  public:
   // From the job's options, and these entries of its `args`: input, shape, layout, size, resize,
-  // channels, first_label; or, if the format has lists, those of IdLists and first_label. Errors:
-  // kJob.
+  // channels, first_label; or, if the format has lists, those of IdLists and first_label, or those
+  // of TokenLists. Errors: kJob.
   static Result<Recipe> make(const config::SourceOptions& options, config::ArgReader& args,
                              FieldDefaults defaults);
 
@@ -62,7 +63,8 @@ class Recipe {
   Status read(const Record& record, const Schema& schema, std::byte* input,
               std::byte* target) const;
 
-  // The fields that are read: those of the input, then the label.
+  // The fields that are read: those of the input, then the label, if there is one: tokens have
+  // none, nor have samples with `label: none`.
   const std::vector<std::string>& names() const { return names_; }
 
   // For formats that have found the image and label by other means.
@@ -70,6 +72,11 @@ class Recipe {
   Status put_pixels(std::span<const std::byte> raw, const Schema& schema, float* to) const;
   Status put_numbers(std::span<const float> numbers, float* to) const;
   Status put_class(double label, std::byte* target) const;
+  // Whether images become all alike.
+  bool has_size() const { return height_ > 0; }
+  bool has_labels() const { return has_labels_; }
+  // The target of a sample without a label.
+  void put_no_label(std::byte* target) const;
   // The shape that an encoded image has after `size`, if that is set, or its own.
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
   // A schema with this input and the target that the options name. `pixels`: as in Schema.
@@ -86,6 +93,7 @@ class Recipe {
 
   FieldDefaults defaults_;
   std::optional<IdLists> ids_;  // what the input is, if it is that
+  std::optional<TokenLists> tokens_;
   std::vector<std::string> names_;
   std::vector<int64_t> shape_;  // of the input; empty: as the first record shows
   bool pixels_last_ = false;    // raw pixels lie as height, width, channels
@@ -94,6 +102,7 @@ class Recipe {
   size_t shorter_ = 0;  // 0: as covers both
   size_t channels_ = 3;
   double first_label_ = 0;
+  bool has_labels_ = true;
   bool has_classes_ = true;
   int64_t classes_ = 0;
   double mean_ = 0;

@@ -12,8 +12,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config::SourceOptions options;
   options.format = "tfrecord";
   options.classes = 4;
-  options.args = testing::args_of((data[0] & 1) != 0 ? "{ input: [dense, more] }"
-                                                     : "{ input: image/encoded, size: 8 }");
+  options.context = 3;
+  const char* const inputs[] = {"{ input: image/encoded, size: 8 }", "{ input: [dense, more] }",
+                                "{ tokens: more }",
+                                "{ ids: image/class/label, values: dense, features: 3 }"};
+  options.args = testing::args_of(inputs[(data[0] & 1) + ((data[0] & 4) != 0 ? 2 : 0)]);
   if ((data[0] & 2) != 0) options.label = "image/class/label";
   return testing::fuzz_format(options, data, size);
 }

@@ -13,20 +13,35 @@
 #include "muster/base/random.h"
 #include "muster/config/node.h"
 #include "muster/data/batch.h"
+#include "muster/data/blocks/block_index.h"
 #include "muster/data/pack/buckets.h"
 #include "muster/data/pack/sample_writer.h"
 #include "muster/data/pack/stored_sample.h"
 #include "muster/data/permutation.h"
+#include "muster/data/read_ahead.h"
 
 namespace muster::data {
 namespace {
 
 constexpr uint64_t kReadAtOnce = uint64_t{16} << 20;      // bytes of decoded samples
+constexpr uint64_t kBlocksAtOnce = uint64_t{4} << 20;     // bytes of the blocks that they are in
 constexpr uint64_t kHeldInBuckets = uint64_t{128} << 20;  // bytes
 constexpr const char* kPlanName = "pack.json";
 constexpr const char* kBucketsName = "buckets";
 
 uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// How many samples are read at a time. The blocks of all of them are in memory then, and may be far
+// larger than what is decoded from them: a photo than the small image that it becomes.
+uint64_t samples_at_once(const Dataset& dataset) {
+  const Schema& schema = dataset.schema();
+  uint64_t most = kReadAtOnce / (schema.input_bytes() + schema.target_bytes());
+  if (const auto index = dataset.blocks(); index != nullptr) {
+    const uint64_t each = divide_up(index->bytes(), index->samples());
+    most = std::min(most, kBlocksAtOnce / std::max<uint64_t>(1, each));
+  }
+  return std::max<uint64_t>(1, most);
+}
 
 // Which samples go where.
 struct Layout {
@@ -56,6 +71,7 @@ class Packer {
         options_(options),
         files_(files),
         sample_bytes_(coder_.form().bytes()),
+        at_once_(samples_at_once(dataset)),
         layout_(make_layout(dataset.size(), sample_bytes_, options)) {
     if (options.shuffle) {
       order_.emplace(dataset.size(), RandomStream(options.seed, Purpose::kPack));
@@ -71,6 +87,7 @@ class Packer {
     SampleBuckets buckets(files_, options_.directory + "/" + kBucketsName, layout_.files(),
                           sample_bytes_, kHeldInBuckets);
     const bool distributes = order_.has_value() && by_blocks;
+    if (by_blocks) ahead_.emplace(dataset_, 0, dataset_.size(), at_once_, 1);
     if (distributes && !all_written() && !buckets.complete()) {
       MUSTER_RETURN_IF_ERROR(distribute(buckets));
     }
@@ -101,9 +118,10 @@ class Packer {
   }
 
   // What this directory is for: everything that the files in it follow from.
-  std::string plan() const {
+  Result<std::string> plan() const {
+    MUSTER_TRY(const auto hash, dataset_.try_hash());
     const nlohmann::ordered_json plan = {{"pack", 1},
-                                         {"data", dataset_.hash().hex()},
+                                         {"data", hash.hex()},
                                          {"samples", layout_.samples},
                                          {"format", options_.format},
                                          {"samples_in_block", layout_.block},
@@ -115,6 +133,7 @@ class Packer {
 
   Status claim_directory() {
     const std::string path = options_.directory + "/" + kPlanName;
+    MUSTER_TRY(const std::string plan, this->plan());
     MUSTER_RETURN_IF_ERROR(files_.create_directories(options_.directory));
     if (!files_.exists(path)) {
       MUSTER_TRY(const auto names, files_.list(options_.directory));
@@ -122,10 +141,10 @@ class Packer {
         return Error(ErrorKind::kUsage, "'{}' is not empty; name another directory",
                      options_.directory);
       }
-      return write_file_atomically(files_, path, plan());
+      return write_file_atomically(files_, path, plan);
     }
     MUSTER_TRY(const std::string there, files_.read(path));
-    if (there == plan()) return {};
+    if (there == plan) return {};
     return Error(ErrorKind::kUsage,
                  "'{}' was begun with other data or other options; delete it, or name another "
                  "directory",
@@ -149,11 +168,10 @@ class Packer {
   template <typename Visit>
   Status read(std::span<const uint64_t> samples, const Visit& visit) {
     const Schema& schema = dataset_.schema();
-    const uint64_t at_once =
-        std::max<uint64_t>(1, kReadAtOnce / (schema.input_bytes() + schema.target_bytes()));
     stored_.resize(sample_bytes_);
-    for (size_t begin = 0; begin < samples.size(); begin += at_once) {
-      const auto some = samples.subspan(begin, std::min(at_once, samples.size() - begin));
+    for (size_t begin = 0; begin < samples.size(); begin += at_once_) {
+      const auto some = samples.subspan(begin, std::min(at_once_, samples.size() - begin));
+      if (ahead_) ahead_->reached(some.front());
       MUSTER_RETURN_IF_ERROR(read_samples(dataset_, some, batch_));
       for (size_t i = 0; i < some.size(); ++i) {
         auto status =
@@ -224,12 +242,32 @@ class Packer {
   const PackOptions& options_;
   FileSystem& files_;
   const size_t sample_bytes_;
+  const uint64_t at_once_;  // samples
   const Layout layout_;
   std::optional<Permutation> order_;  // none: as they are
+  std::optional<ReadAhead> ahead_;    // of data that is read by blocks, which is read in its order
   Batch batch_;
   std::vector<std::byte> stored_;  // one sample
   std::vector<std::byte> block_;
 };
+
+// The `args` that read samples of this form.
+std::string args_for(const SampleForm& form) {
+  switch (form.input) {
+    case SampleForm::Input::kNumbers:
+    case SampleForm::Input::kPixels:
+      return fmt::format("{{ input: {}, shape: [{}] }}", kPackedInput,
+                         fmt::join(form.input_shape, ", "));
+    case SampleForm::Input::kTokens:
+      return fmt::format("{{ tokens: {} }}", kPackedInput);
+    case SampleForm::Input::kIds:
+      return fmt::format("{{ ids: {}, features: {} }}", kPackedInput, form.id_columns());
+    case SampleForm::Input::kIdsWithValues:
+      return fmt::format("{{ ids: {}, values: {}, features: {} }}", kPackedInput, kPackedValues,
+                         form.id_columns());
+  }
+  return "{}";
+}
 
 }  // namespace
 
@@ -248,14 +286,12 @@ Result<Packed> pack(const Dataset& dataset, const config::SourceOptions& source,
   packed.source.path = fmt::format("{}/*.{}", options.directory, options.format);
   packed.source.target = form.has_classes ? "class" : "value";
   packed.source.classes = dataset.schema().classes;
-  if (form.pixels) {
+  if (form.input == SampleForm::Input::kPixels) {
     packed.source.mean = source.mean;
     packed.source.deviation = source.deviation;
   }
-  MUSTER_TRY(packed.source.args,
-             config::parse_value(fmt::format("{{ input: {}, shape: [{}] }}", kPackedInput,
-                                             fmt::join(form.input_shape, ", ")),
-                                 "pack"));
+  if (form.input == SampleForm::Input::kTokens) packed.source.context = form.input_shape.front();
+  MUSTER_TRY(packed.source.args, config::parse_value(args_for(form), "pack"));
   return packed;
 }
 

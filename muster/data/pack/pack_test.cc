@@ -12,6 +12,7 @@
 
 #include "muster/base/random.h"
 #include "muster/data/batch.h"
+#include "muster/data/blocks/block_dataset.h"
 #include "muster/data/blocks/open_blocks.h"
 #include "muster/data/data_testing.h"
 #include "muster/data/pack/sample_writer.h"
@@ -74,6 +75,72 @@ class PackTest : public ::testing::TestWithParam<std::string> {
     options.labels = dir_.write("labels", labels);
     options.mean = 0.1307;
     options.deviation = 0.3081;
+    return options;
+  }
+
+  // Lists of up to five ids, some of none, in the order of the file.
+  config::SourceOptions id_lists(bool with_values) const {
+    RandomStream random(2, Purpose::kUser);
+    std::string lines;
+    for (int i = 0; i < 90; ++i) {
+      std::string ids;
+      std::string values;
+      for (int j = 0; j < i % 6; ++j) {
+        const char* comma = j == 0 ? "" : ", ";
+        ids += fmt::format("{}{}", comma, j == 4 ? (1ULL << 53) - 1 : random.below(1000000));
+        values += fmt::format("{}{}", comma, j == 3 ? 0.0 : random.normal());
+      }
+      lines += fmt::format("{{\"label\": {}, \"i\": [{}], \"v\": [{}]}}\n", i % 3, ids, values);
+    }
+    config::SourceOptions options;
+    options.format = "jsonl";
+    options.path = dir_.write("ids.jsonl", lines);
+    options.classes = 3;
+    options.args = *config::parse_value(
+        with_values ? "{ ids: i, values: v, features: 7 }" : "{ ids: i, features: 7 }", "test");
+    return options;
+  }
+
+  config::SourceOptions clicks(bool with_values) const {
+    std::string lines;
+    for (int i = 0; i < 200; ++i) {
+      lines += i % 3 == 0 ? "1" : "0";
+      for (int j = 0; j <= i % 4; ++j) {
+        lines += with_values ? fmt::format(" {}:{}", i * 7 + j, i * 0.1 - j)
+                             : fmt::format(" {}", i * 7 + j);
+      }
+      lines += "\n";
+    }
+    config::SourceOptions options;
+    options.format = "libsvm";
+    options.path = dir_.write(with_values ? "values.libsvm" : "clicks.libsvm", lines);
+    options.args = *config::parse_value(with_values ? "{ values: true }" : "{}", "test");
+    return options;
+  }
+
+  config::SourceOptions text(const std::string& unit) const {
+    std::string contents;
+    for (int i = 0; i < 300; ++i) contents += fmt::format("{} \xc3\xa9t\xc3\xa9;", i);
+    config::SourceOptions options;
+    options.format = "text";
+    options.unit = unit;
+    options.context = 9;
+    options.path = dir_.write("text", contents);
+    return options;
+  }
+
+  config::SourceOptions tokens() const {
+    std::string contents;
+    RandomStream random(3, Purpose::kUser);
+    for (int i = 0; i < 1001; ++i) {
+      const auto token = static_cast<uint16_t>(random.below(50257));
+      contents.append(reinterpret_cast<const char*>(&token), sizeof(token));
+    }
+    config::SourceOptions options;
+    options.format = "tokens";
+    options.path = dir_.write("tokens.bin", contents);
+    options.classes = 50257;
+    options.context = 12;
     return options;
   }
 
@@ -165,6 +232,48 @@ TEST_P(PackTest, ValuesAreTargets) {
   EXPECT_EQ(contents(packed->source), contents(source));
 }
 
+TEST_P(PackTest, ListsOfIdsAndTokensKeepTheirBits) {
+  std::vector<config::SourceOptions> sources = {id_lists(false), id_lists(true), clicks(false),
+                                                clicks(true),    text("bytes"),  text("characters"),
+                                                tokens()};
+  auto values = id_lists(true);
+  values.target = "value";
+  sources.push_back(values);
+  auto overlapping = tokens();
+  overlapping.args = *config::parse_value("{ stride: 5 }", "test");
+  sources.push_back(overlapping);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto& source = sources[i];
+    SCOPED_TRACE(fmt::format("source {}, {}", i, source.format));
+    auto options = to(fmt::format("out{}", i));
+    options.block = 1000;
+    options.file = 3000;
+    const auto packed = run(source, options);
+    ASSERT_TRUE(packed.ok()) << packed.error().message();
+    EXPECT_GE(packed->files, 2U);
+    const auto expected = contents(source);
+    EXPECT_EQ(contents(packed->source), expected);
+    const auto before = open(source);
+    const auto after = open(packed->source);
+    ASSERT_TRUE(before.ok() && after.ok());
+    auto a = (*before)->schema();
+    a.vocabulary.clear();  // what tokens stand for is not packed
+    const auto& b = (*after)->schema();
+    EXPECT_TRUE(check_compatible(a, b).ok()) << check_compatible(a, b).error().message();
+    EXPECT_EQ(a.classes, b.classes);
+    EXPECT_EQ(a.ids_are_a_bag, b.ids_are_a_bag);
+    // Shuffled; and what was packed can be packed.
+    options.shuffle = true;
+    options.directory = dir_.path(fmt::format("again{}", i));
+    const auto again = run(packed->source, options);
+    ASSERT_TRUE(again.ok()) << again.error().message();
+    const auto shuffled = contents(again->source);
+    const Permutation order(expected.size(), RandomStream(9, Purpose::kPack));
+    ASSERT_EQ(shuffled.size(), expected.size());
+    for (uint64_t p = 0; p < shuffled.size(); ++p) EXPECT_EQ(shuffled[p], expected[order(p)]) << p;
+  }
+}
+
 TEST_P(PackTest, ShufflesByTheSeedHoweverTheDataIsRead) {
   auto options = to("whole");
   options.shuffle = true;
@@ -222,6 +331,38 @@ TEST_P(PackTest, ContinuesAfterTheLastCompleteFile) {
   }
 }
 
+// Records of which little is read, as large photos of which small images are made.
+TEST_P(PackTest, HoldsFewBlocksThoughAllSamplesAreSmall) {
+  const std::string unread(200'000, 'u');
+  std::string lines;
+  for (int i = 0; i < 150; ++i) {
+    lines += fmt::format("{{\"label\": {}, \"x\": [{}], \"unread\": \"{}\"}}\n", i % 3, i, unread);
+  }
+  config::SourceOptions source;
+  source.format = "jsonl";
+  source.path = dir_.write("large.jsonl", lines);
+  source.classes = 3;
+  source.args = *config::parse_value("{ input: x }", "test");
+  BlockSetup setup;
+  setup.block = 1 << 20;
+  setup.stream.fetch.memory = 1 << 20;
+  for (const bool shuffle : {false, true}) {
+    const auto dataset = Registry::builtin().open(source, setup);
+    ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+    auto options = to(shuffle ? "shuffled" : "out");
+    options.block = options.file = 1 << 20;
+    options.shuffle = shuffle;
+    const auto packed = pack(**dataset, source, options, *files_);
+    ASSERT_TRUE(packed.ok()) << packed.error().message();
+    EXPECT_EQ(packed->samples, 150U);
+    const auto& blocks = dynamic_cast<const BlockDataset&>(**dataset);
+    EXPECT_LT(blocks.cache().counters().most_bytes, lines.size() * 2 / 3);
+    if (!shuffle) {
+      EXPECT_EQ(contents(packed->source), contents(source));
+    }
+  }
+}
+
 TEST_P(PackTest, RefusesADirectoryWithOtherThings) {
   auto options = to("out");
   ASSERT_TRUE(run(csv(false), options).ok());
@@ -242,17 +383,24 @@ INSTANTIATE_TEST_SUITE_P(Formats, PackTest, ::testing::ValuesIn(packed_formats()
 TEST(PackErrorsTest, SaysWhatCannotBePacked) {
   const TempDir dir;
   const auto files = posix_file_system();
-  config::SourceOptions text;
-  text.format = "text";
-  text.path = dir.write("text", std::string(1000, 'x'));
-  const auto dataset = Registry::builtin().open(text);
-  ASSERT_TRUE(dataset.ok());
   PackOptions options;
   options.directory = dir.path("out");
-  EXPECT_THAT(pack(**dataset, text, options, *files).error().message(), HasSubstr("tokens"));
+  const auto failure = [&](const config::SourceOptions& source) {
+    const auto dataset = Registry::builtin().open(source);
+    EXPECT_TRUE(dataset.ok()) << dataset.error().message();
+    const auto packed = pack(**dataset, source, options, *files);
+    return packed.ok() ? std::string() : packed.error().message();
+  };
+  config::SourceOptions clicks;
+  clicks.format = "ctr";
+  clicks.args = *config::parse_value("{ samples: 100 }", "test");
+  EXPECT_THAT(failure(clicks), HasSubstr("ids in columns of their own"));
+  config::SourceOptions large;
+  large.format = "libsvm";
+  large.path = dir.write("large.libsvm", "1 5\n0 9007199254740992\n");
+  EXPECT_THAT(failure(large), ::testing::AllOf(HasSubstr("sample 1: "), HasSubstr("below 2^53")));
   options.format = "tfrecords";
-  EXPECT_THAT(pack(**dataset, text, options, *files).error().message(),
-              HasSubstr("did you mean 'tfrecord'?"));
+  EXPECT_THAT(failure(clicks), HasSubstr("did you mean 'tfrecord'?"));
 }
 
 }  // namespace

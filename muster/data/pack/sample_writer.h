@@ -16,6 +16,7 @@ namespace muster::data {
 
 // What the fields of a record, or the columns, are called.
 inline constexpr std::string_view kPackedInput = "input";
+inline constexpr std::string_view kPackedValues = "values";
 inline constexpr std::string_view kPackedLabel = "label";
 
 // One file being written. What it writes follows from the samples and the calls alone. Not safe for
@@ -29,8 +30,8 @@ class SampleWriter {
   virtual Status finish() = 0;
 };
 
-// TFRecord with tf.Example messages: `input` is a byte string or floats, `label` an integer or a
-// float. The file must outlive the writer.
+// TFRecord with tf.Example messages: `input` is a byte string, floats or integers, `values` (of
+// ids) floats, `label` an integer or a float. The file must outlive the writer.
 std::unique_ptr<SampleWriter> write_tfrecord(WritableFile& file, const SampleForm& form);
 
 // The formats by name.

@@ -1,6 +1,7 @@
 // The other side of blocks/tfrecord.cc and blocks/example.cc, where the formats are described.
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "muster/data/blocks/crc32c.h"
 #include "muster/data/pack/sample_writer.h"
@@ -45,7 +46,8 @@ void put_raw(std::string& out, T value) {
   put(out, std::as_bytes(std::span(&value, 1)));
 }
 
-// One entry of the map in Features: a name, and a Feature with one list of one packed value.
+// One entry of the map in Features: a name, and a Feature with one list, whose values are packed,
+// or which is one byte string.
 struct Entry {
   std::string_view name;
   uint32_t list = 0;
@@ -83,16 +85,57 @@ class TfRecordWriter final : public SampleWriter {
 
  private:
   void add_record(Bytes input, Bytes target) {
-    std::string number;
-    if (form_.has_classes) {
-      int64_t label = 0;
-      std::memcpy(&label, target.data(), sizeof(label));
-      put_varint(number, static_cast<uint64_t>(label));
-      target = std::as_bytes(std::span(number));
+    std::string label;
+    if (form_.has_classes && !target.empty()) {
+      int64_t number = 0;
+      std::memcpy(&number, target.data(), sizeof(number));
+      put_varint(label, static_cast<uint64_t>(number));
+      target = std::as_bytes(std::span(label));
     }
-    const Entry entries[] = {
-        {.name = kPackedInput, .list = form_.pixels ? kByteStrings : kFloats, .value = input},
-        {.name = kPackedLabel, .list = form_.has_classes ? kIntegers : kFloats, .value = target}};
+    std::vector<Entry> entries;
+    std::string integers;
+    add_input(input, integers, entries);
+    if (form_.input != SampleForm::Input::kTokens) {
+      entries.push_back(
+          {.name = kPackedLabel, .list = form_.has_classes ? kIntegers : kFloats, .value = target});
+    }
+    write_record(entries);
+  }
+
+  // `integers` holds what the entries refer to.
+  void add_input(Bytes input, std::string& integers, std::vector<Entry>& entries) const {
+    switch (form_.input) {
+      case SampleForm::Input::kNumbers:
+        entries.push_back({.name = kPackedInput, .list = kFloats, .value = input});
+        return;
+      case SampleForm::Input::kPixels:
+        entries.push_back({.name = kPackedInput, .list = kByteStrings, .value = input});
+        return;
+      case SampleForm::Input::kTokens:
+        for (size_t at = 0; at < input.size(); at += sizeof(int32_t)) {
+          int32_t token = 0;
+          std::memcpy(&token, input.data() + at, sizeof(token));
+          put_varint(integers, static_cast<uint64_t>(token));
+        }
+        entries.push_back(
+            {.name = kPackedInput, .list = kIntegers, .value = std::as_bytes(std::span(integers))});
+        return;
+      case SampleForm::Input::kIds:
+      case SampleForm::Input::kIdsWithValues:
+        const StoredIds ids(input, form_);
+        for (size_t i = 0; i < ids.count(); ++i) {
+          put_varint(integers, static_cast<uint64_t>(ids.id(i)));
+        }
+        entries.push_back(
+            {.name = kPackedInput, .list = kIntegers, .value = std::as_bytes(std::span(integers))});
+        if (form_.input == SampleForm::Input::kIdsWithValues) {
+          entries.push_back({.name = kPackedValues, .list = kFloats, .value = ids.values()});
+        }
+        return;
+    }
+  }
+
+  void write_record(std::span<const Entry> entries) {
     size_t features = 0;
     for (const Entry& entry : entries) features += field_size(entry.size());
 

@@ -10,9 +10,13 @@
 /forbidden   403                               /slow        sends a byte, then nothing
 /redirect    to /good                          /loop        redirects to itself
 /garbled     an answer that is not HTTP        /elsewhere   redirects to ftp://
-/webhdfs/v1  a name node with the tree HDFS below; OPEN redirects to /datanode
+/trickle     100 bytes a second for 6 s, then the rest
+/bucket/expiring  of S3: refuses OLD-KEY, and says why unless it is asked with HEAD
+/webhdfs/v1  a name node with the tree HDFS below; OPEN redirects to /datanode; LISTSTATUS of what is in /busy
+             answers 503 to the first question for each directory
+/paged/      a bucket of S3 with six keys on three pages, each of which answers 503 when it is first asked for
 Anything else is a 404. POST /change gives the object other contents; POST /count answers with the number of
-connections so far.
+connections so far, POST /asked with how often each page of /paged/, and each directory in /busy, was asked for.
 """
 
 import gzip
@@ -24,7 +28,7 @@ import time
 import urllib.parse
 
 CONTENT = bytes((i * 7 + (i >> 8)) % 256 for i in range(100000))
-HDFS = {"/d/a.txt": b"alpha", "/d/b c=1.txt": b"beta", "/d/sub/c.txt": b"0123456789", "/d/.hidden": b"x"}
+HDFS = {"/busy/x/1": b"1", "/busy/y/2": b"2", "/d/a.txt": b"alpha", "/d/b c=1.txt": b"beta", "/d/sub/c.txt": b"0123456789", "/d/.hidden": b"x"}
 
 
 class State:
@@ -32,6 +36,7 @@ class State:
     time = "Mon, 01 Jan 2024 00:00:00 GMT"
     hdfs_time = 1700000000000
     busy = 0
+    asked = {}
     connections = 0
 
 
@@ -62,8 +67,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200)
         elif self.path == "/count":
             self.answer(200, str(State.connections).encode())
+        elif self.path == "/asked":
+            self.answer(200, " ".join(f"{name}:{times}" for name, times in sorted(State.asked.items())).encode())
         else:
             self.answer(404)
+
+    def do_HEAD(self):
+        known = self.path == "/bucket/expiring"
+        status = 404 if not known else 400 if "OLD-KEY" in self.headers.get("Authorization", "") else 200
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(State.content)))
+        self.send_header("ETag", '"%s"' % hashlib.md5(State.content).hexdigest())
+        self.end_headers()
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
@@ -77,6 +92,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             start = int(query["offset"])
             return self.answer(200, HDFS[urllib.parse.unquote(url.path[9:])][start:start + int(query["length"])])
         name = url.path
+        if name == "/paged/":  # of S3
+            return self.page(int(dict(urllib.parse.parse_qsl(url.query)).get("continuation-token", "0")))
         if name == "/bucket/expiring":  # of S3
             if "OLD-KEY" in self.headers.get("Authorization", ""):
                 return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>")
@@ -100,8 +117,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if name == "/empty":
             return self.answer(416, b"", [("Content-Range", "bytes */0"), ("ETag", '"e"')])
         known = ("/good", "/no-ranges", "/no-etag", "/weak", "/bare", "/ignores", "/gzip", "/wrong", "/short", "/long",
-                 "/busy", "/slow")
+                 "/busy", "/slow", "/trickle")
         return self.content(name) if name in known else self.answer(404)
+
+    def is_first(self, name):
+        State.asked[name] = State.asked.get(name, 0) + 1
+        return State.asked[name] == 1
+
+    def page(self, number):
+        if self.is_first(str(number)):
+            return self.answer(503, b"<Error><Code>SlowDown</Code><Message>Please reduce your rate.</Message></Error>")
+        keys = "".join(f"<Contents><Key>{2 * number + i}.tar</Key><ETag>e</ETag><Size>1</Size></Contents>" for i in (0, 1))
+        more = f"<NextContinuationToken>{number + 1}</NextContinuationToken>" if number < 2 else ""
+        body = f"<ListBucketResult><IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}{keys}</ListBucketResult>"
+        return self.answer(200, body.encode())
 
     def content(self, name):
         content = State.content
@@ -128,6 +157,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers.append(("Content-Range", f"bytes {first}-{last}/{len(content)}"))
         if name == "/long" and len(body) > 1:
             body += b"more"
+        if name == "/trickle" and len(body) > 600:
+            self.send_response(206)
+            for header in headers + [("Content-Length", str(len(body)))]:
+                self.send_header(*header)
+            self.end_headers()
+            for start in range(0, 600, 10):
+                self.wfile.write(body[start:start + 10])
+                self.wfile.flush()
+                time.sleep(0.1)
+            self.wfile.write(body[600:])
+            return None
         if name in ("/short", "/slow") and len(body) > 1:
             self.send_response(206)
             for header in headers + [("Content-Length", str(len(body)))]:
@@ -167,6 +207,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if operation == "GETFILESTATUS":
             return self.answer(200, json.dumps({"FileStatus": status("", HDFS.get(path))}).encode())
         if operation == "LISTSTATUS":
+            if path.startswith("/busy") and self.is_first(path):
+                return self.answer(503, b"later")
             names = sorted({name.split("/")[0] for name in below})
             found = [status(name, HDFS.get(path.rstrip("/") + "/" + name)) for name in names]
             if path in HDFS:
