@@ -11,6 +11,7 @@ namespace muster::model {
 namespace {
 
 constexpr int kLayerBits = 20;
+static_assert(kMostDropouts == int64_t{1} << kLayerBits);
 
 torch::Tensor dropped(const torch::Tensor& input, double p, const RandomStream& stream) {
   const torch::Tensor in = input.contiguous();
@@ -61,7 +62,7 @@ Dropout::Dropout(double p, std::shared_ptr<const LaneContext> lane)
 }
 
 void Dropout::set_number(int64_t number) {
-  MUSTER_CHECK(number >= 0 && number < int64_t{1} << kLayerBits, "too many dropout layers");
+  MUSTER_CHECK(number >= 0 && number < kMostDropouts, "too many dropout layers");
   number_ = number;
 }
 

@@ -1,12 +1,16 @@
 // Dropout whose mask depends on (seed, step, lane, layer) and on nothing else.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "muster/base/random.h"
 #include "muster/model/net.h"
 
 namespace muster::model {
+
+// How many dropouts a net may have: their numbers are part of the keys of random numbers.
+inline constexpr int64_t kMostDropouts = int64_t{1} << 20;
 
 // In training, zeroes elements with probability p and divides the others by 1 - p; in evaluation
 // does nothing. Works on float32 and bfloat16. The mask is not stored: backward computes it again,

@@ -119,9 +119,11 @@ std::string type_name(const torch::nn::Module& module) {
 
 torch::Tensor Layer::operator()(const torch::Tensor& input) {
   auto output = forward(input);
-  if (observer_) observer_(output);
+  show(output);
   return output;
 }
+
+ComputesLoss::~ComputesLoss() = default;
 
 KeepsStatistics::~KeepsStatistics() = default;
 
@@ -132,6 +134,7 @@ Result<torch::Tensor> output_of_layer(Net& net, const std::string& layer,
   for (const auto& entry : net.named_modules()) {
     auto* candidate = dynamic_cast<Layer*>(entry.value().get());
     if (candidate == nullptr || entry.key().empty()) continue;  // the net itself has no name
+    if (entry.key().starts_with('#')) continue;  // of Muster, not of the model (pt2_net.h)
     if (entry.key() == layer) observed = candidate;
     names.push_back(entry.key());
   }
@@ -173,7 +176,8 @@ std::vector<Statistic> collect_statistics(Net& net) {
 }
 
 std::unordered_set<std::string> names_of_embeddings(const Net& net) {
-  std::unordered_set<std::string> names;
+  const auto lookups = net.lookups();
+  std::unordered_set<std::string> names(lookups.begin(), lookups.end());
   for (const auto& entry : net.named_modules()) {
     const torch::nn::Module& module = *entry.value();
     if (!is_any<Embedding, PositionalEmbedding, torch::nn::EmbeddingImpl,

@@ -46,6 +46,12 @@ class Layer : public torch::nn::Module {
   // From now on sees each output; empty: nobody does. The output may be changed in place later.
   void observe(Observer observer) { observer_ = std::move(observer); }
 
+ protected:
+  // For a net that runs a layer in another way than by calling it.
+  void show(const torch::Tensor& output) const {
+    if (observer_) observer_(output);
+  }
+
  private:
   Observer observer_;
 };
@@ -56,6 +62,20 @@ class Net : public Layer {
   // Whether torch's global generator is seeded with (seed, step, lane) before each lane and no
   // other lane of this process draws from it meanwhile. Then modules may use it.
   virtual bool generator_is_seeded() const { return false; }
+  // Full names of parameters that are tables whose rows are looked up, besides those of modules
+  // that are embeddings.
+  virtual std::vector<std::string> lookups() const { return {}; }
+};
+
+// A net that computes its loss itself (model.loss: file).
+class ComputesLoss {
+ public:
+  virtual ~ComputesLoss();
+  struct Outcome {
+    torch::Tensor output;  // for metrics and predictions; undefined: it gives none
+    torch::Tensor loss;    // a scalar, the mean over the samples
+  };
+  virtual Outcome forward_with_loss(const torch::Tensor& input, const torch::Tensor& target) = 0;
 };
 
 // One running statistic of a layer.

@@ -9,6 +9,7 @@
 #include "muster/model/dropout.h"
 #include "muster/model/layer_list.h"
 #include "muster/model/losses.h"
+#include "muster/model/pt2_net.h"
 #include "muster/model/zoo.h"
 
 namespace muster::model {
@@ -30,13 +31,20 @@ std::string first_line(const std::exception& exception) {
 
 Result<std::shared_ptr<Net>> make_net(const Registry& registry, const config::ModelOptions& options,
                                       const data::Schema& schema,
-                                      const std::shared_ptr<LaneContext>& lane) {
+                                      const std::shared_ptr<LaneContext>& lane,
+                                      const pt2::File* file) {
+  if (!options.file.empty()) {
+    if (file != nullptr) return make_pt2_net(*file, options, schema, lane);
+    MUSTER_TRY(const auto opened, pt2::File::open(options.file));
+    return make_pt2_net(opened, options, schema, lane);
+  }
   if (!options.layers.is_null()) return make_layer_list(options.layers, options.loss, schema, lane);
   const bool from_zoo = !options.zoo.empty();
   const std::string& name = from_zoo ? options.zoo : options.use;
   if (name.empty()) {
     return Error(ErrorKind::kJob,
-                 "the job has no model; give one of model.zoo, model.layers and model.use");
+                 "the job has no model; give one of model.zoo, model.layers, model.file and "
+                 "model.use");
   }
   const NetFactory* factory = registry.find_model(name);
   if (factory == nullptr) {
@@ -48,6 +56,21 @@ Result<std::shared_ptr<Net>> make_net(const Registry& registry, const config::Mo
                             "--worker PROGRAM");
   }
   return (*factory)(options.args, schema, lane);
+}
+
+// With the metrics of cross_entropy, if its output can be scores of classes.
+Result<Loss> loss_of_file(const Registry& registry, const pt2::File& file,
+                          const config::ModelOptions& options, const data::Schema& schema) {
+  MUSTER_TRY(const auto interface, find_interface(file.program(), options, schema));
+  Loss loss{std::string(kLossOfFile), nullptr, {}, Loss::Target::kAny};
+  const Loss* classes = registry.find_loss("cross_entropy");
+  if (interface.output == pt2::kNoSlot || schema.target != data::DType::kInt64 ||
+      classes == nullptr) {
+    return loss;
+  }
+  const auto& meta = file.program().slots[static_cast<size_t>(interface.output)];
+  if (meta && meta->sizes.size() == schema.target_shape.size() + 2) loss.metrics = classes->metrics;
+  return loss;
 }
 
 }  // namespace
@@ -101,11 +124,12 @@ std::vector<std::string> Registry::loss_names() const { return keys_of(losses_);
 
 Result<std::shared_ptr<Net>> build(const Registry& registry, const config::ModelOptions& options,
                                    const data::Schema& schema,
-                                   const std::shared_ptr<LaneContext>& lane) {
+                                   const std::shared_ptr<LaneContext>& lane,
+                                   const pt2::File* file) {
   MUSTER_CHECK(lane != nullptr, "a net needs its lane's context");
   try {
     torch::manual_seed(lane->seed);
-    MUSTER_TRY(auto net, make_net(registry, options, schema, lane));
+    MUSTER_TRY(auto net, make_net(registry, options, schema, lane, file));
     MUSTER_CHECK(net != nullptr, "a model's factory returned no net");
     MUSTER_RETURN_IF_ERROR(check_net(*net));
     number_dropouts(*net);
@@ -118,7 +142,12 @@ Result<std::shared_ptr<Net>> build(const Registry& registry, const config::Model
 }
 
 Result<Loss> find_loss(const Registry& registry, const config::ModelOptions& options,
-                       const data::Schema& schema) {
+                       const data::Schema& schema, const pt2::File* file) {
+  if (options.loss == kLossOfFile && !options.file.empty()) {
+    if (file != nullptr) return loss_of_file(registry, *file, options, schema);
+    MUSTER_TRY(const auto opened, pt2::File::open(options.file));
+    return loss_of_file(registry, opened, options, schema);
+  }
   const Loss* loss = registry.find_loss(options.loss);
   if (loss == nullptr) {
     const auto names = registry.loss_names();

@@ -22,6 +22,7 @@
 #include "muster/config/job.h"
 #include "muster/data/schema.h"
 #include "muster/model/net.h"
+#include "muster/pt2/program.h"
 
 namespace muster::model {
 
@@ -91,14 +92,18 @@ class Registry {
 };
 
 // The net that the job describes, checked (check_net), its dropout layers numbered, in training
-// mode. Its parameters are unset: call initialise() (init.h), or let them alias weights that exist.
-// Seeds torch's global generator with lane->seed, for models whose constructors draw from it.
+// mode. Its parameters are unset: call initialise() (init.h), or let them alias weights that exist;
+// but those of options.file have the values of the file. Seeds torch's global generator with
+// lane->seed, for models whose constructors draw from it. `file`: what options.file names; null: it
+// is opened.
 Result<std::shared_ptr<Net>> build(const Registry& registry, const config::ModelOptions& options,
                                    const data::Schema& schema,
-                                   const std::shared_ptr<LaneContext>& lane);
+                                   const std::shared_ptr<LaneContext>& lane,
+                                   const pt2::File* file = nullptr);
 
-// The loss that the job names, if it fits the targets.
+// The loss that the job names, if it fits the targets. Of the loss `file`, the net computes it
+// (ComputesLoss), and `compute` is empty.
 Result<Loss> find_loss(const Registry& registry, const config::ModelOptions& options,
-                       const data::Schema& schema);
+                       const data::Schema& schema, const pt2::File* file = nullptr);
 
 }  // namespace muster::model

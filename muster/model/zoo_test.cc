@@ -225,7 +225,7 @@ TEST(Zoo, SaysWhatIsWrongWithArguments) {
             "job.yaml:1:1: context 8 of the gpt model is shorter than the data's samples of 16 "
             "tokens");
   EXPECT_EQ(complaint(config::ModelOptions{}, images()),
-            "the job has no model; give one of model.zoo, model.layers and model.use");
+            "the job has no model; give one of model.zoo, model.layers, model.file and model.use");
 }
 
 }  // namespace
