@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "muster/data/dataset.h"
 #include "muster/model/net.h"

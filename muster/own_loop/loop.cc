@@ -3,29 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
-#include <optional>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "muster/base/random.h"
-#include "muster/base/thread.h"
 #include "muster/own_loop/adopted.h"
+#include "muster/own_loop/loop_worker.h"
 #include "muster/train/numerics/fingerprint.h"
-#include "muster/train/worker.h"
 
 namespace muster {
 namespace {
-
-void require(bool good, const char* mistake) {
-  if (!good) throw std::logic_error(mistake);
-}
 
 // A mistake that nobody catches would look like a crash of the worker, which is then started again
 // and again. Other threads' exceptions are left to whoever was there before.
@@ -59,111 +49,49 @@ void Lane::backward(const torch::Tensor& loss) {
           "Lane::backward: the loss must be one number, the mean over the samples");
   begun_ = true;
   const auto scalar = loss.reshape({});
-  *takes_gradients_ = true;
+  worker_->take_gradients(true);
   try {
     scalar.backward(torch::full({}, weight_, scalar.options()));
   } catch (...) {
-    *takes_gradients_ = false;
+    worker_->take_gradients(false);
     throw;
   }
-  *takes_gradients_ = false;
-  loss_ = scalar.item<double>();
-  done_ = true;
+  worker_->take_gradients(false);
+  worker_->lane_finished(scalar.item<double>());
 }
 
-// The worker of train/ runs on a thread of its own and has the program's thread compute lanes. Only
-// one of the two runs at any time, so nothing but the turn is shared.
 struct Loop::Worker {
-  std::vector<std::string> arguments;
-  std::vector<char*> argv;
+  explicit Worker(std::vector<std::string> words) : turns(std::move(words)) {}
+
   config::Job job;
   torch::nn::Module* module = nullptr;
   std::shared_ptr<AdoptedNet> net;
   OwnData data;
-  train::OwnLanes lanes;
-  train::Registries registries;
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  // All below: guarded by mutex.
-  bool programs_turn = false;
-  std::optional<train::OwnLane> wanted;  // the lane to compute; nothing: all are
-  std::optional<Error> error;            // of the last lane
-  bool abandoned = false;                // the program has left its loop
-  int64_t steps = 0;                     // committed
-  bool finished = false;                 // training has come to its end
-  std::optional<int> exit_code;          // the worker has ended
-
-  // The program's thread only.
-  enum class Stage { kBetween, kLanes, kComputed } stage = Stage::kBetween;
-  bool in_lane = false;  // the program computes `lane`
   Lane lane;
   std::vector<uint32_t> versions;  // of the module's tensors, when the program got its turn
+  LoopWorker turns;                // last: its thread uses the rest
 
-  Thread thread;
-
-  // ---- The worker's thread.
-
-  static Error left_early() {
-    return Error(ErrorKind::kJob, "the program has left its loop before step() returned false");
-  }
-  Result<double> run_lane(const train::OwnLane& work) {
-    std::unique_lock lock(mutex);
-    wanted = work;
-    steps = work.step;
-    give_turn_to_program(lock);
-    if (abandoned) return left_early();
-    if (error) return *std::exchange(error, std::nullopt);
-    return lane.loss_;
-  }
-  Status lanes_over(int64_t step) {
-    std::unique_lock lock(mutex);
-    wanted.reset();
-    steps = step;
-    give_turn_to_program(lock);
-    if (abandoned) return left_early();
-    return {};
-  }
-  void give_turn_to_program(std::unique_lock<std::mutex>& lock) {
-    programs_turn = true;
-    changed.notify_all();
-    changed.wait(lock, [&] { return !programs_turn || abandoned; });
-  }
-  void trained(int64_t step, bool to_the_end) {
-    const std::lock_guard lock(mutex);
-    steps = step;
-    finished = to_the_end;
-  }
-  void end(int code) {
-    const std::lock_guard lock(mutex);
-    exit_code = code;
-    changed.notify_all();
-  }
-
-  // ---- The program's thread.
-
-  // Or until the worker has ended.
-  void wait_for_turn(std::unique_lock<std::mutex>& lock) {
-    changed.wait(lock, [&] { return programs_turn || exit_code; });
-  }
-  void give_turn_to_worker(std::unique_lock<std::mutex>& lock) {
-    programs_turn = false;
-    changed.notify_all();
-    wait_for_turn(lock);
-  }
-  void begin_lane() {
-    lane.step_ = wanted->step;
-    lane.number_ = wanted->lane;
-    lane.weight_ = wanted->weight;
+  void begin_lane(const train::OwnLane& wanted) {
+    lane.step_ = wanted.step;
+    lane.number_ = wanted.lane;
+    lane.weight_ = wanted.weight;
     lane.begun_ = false;
-    lane.done_ = false;
-    lane.samples_ = torch::empty({static_cast<int64_t>(wanted->samples.size())}, torch::kInt64);
-    std::ranges::copy(wanted->samples, lane.samples_.mutable_data_ptr<int64_t>());
-    // For dropout and the like.
-    torch::manual_seed(RandomStream(job.seed, Purpose::kOwnLoop, static_cast<uint64_t>(lane.step_),
-                                    static_cast<uint64_t>(lane.number_))
-                           .next_u64());
+    lane.samples_ = torch::empty({static_cast<int64_t>(wanted.samples.size())}, torch::kInt64);
+    std::ranges::copy(wanted.samples, lane.samples_.mutable_data_ptr<int64_t>());
     module->train();
+  }
+  // The module's tensors are views of the job's state. What the program makes of them (detach())
+  // may outlive the worker, so their storage owns that memory.
+  void own_state() {
+    const torch::NoGradGuard no_grad;
+    const auto own = [&](const torch::Tensor& tensor) {
+      if (auto state = turns.owner_of(tensor.const_data_ptr())) {
+        tensor.set_data(torch::from_blob(
+            tensor.mutable_data_ptr(), tensor.sizes(), [state](void*) {}, tensor.options()));
+      }
+    };
+    for (const auto& parameter : net->parameters()) own(parameter);
+    for (const auto& buffer : net->buffers()) own(buffer);
   }
   // What changes whenever the program changes a parameter. (The worker writes to the memory behind
   // them, which does not.)
@@ -172,54 +100,23 @@ struct Loop::Worker {
     for (const auto& parameter : net->parameters()) all.push_back(parameter._version());
     return all;
   }
-  void prepare() {
-    registries.own_lanes = &lanes;
-    lane.takes_gradients_ = &lanes.takes_gradients;
-    lanes.run = [this](const train::OwnLane& work) { return run_lane(work); };
-    lanes.over = [this](int64_t step) { return lanes_over(step); };
-    lanes.trained = [this](int64_t step, bool to_the_end) { trained(step, to_the_end); };
-    net = std::make_shared<AdoptedNet>(*module);
-    registries.models.add_model(train::kOwnLoop,
-                                [this](const config::Node&, const data::Schema&,
-                                       const auto&) -> Result<std::shared_ptr<model::Net>> {
-                                  return std::shared_ptr<model::Net>(net);
-                                });
-    registries.data.add(
-        train::kOwnLoop,
-        [this](const config::SourceOptions&) -> Result<std::unique_ptr<data::Dataset>> {
-          return std::unique_ptr<data::Dataset>(std::make_unique<OwnDataset>(data));
-        });
-  }
-  int run_worker() {
-    return train::worker_main(static_cast<int>(argv.size()) - 1, argv.data(), registries);
-  }
-  // Ends the worker, with an error if it is not over yet.
-  void leave() {
-    {
-      const std::lock_guard lock(mutex);
-      abandoned = true;
-      changed.notify_all();
-    }
-    thread.join();
-  }
 };
 
-Loop::Loop(int argc, char** argv) : worker_(std::make_unique<Worker>()) {
+Loop::Loop(int argc, char** argv) {
   train::prepare_process();
   end_job_for_exceptions();
-  for (int i = 0; i < argc; ++i) worker_->arguments.emplace_back(argv[i]);
-  for (auto& argument : worker_->arguments) worker_->argv.push_back(argument.data());
-  worker_->argv.push_back(nullptr);
-  auto job = train::job_of_worker(argc, argv);
+  worker_ = std::make_unique<Worker>(std::vector<std::string>(argv, argv + argc));
+  auto job = worker_->turns.find_job();
   // Wrong arguments, --help, or something that needs no job: the worker's business alone.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): there are no other threads yet
-  if (!job.ok()) std::exit(worker_->run_worker());
+  if (!job.ok()) std::exit(worker_->turns.run_here());
   worker_->job = *std::move(job);
+  worker_->lane.worker_ = &worker_->turns;
   torch::manual_seed(worker_->job.seed);
   at::set_num_threads(static_cast<int>(worker_->job.threads_per_lane));
 }
 
-Loop::~Loop() { worker_->leave(); }
+Loop::~Loop() = default;  // LoopWorker's ends the worker
 
 const config::Job& Loop::job() const { return worker_->job; }
 
@@ -243,79 +140,48 @@ void Loop::adopt(torch::nn::Module& module, uint64_t samples, const std::string&
   worker.module = &module;
   worker.data.samples = samples;
   worker.data.identity = identity;
-  worker.prepare();
-  if (worker.arguments.size() < 2 || worker.arguments[1] != "train") {
+  worker.net = std::make_shared<AdoptedNet>(module);
+  worker.turns.set_model(worker.net, worker.data);
+  if (!worker.turns.trains()) {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): the worker's threads have ended
-    std::exit(worker.run_worker());
+    std::exit(worker.turns.run_here());
   }
-  worker.thread = Thread("worker", [&worker] { worker.end(worker.run_worker()); });
-  std::unique_lock lock(worker.mutex);
-  worker.wait_for_turn(lock);
+  worker.turns.start();
+  worker.own_state();
 }
 
 bool Loop::step() {
   Worker& worker = *worker_;
   require(worker.module != nullptr, "Loop::step: call adopt() first");
-  require(worker.stage == Worker::Stage::kBetween, "Loop::step: the last step has no commit()");
-  const std::lock_guard lock(worker.mutex);
-  if (worker.exit_code) return false;
+  if (!worker.turns.begin_step("Loop::step")) return false;
   require(worker.versions.empty() || worker.versions == worker.versions_now(),
           "Loop::step: the program has changed a parameter of the module; only commit() may");
-  worker.stage = Worker::Stage::kLanes;
   return true;
 }
 
 Lane* Loop::next_lane() {
-  Worker& worker = *worker_;
-  require(worker.stage == Worker::Stage::kLanes, "Loop::lanes: once after each step()");
-  std::unique_lock lock(worker.mutex);
-  if (worker.in_lane) {
-    worker.in_lane = false;
-    if (!worker.lane.done_) {
-      worker.error = Error(ErrorKind::kJob, "step {}, lane {}: the program has not called backward",
-                           worker.lane.step_, worker.lane.number_);
-    }
-    worker.give_turn_to_worker(lock);
-  }
-  if (worker.exit_code || !worker.wanted) {
-    worker.stage = Worker::Stage::kComputed;
-    return nullptr;
-  }
-  worker.in_lane = true;
-  worker.begin_lane();
-  return &worker.lane;
+  const auto* wanted = worker_->turns.next_lane("Loop::lanes");
+  if (wanted == nullptr) return nullptr;
+  worker_->begin_lane(*wanted);
+  return &worker_->lane;
 }
 
 bool Loop::commit() {
-  Worker& worker = *worker_;
-  require(worker.stage == Worker::Stage::kComputed,
-          "Loop::commit: compute all lanes first, with lanes()");
-  worker.stage = Worker::Stage::kBetween;
-  std::unique_lock lock(worker.mutex);
-  const int64_t before = worker.steps;
-  if (!worker.exit_code) worker.give_turn_to_worker(lock);
-  worker.versions = worker.versions_now();
-  return worker.steps > before;
+  const bool committed = worker_->turns.commit("Loop::commit");
+  worker_->versions = worker_->versions_now();
+  return committed;
 }
 
-int64_t Loop::steps() const {
-  const std::lock_guard lock(worker_->mutex);
-  return worker_->steps;
-}
+int64_t Loop::steps() const { return worker_->turns.steps(); }
 
-void Loop::progress() {
-  if (worker_->lanes.progress) worker_->lanes.progress();
-}
+void Loop::progress() { worker_->turns.progress(); }
 
-bool Loop::finished() const {
-  const std::lock_guard lock(worker_->mutex);
-  return worker_->finished;
-}
+bool Loop::finished() const { return worker_->turns.finished(); }
 
 int Loop::finish() {
   require(worker_->module != nullptr, "Loop::finish: call adopt() first");
-  worker_->leave();
-  return *worker_->exit_code;
+  worker_->turns.leave();
+  return *worker_->turns.exit_code();
 }
 
 }  // namespace muster

@@ -40,6 +40,8 @@
 
 namespace muster {
 
+class LoopWorker;
+
 // A slice of the batch of one step.
 class Lane {
  public:
@@ -60,9 +62,7 @@ class Lane {
   torch::Tensor samples_;
   float weight_ = 0;
   bool begun_ = false;
-  bool done_ = false;
-  double loss_ = 0;
-  bool* takes_gradients_ = nullptr;  // true while backward() runs
+  LoopWorker* worker_ = nullptr;
 };
 
 class Loop {

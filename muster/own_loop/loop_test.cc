@@ -135,6 +135,31 @@ TEST_F(LoopTest, BatchNormKeepsItsStatisticsInTheJob) {
   EXPECT_GT(norm->statistics()[0].running.abs().sum().template item<float>(), 0);
 }
 
+TEST_F(LoopTest, ViewsOfTheModuleMayOutliveTheWorker) {
+  auto loop = open();
+  torch::nn::Module net;
+  const auto in = net.register_module("in", torch::nn::Linear(3, 4));
+  const auto norm = net.register_module(
+      "norm", std::make_shared<model::BatchNorm>(model::BatchNormOptions{.channels = 4}));
+  const auto x = inputs();
+  loop->adopt(net, {x});
+  const auto kept = in->weight.detach();
+  const auto mean = norm->statistics()[0].running.detach();
+  EXPECT_EQ(kept.data_ptr(), in->weight.data_ptr());
+  while (loop->step()) {
+    for (Lane& lane : loop->lanes()) {
+      lane.backward(norm->forward(in->forward(lane.take(x))).square().mean());
+    }
+    loop->commit();
+  }
+  EXPECT_EQ(loop->finish(), 0);
+  loop.reset();
+  EXPECT_NE(kept.data_ptr(), in->weight.data_ptr());
+  const std::vector<float> other(1000, 5);  // where the state was, if it was freed
+  EXPECT_TRUE(kept.equal(in->weight));
+  EXPECT_TRUE(mean.equal(norm->statistics()[0].running));
+}
+
 TEST_F(LoopTest, AJobForAnotherModelIsRefused) {
   write_job("muster: 1\nmodel: { zoo: lenet }\ndata: { train: { format: own-loop } }\nsteps: 3\n");
   const auto loop = open();
