@@ -4,6 +4,9 @@
     bench/compare.py audit    [--models lenet,mlp,gpt] [--workers 2]    audits (the default) against none
     bench/compare.py own-loop --worker build/own-loop/own-loop          examples/own-loop against `muster train` with
                                                                         the zoo's lenet, on the same data
+    bench/compare.py python --python VENV/bin/python [--models mlp]     python_loop.py (the Python package) against
+                                                                        ddp_loop.py, with the same number of processes;
+                                                                        VENV has torch, PYTHONPATH the package
     common: [--bin build/release/bin] [--rounds 7] [--steps 200]
 
 Three figures for each: the ratio of the medians of all steps; the median, over the rounds, of the ratio of the mean step
@@ -16,11 +19,32 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 
-from step_time import SOURCE, job_file
+from step_time import MODELS, SOURCE, job_file
 
 WARM_UP = 20
+
+
+def spent_by_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def train_ddp(args, model):
+    """As train(), with ddp_loop.py."""
+    before = spent_by_children()
+    done = subprocess.run([args.python, "-m", "torch.distributed.run", "--nproc-per-node", str(args.workers),
+                           os.path.join(SOURCE, "bench/ddp_loop.py"), model, str(MODELS[model]["batch"]), str(args.steps)],
+                          check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return json.loads(done.stdout.splitlines()[-1])[WARM_UP:], spent_by_children() - before
+
+
+def train_python(args, model, folder):
+    os.environ.update({"MUSTER_PYTHON": args.python, "BENCH_MODEL": model, "BENCH_LANES": str(args.workers),
+                       "BENCH_BATCH": str(MODELS[model]["batch"])})
+    return train(args, None, folder, [], ["--program", os.path.join(SOURCE, "bench/python_loop.py")])
 
 
 def train(args, job, folder, sets, words=()):
@@ -29,13 +53,12 @@ def train(args, job, folder, sets, words=()):
     common = [f"steps={args.steps}", "threads=1", "track.every=1 steps", "checkpoint.every=0", "track.tensorboard=false"]
     if args.workers > 1:
         words = [*words, "--workers", str(args.workers)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([os.path.join(args.bin, "muster"), "train", job, "--quiet", "--run-dir", run, *words,
+    before = spent_by_children()
+    subprocess.run([os.path.join(args.bin, "muster"), "train", *([job] if job else []), "--quiet", "--run-dir", run, *words,
                     *(word for s in [*common, *sets] for word in ("-s", s))], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = spent_by_children() - before
     with open(os.path.join(run, "metrics.jsonl")) as f:
         times = [record["time"] for record in map(json.loads, f) if "time" in record]
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return [later - earlier for earlier, later in zip(times, times[1:])][WARM_UP:], spent
 
 
@@ -62,14 +85,16 @@ def compare(args, name, changed, plain):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["audit", "own-loop"])
+    parser.add_argument("what", choices=["audit", "own-loop", "python"])
     parser.add_argument("--bin", default=os.path.join(SOURCE, "build/release/bin"))
     parser.add_argument("--worker", default=os.path.join(SOURCE, "build/own-loop/own-loop"))
-    parser.add_argument("--models", default="lenet,mlp,gpt")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--models")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
+    args.models = args.models or ("mlp" if args.what == "python" else "lenet,mlp,gpt")
     print(f"{'':10} {'changed':>11} {'plain':>11} {'medians':>8} {'means':>8} {'processor':>10}")
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         if args.what == "audit":
@@ -77,6 +102,9 @@ def main():
                 job = job_file(model, 2, folder)
                 compare(args, model, lambda: train(args, job, folder, []),
                         lambda: train(args, job, folder, ["audit.every=0", "audit.lanes=0"]))
+        elif args.what == "python":
+            for model in args.models.split(","):
+                compare(args, model, lambda: train_python(args, model, folder), lambda: train_ddp(args, model))
         else:
             own = os.path.join(SOURCE, "examples/own-loop/job.yaml")
             zoo = os.path.join(SOURCE, "examples/lenet-sample.yaml")

@@ -147,7 +147,7 @@ class Checker:
         if words[0] == "./dev":
             if len(words) > 1 and not re.search(rf"^\s+{re.escape(words[1])}\b", self.help_text(("./dev",)), re.M):
                 return f"./dev has no command '{words[1]}'"
-            if words[1:2] == ["build"] and len(words) > 2 and words[2] not in self.presets():
+            if words[1:2] == ["build"] and len(words) > 2 and words[2] not in self.presets() | {"python"}:
                 return f"there is no preset '{words[2]}'"
             if words[1:2] == ["run"]:
                 return self.check_words(words[3:] if words[2:3] == ["--"] else words[2:])

@@ -7,7 +7,8 @@ and the parts without libtorch stay quick to build and to start. Besides:
   examples/, and by files named *_torch_test.cc or *_torch_benchmark.cc;
 - a module's CMakeLists.txt names in DEPS exactly the modules its files include;
 - a folder inside a module is named in its CMakeLists.txt (FOLDERS) or has one of its own, or it would not be built;
-- *_testing.h, and the test libraries, are for tests.
+- *_testing.h, and the test libraries, are for tests;
+- no source file is empty, but for __init__.py: a test file that lost its lines fails nowhere else.
 """
 
 import re
@@ -16,12 +17,14 @@ from pathlib import Path
 
 # Top to bottom: (name, may see libtorch).
 MODULES = [("base", False), ("config", False), ("store", False), ("exact", False), ("sync", False), ("lab", False), ("comm", False), ("roster", False),
-           ("ps", False), ("ckpt", False), ("data", False), ("track", False), ("copy", False), ("parts", False), ("optim", False), ("model", True),
+           ("ps", False), ("ckpt", False), ("pt2", False), ("data", False), ("track", False), ("copy", False), ("parts", False), ("optim", False), ("model", True),
            ("train", True), ("own_loop", True), ("launch", False)]
 ORDER = {name: place for place, (name, _) in enumerate(MODULES)}
 TORCH_MODULES = {name for name, torch in MODULES if torch}
 # Folders beside the modules, which may use all of them: may they see libtorch?
 TORCH_FOLDERS = {"tools/muster": False, "tools/muster-launch": False, "tools/muster-server": False, "tools/muster-data": False, "tools/muster-worker": True, "bench": True, "tests": True, "examples": True}
+
+SOURCES = ("muster", "tools", "bench", "tests", "examples", "python", "scripts")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -124,9 +127,17 @@ def check_module(root, folder):
     return problems, len(files)
 
 
+def check_empty(root):
+    problems = []
+    for path in sorted(path for folder in SOURCES for path in (root / folder).rglob("*")):
+        if path.suffix in (".cc", ".h", ".py") and path.name != "__init__.py" and not path.read_bytes().strip():
+            problems.append(f"{path.relative_to(root)}: the file is empty; restore it (git log -- {path.relative_to(root)}) or delete it")
+    return problems
+
+
 def check(root):
     """All problems, and how many files were looked at."""
-    problems, count = [], 0
+    problems, count = check_empty(root), 0
     for folder in sorted(path for path in (root / "muster").iterdir() if path.is_dir()):
         found, files = check_module(root, folder)
         problems += found

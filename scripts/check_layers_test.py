@@ -67,7 +67,7 @@ class CheckLayersTest(unittest.TestCase):
         self.expect("muster/data/order.h:1", "includes base")
 
     def test_deps_must_be_used(self):
-        self.write("muster/config/node.h", "")
+        self.write("muster/config/node.h", "#include <string>\n")
         self.write("muster/data/CMakeLists.txt", "muster_module(data DEPS base config)")
         self.expect("DEPS config", "no file of data")
 
@@ -93,8 +93,19 @@ class CheckLayersTest(unittest.TestCase):
         self.expect('write "muster/data/order.h"')
 
     def test_an_unknown_module_is_noticed(self):
-        self.write("muster/extra/a.h", "")
+        self.write("muster/extra/a.h", "#include <string>\n")
         self.expect("muster/extra", "add the module")
+
+    def test_an_empty_file_is_noticed(self):
+        for name in ("muster/data/order_test.cc", "muster/base/hash.h", "scripts/check_shell.py", "tests/cli/run_test.py"):
+            with self.subTest(name):
+                self.write(name, "\n")
+                self.expect(name, "is empty")
+                self.write(name, "#include <string>\n" if name.startswith("muster") else "pass\n")
+
+    def test_an_empty_init_file_is_fine(self):
+        self.write("python/muster/__init__.py", "")
+        self.assertEqual(check(self.root)[0], [])
 
 
 if __name__ == "__main__":

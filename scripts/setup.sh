@@ -80,3 +80,37 @@ setup_libtorch() {
   trap - EXIT
   say "libtorch: ready in $prefix ($(du -sh "$prefix" | cut -f1))"
 }
+
+# Where the environment of packages/python.txt belongs: one for each version of Python.
+python_environment() {
+  local pins=$root/packages/python.txt version hash
+  version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  hash=$(sha256sum "$pins")
+  echo "$cache/python$version-${hash:0:12}"
+}
+
+# The Python of that environment.
+python_for_package() {
+  local python
+  python=$(python_environment)/bin/python
+  [[ -x $python ]] || fail "there is no environment for the Python package: run ./dev setup python"
+  echo "$python"
+}
+
+setup_python() {
+  local place began=$SECONDS
+  place=$(python_environment)
+  if [[ -d $place ]]; then
+    say "Python package: its environment is in $place"
+    return
+  fi
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "the Python package needs Python 3.11 or later"
+  say "Python package: fetching what packages/python.txt pins (3 GB) for $place"
+  # The last act is a rename, as above. The programs in its bin/ name the old place: use `bin/python -m`.
+  rm -rf "$place.making"
+  python3 -m venv "$place.making" || fail "python3 cannot make an environment: install python3-venv"
+  "$place.making/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check \
+    --only-binary=:all: -r "$root/packages/python.txt"
+  mv -T "$place.making" "$place" || [[ -d $place ]]
+  say "Python package: ready after $((SECONDS - began)) s ($(du -sh "$place" | cut -f1))"
+}

@@ -26,25 +26,29 @@ std::vector<std::pair<std::string_view, std::string*>> JobFingerprint::parts() {
   return {{"kernels", &kernels},
           {"model", &model},
           {"train_data", &train_data},
-          {"test_data", &test_data}};
+          {"test_data", &test_data},
+          {"model_file", &model_file}};
 }
 
 std::vector<std::pair<std::string_view, const std::string*>> JobFingerprint::parts() const {
   return {{"kernels", &kernels},
           {"model", &model},
           {"train_data", &train_data},
-          {"test_data", &test_data}};
+          {"test_data", &test_data},
+          {"model_file", &model_file}};
 }
 
 FingerprintDifference::FingerprintDifference(const JobFingerprint& own, const JobFingerprint& other)
     : own_(own),
       other_(other),
       kernels_(own.kernels != other.kernels),
-      model_(own.model != other.model && own.train_data == other.train_data),
+      model_(own.model != other.model && own.train_data == other.train_data &&
+             own.model_file == other.model_file),
+      model_file_(own.model_file != other.model_file),
       train_data_(own.train_data != other.train_data),
       test_data_(own.test_data != other.test_data) {}
 
-std::string FingerprintDifference::text_of(bool numerics, bool data) const {
+std::string FingerprintDifference::text_of(bool numerics, bool model_file, bool data) const {
   std::vector<std::string> parts;
   const auto add = [&](bool differs, std::string_view name, const std::string& own,
                        const std::string& other) {
@@ -53,17 +57,24 @@ std::string FingerprintDifference::text_of(bool numerics, bool data) const {
   };
   add(numerics && kernels_, "the numerics of kernels", own_.kernels, other_.kernels);
   add(numerics && model_, "the numerics of the model", own_.model, other_.model);
+  add(model_file && model_file_, "model.file", own_.model_file, other_.model_file);
   add(data && train_data_, "data.train", own_.train_data, other_.train_data);
   add(data && test_data_, "data.test", own_.test_data, other_.test_data);
   return join_words(parts);
 }
 
-std::string FingerprintDifference::numerics_text() const { return text_of(true, false); }
-std::string FingerprintDifference::data_text() const { return text_of(false, true); }
-std::string FingerprintDifference::text() const { return text_of(true, true); }
+std::string FingerprintDifference::numerics_text() const { return text_of(true, false, false); }
+std::string FingerprintDifference::model_file_text() const { return text_of(false, true, false); }
+std::string FingerprintDifference::data_text() const { return text_of(false, false, true); }
+std::string FingerprintDifference::text() const { return text_of(true, true, true); }
 
 std::string why_not_join(const JobFingerprint& own, const JobFingerprint& job, bool tolerant) {
   const FingerprintDifference difference(own, job);
+  if (difference.in_model_file()) {
+    return fmt::format(
+        "differs from the workers of this job in {}: give all workers the same model file",
+        difference.model_file_text());
+  }
   const bool numerics = difference.in_numerics() && !tolerant;
   if (!numerics && !difference.in_data()) return "";
   std::string advice;
@@ -91,6 +102,13 @@ std::string other_numerics(const JobFingerprint& own, const JobFingerprint& job)
 std::string why_not_resume(const JobFingerprint& own, const JobFingerprint& saved,
                            Accepted accepted) {
   const FingerprintDifference difference(own, saved);
+  if (difference.in_model_file()) {
+    return fmt::format(
+        "this run differs from its checkpoint in {}: restore the model file that it was begun "
+        "with, or begin another run with the present one (model.init_from takes the weights of "
+        "this one)",
+        difference.model_file_text());
+  }
   const bool numerics = difference.in_numerics() && !accepted.numerics;
   const bool data = difference.in_data() && !accepted.data;
   if (!numerics && !data) return "";

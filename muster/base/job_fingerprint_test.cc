@@ -39,6 +39,19 @@ TEST(JobFingerprint, EachPartThatDiffersIsNamedAloneWithBothHashes) {
   }
 }
 
+// Its weights are the initial ones, and its hash those of its gradients.
+TEST(JobFingerprint, AnotherModelFileIsNeverAccepted) {
+  auto other = with(&JobFingerprint::model_file, "99999999bb");
+  other.model = "9";
+  other.kernels = "9";
+  EXPECT_THAT(why_not_join(other, kJob, true),
+              HasSubstr("in model.file (99999999, not none): give all workers the same model"));
+  EXPECT_THAT(why_not_resume(other, kJob, {.numerics = true, .data = true}),
+              HasSubstr("differs from its checkpoint in model.file (99999999, not none): restore"));
+  EXPECT_THAT(FingerprintDifference(other, kJob).text(), Not(HasSubstr("of the model")));
+  EXPECT_THAT(why_not_resume(other, other, {}), IsEmpty());
+}
+
 TEST(JobFingerprint, AMissingTestSetIsADifferenceToo) {
   EXPECT_EQ(FingerprintDifference(with(&JobFingerprint::test_data, ""), kJob).text(),
             "data.test (none, not 44444444)");

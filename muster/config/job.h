@@ -24,11 +24,12 @@ struct Every {
 };
 
 struct ModelOptions {
-  std::string zoo;  // exactly one of zoo, use and layers
+  std::string zoo;  // exactly one of zoo, use, layers and file
   std::string use;  // a model registered in C++
   Node layers;
-  Node args;                           // for zoo and use
-  std::string loss = "cross_entropy";  // cross_entropy, mse, or a registered one
+  std::string file;                    // a .pt2 of torch.export
+  Node args;                           // for zoo, use and file
+  std::string loss = "cross_entropy";  // cross_entropy, mse, click, file, or a registered one
   std::vector<std::string> freeze;
   std::string init_from;
   bool operator==(const ModelOptions&) const = default;

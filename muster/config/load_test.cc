@@ -133,11 +133,16 @@ TEST(Mistakes, UnknownOption) {
             "job.yaml:13:1: unknown option 'thraeds' (did you mean 'threads'?)");
   EXPECT_EQ(said_with("momentum: 0.9"),
             "job.yaml:13:1: unknown option 'momentum' (did you mean 'optimizer.momentum'?)");
+  EXPECT_EQ(said_with("epochs: 3"),
+            "job.yaml:13:1: unknown option 'epochs' (did you mean 'passes'?)");
+  EXPECT_EQ(said_with_set("optimizer.learning_rate=1"),
+            "-s optimizer.learning_rate: unknown option 'optimizer.learning_rate' (did you mean "
+            "'optimizer.lr'?)");
   EXPECT_EQ(said_with("xyzzy: 1"), "job.yaml:13:1: unknown option 'xyzzy'");
   EXPECT_EQ(said_with("sync.bucket: 1MB"),
             "job.yaml:13:1: 'sync.bucket' must be nested in a file: sync: { bucket: ... }");
   EXPECT_EQ(said_with_set("optimizer.lrate=1"),
-            "-s optimizer.lrate: unknown option 'optimizer.lrate'");
+            "-s optimizer.lrate: unknown option 'optimizer.lrate' (did you mean 'optimizer.lr'?)");
   EXPECT_EQ(said_with_set("optimzer.lr=1"),
             "-s optimzer.lr: unknown option 'optimzer.lr' (did you mean 'optimizer.lr'?)");
   EXPECT_EQ(said_with_set("optimizer={lrr: 1}"),
@@ -152,6 +157,13 @@ TEST(Mistakes, WrongType) {
   EXPECT_EQ(said_with("track: { tensorboard: yes }"),
             "job.yaml:13:23: track.tensorboard must be true or false, not 'yes'");
   EXPECT_EQ(said_with("track: 5"), "job.yaml:13:8: track must be a map of options");
+  EXPECT_EQ(said_with_set("optimizer=adam"),
+            "-s optimizer: optimizer must be a map of options: optimizer: { kind: adam }");
+  EXPECT_EQ(said_with_set("optimizer.schedule=cosine"),
+            "-s optimizer.schedule: optimizer.schedule must be a map of options: schedule: { kind: "
+            "cosine }");
+  EXPECT_EQ(said_with_set("model=lenet"),
+            "-s model: model must be a map of options: model: { zoo: lenet }");
   EXPECT_EQ(said_with("best_by: [loss]"), "job.yaml:13:10: best_by must be text, not a list");
   EXPECT_EQ(said_with("eval: { every: 100 }"),
             "job.yaml:13:16: eval.every must be like 500 steps, 1 pass, 90s or never, not '100'");
@@ -231,7 +243,7 @@ TEST(Mistakes, WhatIsNotAJob) {
   EXPECT_EQ(said(sources), "job.yaml:1:1: a job must be a map of options");
   sources.file_text = "";
   EXPECT_EQ(said(sources),
-            "job.yaml: the job has no model; set model.zoo, model.use or model.layers");
+            "job.yaml: the job has no model; set model.zoo, model.use, model.layers or model.file");
 }
 
 TEST(Set, TakesTextAsItStands) {

@@ -70,6 +70,20 @@ bool is_read_by_blocks(const SourceOptions& source) {
   return is_url(source.path) || has_wildcard(source.path);
 }
 
+Status remove_labels(SourceOptions& source) {
+  const bool always = source.format == "idx" || source.format == "libsvm" ||
+                      source.format == "ctr" || source.format == "text" ||
+                      source.format == "tokens";
+  if (always) {
+    const bool has_some = source.format != "text" && source.format != "tokens";
+    return Error(ErrorKind::kUsage, "--no-labels: data of the format {} {}", source.format,
+                 has_some ? "always has labels; write any, and ignore what is said of them"
+                          : "has none in any case");
+  }
+  source.label = kNoLabel;
+  return {};
+}
+
 Result<SourceOptions> source_at(const DataOptions& data, const std::string& path,
                                 const std::string& format) {
   SourceOptions source = data.test.format.empty() ? data.train : data.test;

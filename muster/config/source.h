@@ -29,6 +29,14 @@ const std::vector<SourceFormat>& source_formats();
 std::vector<std::string> formats_with_path();
 std::vector<std::string> formats_of_blocks();
 
+// `label` of a source whose samples have none, for models that were trained. Their targets are -1,
+// or NaN. Never in the options of a job that was checked.
+inline constexpr std::string_view kNoLabel = "none";
+inline bool has_labels(const SourceOptions& source) { return source.label != kNoLabel; }
+// Takes the labels from a source; error (kUsage): in files of its format there are always some, or
+// never.
+Status remove_labels(SourceOptions& source);
+
 // Whether its records have fields with names: jsonl, tfrecord, webdataset, mds, parquet, arrow.
 bool has_fields(const SourceOptions& source);
 // Whether the source is read by blocks: `read: blocks`; or `read: auto`, and the format cannot be

@@ -11,19 +11,29 @@ namespace {
 
 void add_model(Section<ModelOptions> s) {
   s.add("zoo", &ModelOptions::zoo,
-        "A model that comes with Muster. Exactly one of zoo, use and layers is set.")
+        "A model that comes with Muster. Exactly one of zoo, use, layers and file is "
+        "set.")
       .one_of({"deepfm", "dlrm", "gpt", "lenet", "mlp", "resnet", "two-tower", "wide-deep"})
       .like("lenet");
   s.add("use", &ModelOptions::use, "A model registered in C++, by its name.").like("my_model");
   s.add("layers", &ModelOptions::layers, "The model as a list of layers.")
       .as(Form::kList)
       .like("[flatten, { linear: { out: 10 } }]");
+  s.add("file", &ModelOptions::file,
+        "A model that was exported from PyTorch, with its initial weights: a .pt2 file that "
+        "torch.export.save wrote (docs/pytorch.md).")
+      .as(Form::kPath)
+      .like("net.pt2");
   s.add("args", &ModelOptions::args,
-        "Arguments of the model named by zoo or use; what they are, the model says.")
+        "Arguments of the model named by zoo or use; what they are, the model says. With file: "
+        "evaluation_mode.")
       .as(Form::kMap)
       .like("{ width: 64 }");
-  s.add("loss", &ModelOptions::loss, "What is minimised.")
-      .one_of({"click", "cross_entropy", "mse"})
+  s.add(
+       "loss", &ModelOptions::loss,
+       "What is minimised. file: what the model of model.file returns, which then takes inputs and "
+       "targets.")
+      .one_of({"click", "cross_entropy", "file", "mse"})
       .or_registered();
   s.add("freeze", &ModelOptions::freeze,
         "Parameters that are not trained, by name; * stands for any part of a name.")
@@ -93,10 +103,11 @@ void add_source(Section<SourceOptions> s) {
   s.add("unit", &SourceOptions::unit, "What a token is.")
       .one_of({"characters", "bytes"})
       .only_with(format, {"text"});
-  s.add("context", &SourceOptions::context, "The length of a sample.")
+  s.add("context", &SourceOptions::context,
+        "The length of a sample. Of formats of records, where `args` has `tokens`.")
       .at_least(1)
       .in("tokens")
-      .only_with(format, {"text", "tokens"});
+      .only_with(format, records_and({"text", "tokens"}));
   s.add("part", &SourceOptions::part,
         "Which part of the file is used: from and to, as fractions of it. Not for data that is "
         "read by blocks.")

@@ -87,14 +87,16 @@ void add_tables(Section<TablesOptions> s) {
       .at_most(65536);
   s.add("memory", &TablesOptions::memory,
         "For the rows of one server, at most; a server that needs more ends, or writes rows to "
-        "tables.disk. 0: any amount. No effect on the result.")
+        "tables.disk. 0: any amount. A server of `muster coordinator` has --memory instead. No "
+        "effect on the result.")
       .as(Form::kBytes)
       .at_least(0)
       .at_most(0x1p50);
   s.add(
       "disk", &TablesOptions::disk,
       "A directory for rows of a server that do not fit into tables.memory. Empty: there is none. "
-      "A worker without servers has all rows in memory. No effect on the result.");
+      "A server of `muster coordinator` has --disk instead. A worker without servers has all rows "
+      "in memory. No effect on the result.");
 }
 
 }  // namespace muster::config

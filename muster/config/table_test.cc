@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/text.h"
+#include "muster/config/foreign_names.h"
 #include "muster/config/load.h"
 
 namespace muster::config {
@@ -208,6 +209,59 @@ TEST(Suggestion, FindsTheNearestName) {
   EXPECT_EQ(table.suggestion("xyzzy"), "");
   EXPECT_EQ(table.suggestion(""), "");
   EXPECT_EQ(table.suggestion("..."), "");
+}
+
+TEST(Suggestion, KnowsTheNamesOfOtherFrameworks) {
+  const Table& table = option_table();
+  const auto ours = [&](std::string_view theirs) { return table.suggestion(theirs); };
+  EXPECT_EQ(ours("optimizer.learning_rate"), " (did you mean 'optimizer.lr'?)");
+  EXPECT_EQ(ours("learning_rate"), " (did you mean 'optimizer.lr'?)");
+  EXPECT_EQ(ours("learningRate"), " (did you mean 'optimizer.lr'?)");
+  EXPECT_EQ(ours("tables.learning_rate"), " (did you mean 'tables.lr'?)");
+  EXPECT_EQ(ours("sync.outer.learning-rate"), " (did you mean 'sync.outer.lr'?)");
+  EXPECT_EQ(ours("epochs"), " (did you mean 'passes'?)");
+  EXPECT_EQ(ours("trainer.max_epochs"), " (did you mean 'passes'?)");
+  EXPECT_EQ(ours("batch_size"), " (did you mean 'batch'?)");
+  EXPECT_EQ(ours("eval.batch_size"), " (did you mean 'eval.batch'?)");
+  EXPECT_EQ(ours("data.loader.num_workers"), " (did you mean 'data.loader.threads'?)");
+  EXPECT_EQ(ours("num_workers"), " (did you mean 'data.loader.threads'?)");
+  EXPECT_EQ(ours("momentum"), " (did you mean 'optimizer.momentum'?)");
+  EXPECT_EQ(ours("weight_decay"), " (did you mean 'optimizer.weight_decay'?)");
+  EXPECT_EQ(ours("max_grad_norm"), " (did you mean 'optimizer.clip.norm'?)");
+  EXPECT_EQ(ours("lr_scheduler"), " (did you mean 'optimizer.schedule'?)");
+  EXPECT_EQ(ours("optimizer.schedule.warmup_steps"),
+            " (did you mean 'optimizer.schedule.warmup'?)");
+  EXPECT_EQ(ours("optimizer.type"), " (did you mean 'optimizer.kind'?)");
+  EXPECT_EQ(ours("model.name"), " (did you mean 'model.zoo'?)");
+  EXPECT_THAT(ours("world_size"), testing::HasSubstr("--workers N"));
+  EXPECT_THAT(ours("gradient_accumulation_steps"), testing::HasSubstr("global batch"));
+  EXPECT_THAT(ours("trainer"), testing::HasSubstr("top level"));
+  EXPECT_EQ(ours("validation_data"), " (did you mean 'data.test'?)");
+  EXPECT_EQ(ours("warmup_ratio"), " (did you mean 'optimizer.schedule.warmup'?)");
+  EXPECT_EQ(ours("report_to"), " (did you mean 'track.tensorboard'?)");
+  EXPECT_EQ(ours("patience"), " (did you mean 'early_stop.patience'?)");
+  EXPECT_EQ(ours("lr"), " (did you mean 'optimizer.lr'?)");
+  EXPECT_EQ(ours("strategy"), " (did you mean 'sync.strategy'?)");
+  EXPECT_THAT(ours("backward_passes_per_step"), testing::HasSubstr("global batch"));
+  EXPECT_THAT(ours("per_device_train_batch_size"), testing::HasSubstr("of all workers together"));
+  EXPECT_THAT(ours("resume_from_checkpoint"), testing::HasSubstr("muster resume RUN"));
+  EXPECT_THAT(ours("ckpt_path"), testing::HasSubstr("muster resume RUN"));
+  EXPECT_THAT(ours("deterministic"), testing::HasSubstr("same bits"));
+  EXPECT_THAT(ours("steps_per_epoch"), testing::HasSubstr("all of data.train"));
+  EXPECT_THAT(ours("hosts"), testing::HasSubstr("--hosts FILE"));
+}
+
+// A name that leads to an option which is gone, or that hides one of ours, is worse than none.
+TEST(Suggestion, ForeignNamesLeadToOptionsThatExist) {
+  const Table& table = option_table();
+  EXPECT_TRUE(foreign_name("lr").key.empty());
+  for (const auto name : foreign_names()) {
+    const auto [key, hint] = foreign_name(name);
+    EXPECT_NE(key.empty(), hint.empty()) << name;
+    if (!key.empty()) {
+      EXPECT_TRUE(table.find(key) != nullptr || table.find_section(key) != nullptr) << key;
+    }
+  }
 }
 
 TEST(Diff, ListsWhatDiffersInTheTablesOrder) {

@@ -78,8 +78,10 @@ class Rules {
     if (!m.zoo.empty()) named.emplace_back("model.zoo");
     if (!m.use.empty()) named.emplace_back("model.use");
     if (!m.layers.is_null()) named.emplace_back("model.layers");
+    if (!m.file.empty()) named.emplace_back("model.file");
     if (named.empty()) {
-      return at("model", "the job has no model; set model.zoo, model.use or model.layers");
+      return at("model",
+                "the job has no model; set model.zoo, model.use, model.layers or model.file");
     }
     if (named.size() > 1) {
       return at(named.back(), "{} are both set; keep one", join_words(named));
@@ -89,6 +91,10 @@ class Rules {
     }
     if (!m.args.is_null() && !m.layers.is_null()) {
       return at("model.args", "model.args has no effect with model.layers; each layer has its own");
+    }
+    if (m.loss == "file" && m.file.empty()) {
+      return at("model.loss",
+                "model.loss file is the loss that is part of model.file; set that too");
     }
     const auto& train = job_.data.train;
     const bool value = train.target == "value" && (train.format == "csv" || has_fields(train));
@@ -121,6 +127,12 @@ class Rules {
     if (std::ranges::find(with_path, s.format) != with_path.end()) {
       MUSTER_RETURN_IF_ERROR(needs("path", s.path));
       MUSTER_RETURN_IF_ERROR(reading(key, s));
+    }
+    if (!has_labels(s)) {
+      return at(name("label"),
+                "{}: there is no field of that name, which stands for samples without a label: "
+                "`muster predict --no-labels` takes them",
+                name("label"));
     }
     if (s.separator.size() != 1) {
       return at(name("separator"), "{} must be one character, not '{}'", name("separator"),

@@ -95,7 +95,8 @@ TEST(Validate, OptionWithoutEffect) {
 TEST(Validate, Model) {
   Job job = good();
   job.model.zoo = "";
-  EXPECT_EQ(said(job), "the job has no model; set model.zoo, model.use or model.layers");
+  EXPECT_EQ(said(job),
+            "the job has no model; set model.zoo, model.use, model.layers or model.file");
   job = good();
   job.model.layers = Node::list({Node::scalar("relu")});
   EXPECT_EQ(said(job), "model.zoo and model.layers are both set; keep one");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "muster/base/text.h"
+#include "muster/config/foreign_names.h"
 #include "muster/config/table.h"
 
 namespace muster::config {
@@ -29,6 +30,29 @@ Node& map_at(Node& root, std::string_view section) {
         found != entries.end() ? &found->second : &entries.emplace_back(part, Node::map({})).second;
   }
   return *at;
+}
+
+// The name of an option in another framework. In a section that has an option of that last name,
+// it is that one: eval.batch_size is eval.batch.
+std::string foreign_suggestion(const Table& table, std::string_view key) {
+  const auto [section, name] = split_key(key);
+  const auto [ours, hint] = foreign_name(key);
+  if (!hint.empty()) return fmt::format(" ({})", hint);
+  if (ours.empty()) return "";
+  const std::string here = join_key(section, split_key(ours).second);
+  const bool is_here =
+      !section.empty() && (table.find(here) != nullptr || table.find_section(here) != nullptr);
+  return fmt::format(" (did you mean '{}'?)", is_here ? here : ours);
+}
+
+// "optimizer: adam", where others name what we say in a map.
+std::string as_map(const Table& table, std::string_view section, const Node& value) {
+  if (!value.is_scalar() || section.empty()) return "";
+  for (const std::string_view name : {"kind", "zoo"}) {
+    if (table.find(join_key(section, name)) == nullptr) continue;
+    return fmt::format(": {}: {{ {}: {} }}", split_key(section).second, name, value.to_line());
+  }
+  return "";
 }
 
 }  // namespace
@@ -64,6 +88,8 @@ std::vector<std::string> Table::names_in(std::string_view section) const {
 }
 
 std::string Table::suggestion(std::string_view key) const {
+  // Before what is only spelled alike: num_workers is not workers.
+  if (auto foreign = foreign_suggestion(*this, key); !foreign.empty()) return foreign;
   // The section that is there, and the first part of the key that is not in it.
   std::string_view section;
   std::string_view rest = key;
@@ -90,7 +116,8 @@ Status read_options(const Node& tree, std::string_view section, const std::strin
   const Table& table = option_table();
   if (tree.is_null()) return {};
   if (!tree.is_map()) {
-    return tree.error("{} must be a map of options", section.empty() ? "a job" : section);
+    return tree.error("{} must be a map of options{}", section.empty() ? "a job" : section,
+                      as_map(table, section, tree));
   }
   if (!section.empty()) places.insert_or_assign(std::string(section), tree.key_mark());
   for (const auto& [name, value] : tree.entries()) {

@@ -42,7 +42,9 @@ TEST_F(ErrorFileTest, OnlyTheLastWorkersLastLines) {
 }
 
 TEST_F(ErrorFileTest, ALineWithoutEndAndAHugeFile) {
-  worker(std::string(1 << 20, 'x') + "\nlast");
+  std::string text(1 << 20, 'x');
+  text += "\nlast";
+  worker(text);
   EXPECT_EQ(last_lines(path(), 0, 1), "last");
   EXPECT_LE(last_lines(path(), 0, 20).size(), 64u << 10);
 }

@@ -71,9 +71,25 @@ void expect_same_bits(const std::string& text, const std::vector<std::string>& m
   EXPECT_EQ(with({"threads=8", "sync.bucket=50000", "data.loader.ahead=5"}), expected);
 }
 
+// Exported from PyTorch: batch normalization and dropout are replaced by Muster's.
+const char* const kFile = R"(
+model: { file: ../pytorch/lenet.pt2 }
+data:
+  train: { format: idx, images: mnist/train-images-idx3-ubyte.gz, labels: mnist/train-labels-idx1-ubyte.gz }
+batch: 37
+lanes: 8
+steps: 6
+optimizer: { kind: sgd, lr: 0.05, momentum: 0.9 }
+)";
+
 TEST(Determinism, LenetWithSgd) { expect_same_bits(kLenet); }
 TEST(Determinism, ResnetWithBatchNormAndAugmentation) { expect_same_bits(kResnet); }
 TEST(Determinism, GptWithDropoutAdamwAndClipping) { expect_same_bits(kGpt); }
+TEST(Determinism, ModelFromPyTorch) {
+  expect_same_bits(kFile);
+  expect_same_bits(kFile, {"precision=bf16"});
+  EXPECT_NE(train(kFile, {}), train(kFile, {"seed=2"}));
+}
 TEST(Determinism, GptInBf16) { expect_same_bits(kGpt, {"precision=bf16"}); }
 TEST(Determinism, Muon) {
   const std::vector<std::string> sets = {"optimizer.kind=muon", "optimizer.momentum=0.95",

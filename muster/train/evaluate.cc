@@ -9,6 +9,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/fault_point.h"
+#include "muster/data/read_ahead.h"
 
 namespace muster::train {
 
@@ -84,6 +85,8 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
   std::atomic<size_t> next{own.begin};
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
+  data::ReadAhead ahead(dataset, std::min(count, own.begin * size),
+                        std::min(count, (own.begin + own.size) * size), size, nets.size());
   // Then nobody waits for this member's part any more.
   const auto has_lost = [&] { return with.group != nullptr && with.group->failed(); };
   team.run([&](int member) {
@@ -103,6 +106,7 @@ Result<EvalReport> evaluate(const data::Dataset& dataset, const NetPlan& plan, T
       auto read = data::read_range(dataset, i * size, std::min(size, count - i * size), buffer,
                                    keep_waiting);
       if (!read.ok()) return fail(std::move(read).error());
+      ahead.done(i - own.begin);
       auto part = nets[static_cast<size_t>(member)]->evaluate(buffer);
       if (!part.ok()) return fail(std::move(part).error());
       if (with.vitals != nullptr) with.vitals->note_progress();

@@ -15,7 +15,7 @@ std::vector<float> copy_numbers(const torch::Tensor& tensor) {
   return {numbers, numbers + flat.numel()};
 }
 
-Predictions find_classes(const torch::Tensor& scores, const data::Batch& batch) {
+Predictions find_classes(const torch::Tensor& scores, const data::Batch& batch, bool labelled) {
   const auto probabilities = scores.softmax(-1);
   const auto best = probabilities.argmax(1).contiguous();
   const auto* classes = best.const_data_ptr<int64_t>();
@@ -24,7 +24,7 @@ Predictions find_classes(const torch::Tensor& scores, const data::Batch& batch) 
   found.count = batch.count;
   found.classes.assign(classes, classes + batch.count);
   found.probabilities = copy_numbers(probabilities.gather(1, best.unsqueeze(1)));
-  found.labels.assign(labels, labels + batch.count);
+  if (labelled) found.labels.assign(labels, labels + batch.count);
   return found;
 }
 
@@ -76,7 +76,7 @@ Result<Predictions> predict_batch(LaneNet& net, const data::Batch& batch,
   const auto rows = output.reshape({samples, -1});
   const auto width = static_cast<size_t>(rows.size(1));
   if (!options.raw && !features && schema.classes > 0 && schema.target_elements() == 1) {
-    return find_classes(rows, batch);
+    return find_classes(rows, batch, options.labels);
   }
   Predictions found;
   found.count = batch.count;
@@ -89,7 +89,7 @@ Result<Predictions> predict_batch(LaneNet& net, const data::Batch& batch,
   if (schema.target == data::DType::kFloat32 && width == 1 && schema.target_elements() == 1) {
     const auto* targets = reinterpret_cast<const float*>(batch.targets.data());
     found.values = copy_numbers(rows);
-    found.targets.assign(targets, targets + batch.count);
+    if (options.labels) found.targets.assign(targets, targets + batch.count);
     return found;
   }
   return Error(ErrorKind::kUsage,

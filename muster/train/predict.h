@@ -14,8 +14,9 @@
 namespace muster::train {
 
 struct PredictOptions {
-  bool raw = false;   // all that the model puts out, instead of a class or a value
-  std::string layer;  // features of this layer instead; empty: of none
+  bool raw = false;    // all that the model puts out, instead of a class or a value
+  std::string layer;   // features of this layer instead; empty: of none
+  bool labels = true;  // the data has some, which are shown beside
 };
 
 // Of a batch with this schema. kUsage for what this model does not have: the sentence says which

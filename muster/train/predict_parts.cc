@@ -112,13 +112,15 @@ Result<PredictPlan> plan_parts(Session& session, const data::Dataset& dataset,
     return {};
   }));
   const auto size = static_cast<uint64_t>(session.job().eval.batch);
+  MUSTER_TRY(const auto data_hash, dataset.try_hash());
   parts::PartPlan plan{{{"checkpoint", session.arena().counters().step},
                         {"weights", session.arena().weights_hash().hex()},
-                        {"data", dataset.hash().hex()},
+                        {"data", data_hash.hex()},
                         {"eval.batch", size},
                         {"output", output_format_name(options.output)},
                         {"raw", options.what.raw},
                         {"layer", options.what.layer},
+                        {"labels", options.what.labels},
                         {"numerics", take_fingerprint().combined().hex()}},
                        header_of(first, options.output),
                        parts::cut(dataset.size(), size, first_samples(dataset))};

@@ -121,6 +121,9 @@ TEST_F(PredictPartsTest, WhatTheLinesDependOnIsPartOfThePlan) {
   PartOptions json;
   json.output = OutputFormat::kJson;
   EXPECT_THAT(work(*session, json).error().message(), HasSubstr("output was 'csv', and is now"));
+  PartOptions unlabelled;
+  unlabelled.what.labels = false;
+  EXPECT_THAT(work(*session, unlabelled).error().message(), HasSubstr("labels was true"));
   EXPECT_THAT(work(*open({"eval.batch=50"})).error().message(), HasSubstr("eval.batch was 96"));
   EXPECT_THAT(work(*open({"seed=9"})).error().message(), HasSubstr("weights was"));
   EXPECT_THAT(work(*open({"data.test.args={size: 4000}"})).error().message(),

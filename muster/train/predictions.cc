@@ -31,12 +31,14 @@ void append_csv(const Predictions& p, size_t i, std::string& text) {
   if (!p.classes.empty()) {
     fmt::format_to(std::back_inserter(text), ",{},", p.classes[i]);
     append_number(p.probabilities[i], OutputFormat::kCsv, text);
-    fmt::format_to(std::back_inserter(text), ",{}", p.labels[i]);
+    if (!p.labels.empty()) fmt::format_to(std::back_inserter(text), ",{}", p.labels[i]);
   } else if (!p.values.empty()) {
     text += ',';
     append_number(p.values[i], OutputFormat::kCsv, text);
-    text += ',';
-    append_number(p.targets[i], OutputFormat::kCsv, text);
+    if (!p.targets.empty()) {
+      text += ',';
+      append_number(p.targets[i], OutputFormat::kCsv, text);
+    }
   } else {
     for (const float number : numbers_of(p, i)) {
       text += ',';
@@ -50,12 +52,16 @@ void append_json(const Predictions& p, size_t i, std::string& text) {
   if (!p.classes.empty()) {
     fmt::format_to(std::back_inserter(text), R"(,"class":{},"probability":)", p.classes[i]);
     append_number(p.probabilities[i], OutputFormat::kJson, text);
-    fmt::format_to(std::back_inserter(text), R"(,"label":{})", p.labels[i]);
+    if (!p.labels.empty()) {
+      fmt::format_to(std::back_inserter(text), R"(,"label":{})", p.labels[i]);
+    }
   } else if (!p.values.empty()) {
     text += R"(,"value":)";
     append_number(p.values[i], OutputFormat::kJson, text);
-    text += R"(,"target":)";
-    append_number(p.targets[i], OutputFormat::kJson, text);
+    if (!p.targets.empty()) {
+      text += R"(,"target":)";
+      append_number(p.targets[i], OutputFormat::kJson, text);
+    }
   } else {
     fmt::format_to(std::back_inserter(text), R"(,"{}":[)", numbers_name(p));
     bool first = true;
@@ -80,10 +86,10 @@ void append_binary(const Predictions& p, size_t i, std::string& bytes) {
   if (!p.classes.empty()) {
     append_value(p.classes[i], bytes);
     append_value(p.probabilities[i], bytes);
-    append_value(p.labels[i], bytes);
+    if (!p.labels.empty()) append_value(p.labels[i], bytes);
   } else if (!p.values.empty()) {
     append_value(p.values[i], bytes);
-    append_value(p.targets[i], bytes);
+    if (!p.targets.empty()) append_value(p.targets[i], bytes);
   } else {
     const auto numbers = std::as_bytes(numbers_of(p, i));
     bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size());
@@ -97,10 +103,10 @@ nlohmann::json to_json(const Predictions& predictions, size_t i, uint64_t sample
   if (!predictions.classes.empty()) {
     object["class"] = predictions.classes[i];
     object["probability"] = predictions.probabilities[i];
-    object["label"] = predictions.labels[i];
+    if (!predictions.labels.empty()) object["label"] = predictions.labels[i];
   } else if (!predictions.values.empty()) {
     object["value"] = predictions.values[i];
-    object["target"] = predictions.targets[i];
+    if (!predictions.targets.empty()) object["target"] = predictions.targets[i];
   } else {
     const auto numbers = numbers_of(predictions, i);
     object[numbers_name(predictions)] = std::vector<float>(numbers.begin(), numbers.end());
@@ -129,8 +135,13 @@ std::string_view output_format_name(OutputFormat format) {
 
 std::string header_of(const Predictions& predictions, OutputFormat format) {
   if (format != OutputFormat::kCsv) return "";
-  if (!predictions.classes.empty()) return "sample,class,probability,label\n";
-  if (!predictions.values.empty()) return "sample,value,target\n";
+  if (!predictions.classes.empty()) {
+    return predictions.labels.empty() ? "sample,class,probability\n"
+                                      : "sample,class,probability,label\n";
+  }
+  if (!predictions.values.empty()) {
+    return predictions.targets.empty() ? "sample,value\n" : "sample,value,target\n";
+  }
   std::string header = "sample";
   const char* name = predictions.features ? "feature" : "output";
   for (size_t i = 0; i < predictions.width; ++i) header += fmt::format(",{}_{}", name, i);
@@ -147,10 +158,10 @@ data::TableForm form_of(const Predictions& predictions) {
   if (!predictions.classes.empty()) {
     add("class", Type::kInt64);
     add("probability", Type::kFloat32);
-    add("label", Type::kInt64);
+    if (!predictions.labels.empty()) add("label", Type::kInt64);
   } else if (!predictions.values.empty()) {
     add("value", Type::kFloat32);
-    add("target", Type::kFloat32);
+    if (!predictions.targets.empty()) add("target", Type::kFloat32);
   } else {
     add(numbers_name(predictions), Type::kFloat32, predictions.width);
   }

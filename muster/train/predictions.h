@@ -21,11 +21,11 @@ namespace muster::train {
 // Of `count` samples. Which of the vectors are filled says what was asked for.
 struct Predictions {
   size_t count = 0;
-  // The likeliest class, how likely it is, and that of the data.
+  // The likeliest class, how likely it is, and that of the data, if that has labels.
   std::vector<int64_t> classes;
   std::vector<float> probabilities;
   std::vector<int64_t> labels;
-  // For targets that are values: that of the model, and that of the data.
+  // For targets that are values: that of the model, and that of the data, if that has some.
   std::vector<float> values;
   std::vector<float> targets;
   // All numbers of the model's output, or of a layer's; `width` of each sample.

@@ -39,6 +39,26 @@ TEST(Predictions, Values) {
   EXPECT_EQ(text_of(p, 0, OutputFormat::kJson), "{\"sample\":0,\"value\":-1.5,\"target\":1e-07}\n");
 }
 
+TEST(Predictions, OfDataWithoutLabels) {
+  Predictions p;
+  p.count = 1;
+  p.classes = {7};
+  p.probabilities = {0.5F};
+  EXPECT_EQ(text_of(p, 40, OutputFormat::kCsv), "sample,class,probability\n40,7,0.5\n");
+  EXPECT_EQ(text_of(p, 40, OutputFormat::kJson),
+            "{\"sample\":40,\"class\":7,\"probability\":0.5}\n");
+  EXPECT_FALSE(to_json(p, 0, 40).contains("label"));
+  EXPECT_EQ(form_of(p).columns.size(), 3U);
+  EXPECT_EQ(text_of(p, 40, OutputFormat::kParquet).size(), form_of(p).row_bytes());
+  Predictions v;
+  v.count = 1;
+  v.values = {-1.5F};
+  EXPECT_EQ(text_of(v, 0, OutputFormat::kCsv), "sample,value\n0,-1.5\n");
+  EXPECT_EQ(text_of(v, 0, OutputFormat::kJson), "{\"sample\":0,\"value\":-1.5}\n");
+  EXPECT_FALSE(to_json(v, 0, 0).contains("target"));
+  EXPECT_EQ(text_of(v, 0, OutputFormat::kParquet).size(), form_of(v).row_bytes());
+}
+
 TEST(Predictions, NumbersOfALayerReadBackExactly) {
   const float third = 1.0F / 3;
   Predictions p;

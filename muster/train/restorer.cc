@@ -192,6 +192,9 @@ Status Restorer::make_initial() {
 
 Status Restorer::load(const ckpt::Snapshot& snapshot) {
   Arena& arena = session_.arena();
+  if (auto same = check_model_file(session_.model_file_hash(), snapshot.meta); !same.ok()) {
+    return std::move(same).error().context("'{}'", snapshot.path);
+  }
   MUSTER_RETURN_IF_ERROR(arena.load_model(snapshot.model));
   MUSTER_RETURN_IF_ERROR(arena.load_state(snapshot.state));
   if (arena.counters().step != snapshot.step) {

@@ -1,6 +1,7 @@
 #include "muster/train/session.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -14,9 +15,12 @@
 #include "muster/config/rounds.h"
 #include "muster/config/source.h"
 #include "muster/data/blocks/block_index.h"
+#include "muster/data/blocks/image_classes.h"
 #include "muster/data/make_order.h"
+#include "muster/model/generator_watch.h"
 #include "muster/model/row_lookup.h"
 #include "muster/optim/schedule.h"
+#include "muster/pt2/program.h"
 #include "muster/sync/recipe.h"
 #include "muster/train/numerics/fingerprint.h"
 #include "muster/train/numerics/job_fingerprint.h"
@@ -55,10 +59,27 @@ Result<std::unique_ptr<Session>> Session::open(config::Job job, const Registries
                  "name one, which `muster plan` helps to choose");
   }
   std::unique_ptr<Session> session(new Session(std::move(job), registries));
+  MUSTER_RETURN_IF_ERROR(session->open_model_file());
   MUSTER_RETURN_IF_ERROR(session->open_data());
   MUSTER_RETURN_IF_ERROR(session->open_rows());
   MUSTER_RETURN_IF_ERROR(session->build_nets());
   return session;
+}
+
+// It is kept open only while nets are built: they have copies of what they need, and a file that is
+// mapped must not be written meanwhile.
+Status Session::open_model_file() {
+  const std::string& path = job_.model.file;
+  if (path.empty()) return {};
+  auto opened = pt2::File::open(path);
+  if (!opened.ok()) return std::move(opened).error().context("model.file");
+  auto hash = opened->hash().hex();
+  if (!model_file_.empty() && hash != model_file_) {
+    return Error(ErrorKind::kJob, "model.file: '{}' has changed since this worker read it", path);
+  }
+  model_file_ = std::move(hash);
+  plan_.file = std::make_shared<const pt2::File>(*std::move(opened));
+  return {};
 }
 
 Status Session::open_data() {
@@ -75,7 +96,8 @@ Status Session::open_data() {
   plan_.own = registries_.own_lanes;
   plan_.memory = registries_.memory;
   if (plan_.own == nullptr) {
-    MUSTER_TRY(plan_.loss, model::find_loss(registries_.models, job_.model, plan_.schema));
+    MUSTER_TRY(plan_.loss,
+               model::find_loss(registries_.models, job_.model, plan_.schema, plan_.file.get()));
   } else {
     MUSTER_RETURN_IF_ERROR(check_own_loop());
   }
@@ -219,6 +241,7 @@ Status Session::build_nets() {
     MUSTER_TRY(auto net, LaneNet::create(plan_, computing, sum, member == 0 ? &first : nullptr));
     nets_.push_back(std::move(net));
   }
+  plan_.file.reset();
   // The first net brought the initial weights.
   if (apart) std::ranges::copy(work_->weights(), arena_->weights().begin());
   lane_runner_ =
@@ -311,6 +334,7 @@ void Session::set_vitals(const Vitals* vitals) {
   auditor_->set_vitals(vitals_);
   strategy_->set_vitals(vitals_);
   if (plan_.own != nullptr) plan_.own->progress = vitals_->progress;
+  if (rows_ != nullptr) rows_->set_progress(vitals_->progress);
 }
 
 Status Session::reset() {
@@ -322,7 +346,9 @@ Status Session::reset() {
     std::ranges::copy(initial_, arena_->weights().begin());
     return {};
   }
+  MUSTER_RETURN_IF_ERROR(open_model_file());
   MUSTER_TRY(const auto first, build_first_net(plan_));
+  plan_.file.reset();
   const auto copy = [&](const std::string& name, const torch::Tensor& value) {
     size_t t = 0;
     MUSTER_CHECK(arena_->find(name, &t) != nullptr, "the model has changed");
@@ -377,7 +403,9 @@ config::SourceOptions Session::test_source() const {
 }
 
 Result<std::unique_ptr<data::Dataset>> Session::open_test() const {
-  MUSTER_TRY(auto opened, open_source("data.test", test_source()));
+  auto source = test_source();
+  MUSTER_RETURN_IF_ERROR(data::number_classes_alike(job_.data.train, source));
+  MUSTER_TRY(auto opened, open_source("data.test", source));
   MUSTER_RETURN_IF_ERROR(data::check_compatible(plan_.schema, opened->schema()));
   return opened;
 }
@@ -403,6 +431,7 @@ Status Session::begin_fingerprint() {
   hashing_ = Thread("hash-data", [this] { hashed_ = hash_data(); });
   const auto samples = static_cast<uint64_t>(job_.batch / job_.lanes);  // of the smallest lane
   if (rows_ != nullptr) rows_->rehearse(true);
+  const model::GeneratorWatch generator;
   const auto hash = hash_gradients(*nets_[0], *sum_, *arena_, *train_, samples, *plan_.memory,
                                    setup_.keep_waiting);
   if (rows_ != nullptr) rows_->rehearse(false);
@@ -410,19 +439,23 @@ Status Session::begin_fingerprint() {
     MUSTER_RETURN_IF_ERROR(try_smallest_lanes());  // it may know why
     return hash.error();
   }
+  MUSTER_RETURN_IF_ERROR(nets_[0]->check_generator(generator));
   fingerprint_.model = hash->hex();
+  fingerprint_.model_file = model_file_;
   return {};
 }
 
 Result<Session::HashedData> Session::hash_data() const {
   HashedData hashed;
-  hashed.train = train_->hash().hex();
+  MUSTER_TRY(const auto train_hash, train_->try_hash());
+  hashed.train = train_hash.hex();
   if (!has_test()) return hashed;
   if (test_ == nullptr) {
     MUSTER_TRY(hashed.test_data, open_test());
   }
   const data::Dataset& test = test_ != nullptr ? *test_ : *hashed.test_data;
-  hashed.test = test.hash().hex();
+  MUSTER_TRY(const auto test_hash, test.try_hash());
+  hashed.test = test_hash.hex();
   return hashed;
 }
 
@@ -529,26 +562,41 @@ Status Session::try_forward() {
   data::Batch batch;
   batch.memory = plan_.memory;
   MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch, setup_.keep_waiting));
+  const model::GeneratorWatch generator;
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
-  return try_smallest_lanes();
+  MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
+  // What has no statistics was not tried.
+  const auto batches = this->batches();
+  const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);
+  if (!nets_[0]->keeps_statistics()) MUSTER_RETURN_IF_ERROR(nets_[0]->try_training(usual));
+  return nets_[0]->check_generator(generator);
 }
 
 // A lane with a single sample is no batch to normalise. Better to say so now than in the last step,
 // the only one that may be short, after hours of training.
 Status Session::try_smallest_lanes() {
-  if (plan_.own != nullptr) return {};
   if (!nets_[0]->keeps_statistics()) return {};
   const auto batches = this->batches();
   const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);
-  if (const auto tried = nets_[0]->try_training(usual); !tried.ok()) {
-    return Error(tried.error().kind(), "{}; give the job a larger batch or fewer lanes",
-                 tried.error().message());
+  // The program computes a usual lane at once, for the fingerprint.
+  if (plan_.own == nullptr) {
+    if (const auto tried = nets_[0]->try_training(usual); !tried.ok()) {
+      return Error(tried.error().kind(), "{}; give the job a larger batch or fewer lanes",
+                   tried.error().message());
+    }
   }
   if (!batches.limited() || batches.steps() <= batches.first_step) return {};
   const uint64_t last = batches.steps() - 1;
   const uint64_t fewest = data::fewest_lane_samples(batches, last);
   if (fewest >= usual) return {};
+  if (plan_.own != nullptr) {
+    return try_own_lane(fewest,
+                        fmt::format("the last step has only {} of the batch's {} samples; "
+                                    "leave it out with steps: {}, or choose another batch "
+                                    "or number of lanes",
+                                    data::step_slice(batches, last).count, batches.batch, last));
+  }
   if (const auto tried = nets_[0]->try_training(fewest); !tried.ok()) {
     return Error(tried.error().kind(),
                  "{}; the last step, with only {} of the batch's {} samples, has too few: leave it "
@@ -557,6 +605,22 @@ Status Session::try_smallest_lanes() {
                  last);
   }
   return {};
+}
+
+// By the program, as a step that is not committed.
+Status Session::try_own_lane(uint64_t samples, std::string why) {
+  std::vector<uint64_t> first(samples);
+  for (uint64_t i = 0; i < samples; ++i) first[i] = i % train_->size();
+  data::Batch batch;
+  batch.memory = plan_.memory;
+  MUSTER_RETURN_IF_ERROR(data::read_samples(*train_, first, batch, setup_.keep_waiting));
+  const int64_t step = arena_->counters().step;
+  sum_->begin(GradientSum::Mode::kNative, arena_->exponents(), std::array{0});
+  plan_.own->trial = std::move(why);
+  const auto tried = nets_[0]->train(step, /*lane=*/0, batch, /*weight=*/1);
+  plan_.own->trial.clear();
+  MUSTER_RETURN_IF_ERROR(nets_[0]->lanes_over(step));
+  return tried.ok() ? Status() : tried.error();
 }
 
 Result<torch::Tensor> Session::predict(const data::Batch& batch, const data::Schema* schema) {

@@ -104,7 +104,8 @@ class Session {
   // a time: `what` is "waiting for data: 3 requests, oldest 1.2 s". False ends the wait, and then
   // the call gives an error of kind kInterrupted. A group that has failed ends it too.
   void set_on_waiting(std::function<bool(const std::string& what)> on_waiting);
-  // Back to the initial state of the job, as if nothing had been trained.
+  // Back to the initial state of the job, as if nothing had been trained. Reads model.file again,
+  // if there is one, and fails if it has changed.
   Status reset();
   // Computes and commits the arena's next step. The first call fixes where the loader starts: set
   // the arena's state before, or call assign() after.
@@ -147,6 +148,8 @@ class Session {
   Status begin_fingerprint();
   // Waits until it is complete. Empty if it was not begun.
   Result<JobFingerprint> fingerprint();
+  // Of the contents of model.file; empty: the job has none.
+  const std::string& model_file_hash() const { return model_file_; }
 
  private:
   struct HashedData {
@@ -155,6 +158,7 @@ class Session {
     std::unique_ptr<data::Dataset> test_data;
   };
   Session(config::Job job, const Registries& registries);
+  Status open_model_file();
   Status open_data();
   Result<std::unique_ptr<data::Dataset>> open_source(const std::string& key,
                                                      const config::SourceOptions& source) const;
@@ -169,10 +173,12 @@ class Session {
   Status build_nets();
   std::unique_ptr<GradientSum> make_sum(bool few) const;
   Status try_smallest_lanes();
+  Status try_own_lane(uint64_t samples, std::string why);
 
   config::Job job_;
   const Registries& registries_;
   NetPlan plan_;
+  std::string model_file_;                                         // hash
   const std::unique_ptr<FileSystem> files_ = posix_file_system();  // for indexes and caches of data
   data::BlockSetup setup_;
   std::unique_ptr<data::Dataset> train_;

@@ -4,10 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
-#include "muster/base/check.h"
 #include "muster/base/one_signal.h"
 
 namespace muster::train {
@@ -37,26 +37,41 @@ void on_signal(int number) {
 
 }  // namespace
 
+Result<std::unique_ptr<StopSignals>> StopSignals::listen(bool hangups) {
+  if (in_use.exchange(true)) {
+    return Error(
+        ErrorKind::kJob,
+        "this process trains another run already: end its loop before the next one begins");
+  }
+  return std::unique_ptr<StopSignals>(new StopSignals(hangups));
+}
+
 StopSignals::StopSignals(bool hangups) {
-  MUSTER_CHECK(!in_use.exchange(true), "one StopSignals at a time");
   received_signal = 0;
   received_at = 0;
+  hear(SIGINT);
+  hear(SIGTERM);
+  // Under nohup it is ignored, and stays so.
+  struct sigaction now{};
+  sigaction(SIGHUP, nullptr, &now);
+  if (hangups && now.sa_handler != SIG_IGN) hear(SIGHUP);
+}
+
+void StopSignals::hear(int number) {
+  auto* const place = std::ranges::find(before_, 0, &Before::number);
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  // Under nohup it is ignored, and stays so.
-  struct sigaction before{};
-  sigaction(SIGHUP, nullptr, &before);
-  hears_hangups_ = hangups && before.sa_handler != SIG_IGN;
-  if (hears_hangups_) sigaction(SIGHUP, &action, nullptr);
+  place->number = number;
+  sigaction(number, &action, &place->action);
 }
 
 StopSignals::~StopSignals() {
-  signal(SIGINT, SIG_DFL);
-  signal(SIGTERM, SIG_DFL);
-  if (hears_hangups_) signal(SIGHUP, SIG_DFL);
+  for (const auto& [number, action] : before_) {
+    struct sigaction now{};
+    if (number == 0 || sigaction(number, nullptr, &now) != 0) continue;
+    if (now.sa_handler == on_signal) sigaction(number, &action, nullptr);
+  }
   in_use = false;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,7 @@ threads: 1
 struct Hooks {
   std::function<void(int64_t clock, std::vector<int64_t>& clocks)> read;
   std::function<void(int64_t from, LocalTables& tables, ps::OrderView& view)> order;
+  std::function<void(const std::function<void()>& progress)> save;
 };
 
 class HookedTables final : public SharedTables {
@@ -74,8 +76,14 @@ class HookedTables final : public SharedTables {
     if (hooks_.order) hooks_.order(from, *tables_, view);
     return view;
   }
+  void set_progress(const std::function<void()>& progress) override { progress_ = progress; }
+  Result<std::vector<std::string>> save(int64_t clock) override {
+    if (hooks_.save) hooks_.save(progress_);
+    return SharedTables::save(clock);
+  }
 
  private:
+  std::function<void()> progress_;
   std::shared_ptr<LocalTables> tables_;
   const Hooks& hooks_;
 };
@@ -145,6 +153,22 @@ TEST_F(TrainerRowsTest, AWorkerWhoseRowsAreAheadJoinsAgain) {
   const auto alone = live("alone", "");
   ASSERT_TRUE(alone.summary) << alone.error;
   EXPECT_EQ(result_of("run"), result_of("alone"));
+}
+
+TEST_F(TrainerRowsTest, OneThatSavesIsNotRemovedWhileRowsArrive) {
+  hang_timeout_ = 1s;
+  rebalance_every_ = 1h;
+  std::atomic<int> saves{0};
+  hooks_.save = [&](const std::function<void()>& progress) {
+    if (saves++ != 0) return;
+    for (int shard = 0; shard < 60; ++shard) {
+      std::this_thread::sleep_for(50ms);
+      if (progress) progress();
+    }
+  };
+  expect_done(together("run", {{}, {}}));
+  EXPECT_GE(saves, 3);
+  EXPECT_EQ(roster::sequence_of(coordinator_->status().roster.number), 1U) << "nobody was removed";
 }
 
 TEST_F(TrainerRowsTest, AloneThereIsNobodyToJoin) {

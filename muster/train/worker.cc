@@ -19,10 +19,13 @@
 #include "muster/base/text.h"
 #include "muster/config/load.h"
 #include "muster/config/rounds.h"
+#include "muster/config/source.h"
 #include "muster/config/table.h"
 #include "muster/copy/copy_reader.h"
 #include "muster/copy/copy_sender.h"
 #include "muster/data/fetcher.h"
+#include "muster/model/pt2_net.h"
+#include "muster/pt2/treatment.h"
 #include "muster/roster/coordinator.h"
 #include "muster/store/open.h"
 #include "muster/track/background_sink.h"
@@ -30,6 +33,7 @@
 #include "muster/track/sink.h"
 #include "muster/train/membership/membership.h"
 #include "muster/train/numerics/fingerprint.h"
+#include "muster/train/numerics/job_fingerprint.h"
 #include "muster/train/numerics/probe.h"
 #include "muster/train/predict.h"
 #include "muster/train/predict_parts.h"
@@ -66,6 +70,7 @@ struct Arguments {
   GenerateOptions generate;
   std::string data;    // other test data; empty: the job's
   std::string format;  // of that
+  bool no_labels = false;
   PredictOptions predict;
   std::string parts;  // a directory of parts to compute; empty: samples are printed
   std::string output_format = "csv";
@@ -263,7 +268,7 @@ Result<CopySource> look_at_copy(copy::CopyReader& reader, const RunPlace& place,
 Result<int> train_in(const Arguments& args, Registries registries, track::RunDirectory& run,
                      const RunPlace& place, FileSystem& files, const Clock& clock, Log& log) {
   registries.servers = args.servers;
-  StopSignals signals(/*hangups=*/args.coordinators.empty());
+  MUSTER_TRY(const auto signals, StopSignals::listen(/*hangups=*/args.coordinators.empty()));
   MUSTER_TRY(auto job, load_job(files, run.job_file(), {}, args.written));
   if (config::has_tables(job) && args.servers.empty() && !args.coordinators.empty()) {
     return Error(
@@ -275,7 +280,7 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   opening.emplace(log, args.display == "normal");
   auto& places = registries.places;
   places.indexes = run.indexes();
-  places.keep_waiting = [&signals] { return signals.received() == 0; };
+  places.keep_waiting = [&signals] { return signals->received() == 0; };
   places.tell = [&](const std::string& what) {
     if (opening) opening->tell(what);
   };
@@ -319,8 +324,8 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   const auto copy = open_copy(session->job(), run, !place.is_launchers, files, clock, log);
   Recorder recorder(*session,
                     {&run, &files, &clock, &log, &sink, display_mode(args.display), progress,
-                     copy.get(), [&signals] { return signals.received() == 0; }, takes_over});
-  TrainerEnvironment environment{&files, &clock, &log, [&] { return signals.received(); }};
+                     copy.get(), [&signals] { return signals->received() == 0; }, takes_over});
+  TrainerEnvironment environment{&files, &clock, &log, [&] { return signals->received(); }};
   environment.accept_other_data = args.accept_other_data;
   environment.copy = std::move(source);
   Trainer trainer(*session, recorder, environment, membership.get());
@@ -370,6 +375,7 @@ Result<config::Job> job_of_run(FileSystem& files, const track::RunDirectory& run
   MUSTER_TRY(auto loaded, args.data.empty()
                               ? config::load_job(sources)
                               : config::load_job_with_data(sources, args.data, args.format));
+  if (args.no_labels) MUSTER_RETURN_IF_ERROR(config::remove_labels(loaded.job.data.test));
   return std::move(loaded.job);
 }
 
@@ -380,6 +386,7 @@ Result<std::unique_ptr<Session>> open_trained(FileSystem& files, const Arguments
   MUSTER_TRY(auto job, job_of_run(files, run, args));
   MUSTER_TRY(const auto snapshot, open_snapshot(files, run.checkpoints(), args.checkpoint));
   MUSTER_TRY(auto session, Session::open(std::move(job), registries));
+  MUSTER_RETURN_IF_ERROR(check_model_file(session->model_file_hash(), snapshot.meta));
   MUSTER_RETURN_IF_ERROR(session->arena().load_model(snapshot.model));
   if (session->rows() != nullptr) {
     MUSTER_TRY(auto shards, saved_rows(snapshot.state));
@@ -460,6 +467,12 @@ class DoingFile {
   std::chrono::steady_clock::time_point when_;  // guarded by mutex_
 };
 
+PredictOptions what_to_predict(const Arguments& args) {
+  PredictOptions what = args.predict;
+  what.labels = !args.no_labels;
+  return what;
+}
+
 Result<int> run_predict_parts(const Arguments& args, const Registries& registries) {
   const auto output = find_output_format(args.output_format);
   MUSTER_CHECK(output.has_value(), "checked by the command line");
@@ -476,7 +489,7 @@ Result<int> run_predict_parts(const Arguments& args, const Registries& registrie
   MUSTER_RETURN_IF_ERROR(check_has_test(*session));
   MUSTER_TRY(const auto* dataset, session->test_data());
   doing.tell("");
-  PartOptions options{.what = args.predict, .output = *output};
+  PartOptions options{.what = what_to_predict(args), .output = *output};
   options.keep_waiting = [&] {
     if (const auto* fetcher = dataset->fetcher()) doing.tell(fetcher->waiting());
     return true;
@@ -501,20 +514,24 @@ Result<int> run_predict(const Arguments& args, const Registries& registries) {
     MUSTER_RETURN_IF_ERROR(check_has_test(*session));
     MUSTER_TRY(dataset, session->test_data());
   }
-  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, args.predict));
+  MUSTER_TRY(const auto rows, predict_samples(*session, *dataset, samples, what_to_predict(args)));
   if (args.output == "json" || args.predict.raw || !args.predict.layer.empty()) {
     std::puts(json(rows).dump().c_str());
     return 0;
   }
   for (const auto& row : rows) {
     if (row.contains("class")) {
-      fmt::print("sample {:>6}: class {:>3} ({:5.1f} %), labelled {}{}\n",
-                 row["sample"].get<uint64_t>(), row["class"].get<int64_t>(),
-                 100 * row["probability"].get<double>(), row["label"].get<int64_t>(),
-                 row["class"] == row["label"] ? "" : "   <- differs");
+      fmt::print("sample {:>6}: class {:>3} ({:5.1f} %){}\n", row["sample"].get<uint64_t>(),
+                 row["class"].get<int64_t>(), 100 * row["probability"].get<double>(),
+                 !row.contains("label")
+                     ? ""
+                     : fmt::format(", labelled {}{}", row["label"].get<int64_t>(),
+                                   row["class"] == row["label"] ? "" : "   <- differs"));
     } else {
-      fmt::print("sample {:>6}: {:.6g}, target {:.6g}\n", row["sample"].get<uint64_t>(),
-                 row["value"].get<double>(), row["target"].get<double>());
+      fmt::print(
+          "sample {:>6}: {:.6g}{}\n", row["sample"].get<uint64_t>(), row["value"].get<double>(),
+          row.contains("target") ? fmt::format(", target {:.6g}", row["target"].get<double>())
+                                 : "");
     }
   }
   return 0;
@@ -579,6 +596,14 @@ Result<int> run_replay(const Arguments& args, const Registries& registries) {
   return result.equal() ? 0 : kDiffers;
 }
 
+// What stands in the place of nodes of model.file, a sentence for each kind.
+Result<std::vector<std::string>> replaced_nodes(const config::ModelOptions& options) {
+  if (options.file.empty()) return std::vector<std::string>();
+  MUSTER_TRY(const auto file, pt2::File::open(options.file));
+  MUSTER_TRY(const auto plan, model::plan_file(file, options));
+  return pt2::describe(file.program(), plan);
+}
+
 Result<int> run_check(const Arguments& args, const Registries& registries) {
   const auto files = posix_file_system();
   MUSTER_TRY(auto job, load_job(*files, args.job, {}, args.written));
@@ -602,10 +627,12 @@ Result<int> run_check(const Arguments& args, const Registries& registries) {
       sides += rows + tensor.size() / rows;
     }
   }
-  const json facts = {
+  MUSTER_TRY(const auto replaced, replaced_nodes(session->job().model));
+  json facts = {
       {"parameters", parameters},        {"matrix_sides", sides},
       {"vector_parameters", vectors},    {"train_samples", session->train_samples()},
       {"steps", session->total_steps()}, {"state_bytes", session->arena().bytes().size()}};
+  if (!session->job().model.file.empty()) facts["replaced"] = replaced;
   std::puts(facts.dump().c_str());
   return 0;
 }
@@ -644,6 +671,7 @@ void add_commands(CLI::App& app, Arguments& args) {
   auto* predict = app.add_subcommand("predict", "show what a checkpoint says");
   trained(predict);
   other_data(predict);
+  predict->add_flag("--no-labels", args.no_labels, "the test data has none");
   predict->add_option("--layer", args.predict.layer);
   auto* parts = predict->add_option("--parts", args.parts, "compute parts in this directory");
   predict->add_option("--output-format", args.output_format)

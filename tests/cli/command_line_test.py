@@ -8,7 +8,7 @@ from harness import MUSTER, USAGE, CommandTest, Program, main
 
 COMMANDS = [
     "train", "verify", "resume", "status", "join", "coordinator", "eval", "replay", "predict", "config", "config check", "config show", "config explain",
-    "config schema", "runs", "runs list", "runs show", "runs compare", "runs fetch", "export", "doctor",
+    "config schema", "runs", "runs list", "runs show", "runs compare", "runs plot", "runs fetch", "report", "export", "doctor",
     "data", "data index", "data info", "data check", "data pack", "plan", "completion", "version",
 ]
 

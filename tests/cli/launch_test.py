@@ -192,6 +192,60 @@ class Resume(CommandTest):
         self.assertEqual(self.resume("-s", "passes=9").json[-1], "--resume", "to train longer")
 
 
+class Events(CommandTest):
+    """What muster writes for reports about a job of one worker (events.jsonl)."""
+
+    def train(self, body, *words):
+        worker = self.write_program("worker", body)
+        outcome = self.muster(*(words or ("train", self.write_job(), "--run-dir", "run")), "--worker", worker)
+        lines = (self.folder / "run/events.jsonl").read_text().splitlines()
+        return outcome, [json.loads(line) for line in lines]
+
+    def test_of_an_attempt_that_finishes(self):
+        outcome, (start, end) = self.train("pass")
+        self.assert_ok(outcome)
+        self.assertEqual([start[key] for key in ("event", "command", "workers")], ["start", "train", 1])
+        self.assertTrue(all(start[key] for key in ("host", "system", "processor", "cores", "memory", "version")), start)
+        self.assertEqual((end["event"], end["finished"]), ("end", True))
+        self.assertNotIn("reason", end)
+        self.assertLessEqual(start["time"], end["time"])
+
+    def test_of_attempts_that_do_not(self):
+        outcome, events = self.train("os.kill(os.getpid(), signal.SIGKILL)")
+        self.assertEqual(outcome.code, 128 + signal.SIGKILL)
+        failure = """\
+            run = sys.argv[sys.argv.index("--run") + 1]
+            open(run + "/status.json", "w").write(json.dumps({"state": "failed", "reason": "step 7: the loss is nan"}))
+            sys.exit(7)
+            """
+        outcome, events = self.train(failure, "resume", "run/")
+        self.assertEqual(outcome.code, 7)
+        outcome, events = self.train("sys.exit(143)", "resume", "run/")
+        self.assertEqual([event.get("command") for event in events],
+                         ["train", None, "resume", None, "resume", None])
+        ends = [event for event in events if event["event"] == "end"]
+        self.assertEqual([end["finished"] for end in ends], [False] * 3)
+        self.assertEqual([end.get("stopped_by") for end in ends], [signal.SIGKILL, None, signal.SIGTERM])
+        self.assertEqual(ends[1]["reason"], "step 7: the loss is nan")
+
+    def test_of_a_worker_that_cannot_start(self):
+        worker = self.folder / "other"
+        worker.write_bytes(b"\x7fELF" + bytes(60))
+        worker.chmod(0o755)
+        self.muster("train", self.write_job(), "--run-dir", "run", "--worker", worker)
+        start, end = [json.loads(line) for line in (self.folder / "run/events.jsonl").read_text().splitlines()]
+        self.assertEqual((end["event"], end["finished"]), ("end", False))
+
+    def test_training_does_not_depend_on_them(self):
+        self.assert_ok(self.train("pass")[0])
+        os.remove(self.folder / "run/events.jsonl")
+        (self.folder / "run/events.jsonl").mkdir()
+        worker = self.write_program("worker", "print('trained')")
+        outcome = self.assert_ok(self.muster("resume", "run/", "--worker", worker))
+        self.assertEqual(outcome.out, "trained\n")
+        self.assertRegex(outcome.err, "warning: .*events.jsonl.*reports")
+
+
 class Signals(CommandTest):
     def setUp(self):
         super().setUp()
@@ -342,7 +396,11 @@ class Hints(CommandTest):
         return text.decode()
 
     def test_what_can_be_done_next(self):
-        self.assertIn("next: `muster eval done`", self.shown())
+        shown = self.shown()
+        self.assertIn("next:", shown)
+        for command in ("eval done", "predict done", "report done", "export done --out FILE.safetensors",
+                        "resume done -s passes=N"):
+            self.assertRegex(shown, rf"\n  muster {command}  +\w")
 
     def test_not_for_those_who_want_it_quiet(self):
         self.assertNotIn("next:", self.shown("--quiet"))

@@ -11,7 +11,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from harness import (INTERRUPTED, MACHINE, MUSTER, USAGE, WORKER, CommandTest, Program, main, needs_arrow, needs_worker,
+from harness import (CHECKPOINT, DATA, INTERRUPTED, JOB, MACHINE, MUSTER, USAGE, WORKER, CommandTest, Program, main, needs_arrow, needs_worker,
                      wait_until)
 
 JOB_FILE = """\
@@ -25,6 +25,7 @@ JOB_FILE = """\
     batch: 16
     lanes: 4
     passes: 5
+    checkpoint: { keep: 20 }
     optimizer: { kind: sgd, lr: 0.1, momentum: 0.9 }
     """
 SAMPLES = 20_000
@@ -107,6 +108,29 @@ class Predict(CommandTest):
         self.assertGreaterEqual(err.count("SIGKILL"), 2, err)
         self.assert_complete("killed.csv", expected)
 
+    def test_of_data_without_labels(self):
+        expected = [line.rpartition(",")[0] for line in self.alone().decode().splitlines()]
+        lines = (self.folder / "new.csv").read_text().splitlines()
+        self.write("bare.csv", "".join(line.rpartition(",")[0] + "\n" for line in lines))
+        for workers in ("1", "2"):
+            self.assert_ok(self.muster("predict", "latest", "--data", "bare.csv", "--no-labels", "--out", "bare-out.csv",
+                                       "--workers", workers, "--force", *SLOW))
+            self.assertEqual((self.folder / "bare-out.csv").read_text().splitlines(), expected)
+        # Printed; and read by blocks.
+        words = ["--data", "bare.csv", "--no-labels", "-s", "data.test.read=blocks"]
+        shown = self.assert_ok(self.muster("predict", "latest", "--samples", "0-1", *words))
+        self.assertNotIn("labelled", shown.out)
+        first, _ = self.assert_ok(self.muster("predict", "latest", "--samples", "0-1", "-o", "json", *words)).json
+        self.assertEqual(sorted(first), ["class", "probability", "sample"])
+        # It must be said, and only of data that can be without.
+        self.assert_mistake(self.muster("predict", "latest", "--data", "bare.csv", "--out", "x.csv"), DATA, "label")
+        self.assert_mistake(self.muster("predict", "latest", "--data", "new.csv", "--no-labels", "--out", "x.csv"), DATA,
+                            "shape")
+        self.assert_mistake(self.muster("predict", "latest", "--data", "x", "--format", "libsvm", "--no-labels", "--out",
+                                        "x.csv"), USAGE, "libsvm always has labels")
+        self.assert_mistake(self.muster("train", "job.yaml", "-s", "data.train.label=none"), JOB, "data.train.label",
+                            "--no-labels")
+
     def test_the_same_command_continues(self):
         expected = self.alone()
         process = self.start("out.csv", "--workers", "2")
@@ -144,6 +168,36 @@ class Predict(CommandTest):
         told = self.assert_ok(self.muster(*self.words("out.csv", "--force", "-o", "json"))).json
         self.assertEqual((told["file"], told["samples"]), ("out.csv", SAMPLES))
         self.assert_complete("out.csv", expected)
+
+    def test_the_checkpoint_is_the_one_it_began_with(self):
+        run = (self.folder / "runs/latest").resolve()
+        step = max((run / "checkpoints").glob("step-*"))
+        expected = self.alone()
+
+        def interrupt(out):
+            process = self.start(out, "--workers", "2")
+            wait_until(lambda: self.done(out) >= 1, "a part")
+            words = [Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children(process.pid)]
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, INTERRUPTED, err)
+            return [found[found.index("--checkpoint") + 1] for found in words if "--checkpoint" in found]
+
+        # The workers are told its step, so that one that is started again loads the same.
+        self.assertEqual(set(interrupt("out.csv")), {step.name.removeprefix("step-").lstrip("0")})
+        self.assert_ok(self.muster("resume", "latest", "-s", "passes=8", "-q"))
+        newer = max((run / "checkpoints").glob("step-*"))
+        self.assertGreater(newer, step)
+        self.assert_ok(self.muster(*self.words("out.csv", "--workers", "2")))
+        self.assert_complete("out.csv", expected)
+        other = self.assert_ok(self.muster(*self.words("other.csv", "-o", "json"))).json
+        self.assertEqual(f"step-{other['step']:09}", newer.name)
+
+        interrupt("gone.csv")
+        shutil.rmtree(newer)
+        self.assert_mistake(self.muster(*self.words("gone.csv")), CHECKPOINT, "gone.csv.parts", str(other["step"]),
+                            "not in", "remove the directory")
+        self.assertGreaterEqual(self.done("gone.csv"), 1, "nothing is lost")
 
     def leave_complete(self, out, *more):
         """Makes a directory with all parts and no result, as a command leaves it that is killed while it joins them."""

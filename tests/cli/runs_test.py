@@ -145,7 +145,7 @@ class Compare(RunsTest):
                          [{"key": "optimizer.lr", "a": "0.1", "b": "0.2", "decides_bits": True}])
         self.assertIs(fields["same_weights"], False)
         self.assertRegex(table, r"optimizer\.lr +0\.1 +0\.2\n")
-        self.assertRegex(table, r"loss +0\.5000 +0\.7500\n")
+        self.assertRegex(table, r"\ntest loss +0\.5000 +0\.7500\n")
         self.assertIn("The weights differ, as the options do", table)
 
     def test_bits_that_should_be_equal_and_are_not(self):
@@ -166,6 +166,23 @@ class Compare(RunsTest):
         self.assertRegex(table, r"\nsteps done +8 +8\n")
         self.assertEqual(len([line for line in table.splitlines() if line.split()[:1] == ["steps"]
                               and line.split()[1] != "done"]), 1, table)
+
+    def test_no_two_rows_have_one_name(self):
+        """Metrics may have the names of options and of rows; the columns too have names of their own."""
+        values = {"steps": 1, "state": 2, "weights": 3, "batch": 4, "steps done": 5, "train loss": 6}
+        for name, batch in (("a", 16), ("b", 32)):
+            self.make_run(name, "finished", {"weights_hash": name, "steps": 8, "test": values},
+                          job=self.JOB.replace("batch: 16", f"batch: {batch}"))
+        table = self.assert_ok(self.muster("runs", "compare", "a", "b")).out
+        rows = [line.split("  ")[0] for line in table.splitlines()[1:-1]]
+        self.assertEqual(len(rows), len(set(rows)), table)
+        self.assertIn("test batch", rows)
+        self.assertIn("batch", rows)
+        os.rename(self.folder / "runs/b", self.folder / "other")
+        (self.folder / "runs2").mkdir()
+        os.rename(self.folder / "other", self.folder / "runs2/a")
+        table = self.assert_ok(self.muster("runs", "compare", "runs/a", "runs2/a")).out
+        self.assertRegex(table, r"^ *runs/a +runs2/a\n")
 
     def test_nothing_to_compare(self):
         self.make_run("a", "failed")

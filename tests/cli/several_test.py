@@ -460,8 +460,38 @@ class Members(Several):
         os.kill(int(next(note for note in self.noted() if note[0] == "1")[2]), signal.SIGKILL)
         wait_until(lambda: "worker 1 was ended by SIGKILL; it is started again" in self.log(), self.log)
         wait_until(lambda: self.log().count("worker 1 joins") == 2, self.log)
+        wait_until(lambda: len(self.members()) == 2 and any(e["event"] == "gone" for e in self.events()), self.events)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(), 130)
+        events = self.events()
+        self.assertEqual([events[0][key] for key in ("event", "command", "workers")], ["start", "train", 2])
+        self.assertTrue(events[0]["host"] and events[0]["version"])
+        self.assertEqual((events[-1]["event"], events[-1]["stopped_by"]), ("end", signal.SIGINT))
+        self.assertEqual([e["worker"] for e in events if e["event"] == "gone"][0], "1")
+        self.assertIn("SIGKILL", next(e["how"] for e in events if e["event"] == "exit"))
+        self.assertEqual(sorted(e["time"] for e in events), [e["time"] for e in events])
+
+    def events(self):
+        return [json.loads(line) for line in (self.only_run() / "events.jsonl").read_text().splitlines()]
+
+    def members(self):
+        """Of the last roster; whoever is in it has lanes that nobody else has, and none is left out."""
+        members = {}
+        for event in self.events():
+            if event["event"] != "roster":
+                continue
+            if event.get("all"):
+                members.clear()
+            for worker in event.get("removed", ()):
+                del members[worker]
+            members.update(event["members"])
+            lanes = []
+            for member in members.values():
+                for part in filter(None, member["lanes"].split(", ")):
+                    first, _, last = part.partition("-")
+                    lanes += range(int(first), int(last or first) + 1)
+            self.assertEqual(sorted(lanes), [0, 1, 2, 3], event)
+        return members
 
     def test_status_for_people_and_for_programs(self):
         process = self.start_members()
@@ -557,6 +587,8 @@ class Members(Several):
         first.send_signal(signal.SIGTERM)
         self.assertEqual(first.wait(), 0)
         self.assertIsNone(joined.poll(), "a worker goes on without a coordinator")
+        self.assertEqual([(e["event"], e.get("command")) for e in self.events()][0], ("start", "coordinator"))
+        self.assertEqual(list(self.members()), ["guest"])
         second = coordinator(run, "--listen", address)
         wait_until(lambda: [w["id"] for w in self.status(address).json["workers"]] == ["guest"],
                    "the worker to find the new coordinator")

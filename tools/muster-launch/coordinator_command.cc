@@ -11,13 +11,16 @@
 #include "muster/launch/process.h"
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
+#include "muster/track/run_events.h"
 #include "muster/track/run_identity.h"
 
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
+#include "tools/muster-launch/roster_events.h"
 #include "tools/muster-launch/slots.h"
+#include "tools/muster/attempt_events.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/ready_run.h"
@@ -52,9 +55,10 @@ Result<RunAndJob> prepare(const CoordinatorArguments& arguments, Context& contex
 // The registry of the job's parameter servers, which others start; null: it has none.
 Result<std::unique_ptr<ps::RegistryService>> make_registry(const config::Job& job,
                                                            const std::string& listen,
-                                                           const Clock& clock, Log& log) {
+                                                           const Clock& clock, Log& log,
+                                                           const TellServers& tell) {
   if (!config::has_tables(job)) return std::unique_ptr<ps::RegistryService>();
-  return start_registry(job, host_of(listen), clock, log);
+  return start_registry(job, host_of(listen), clock, log, tell);
 }
 
 int wait_for_the_end(const launch::HeldSignals& held) {
@@ -91,14 +95,24 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
                                      .has_checkpoint = has_checkpoint(run, context.files)}));
   }
   const BootClock boot_clock;
-  MUSTER_TRY(const auto registry, make_registry(made.job, options.address, boot_clock, log));
+  const auto events = open_events(run, context);
+  events->write(start_event("coordinator", 0));
+  RosterEvents roster_events(*events);
+  MUSTER_TRY(
+      const auto registry,
+      make_registry(made.job, options.address, boot_clock, log, [&events](const std::string& what) {
+        events->write({{"event", "server"}, {"text", what}});
+      }));
   if (registry != nullptr) options.servers = registry->address();
   // In the coordinator's thread, the only one that writes to standard output from now on.
   options.on_event = [&](const roster::Event& event) {
     log.info("{}", event.text);
+    roster_events.event(event);
     context.console.line(fmt::format("{}  {}", utc_timestamp(context.clock.wall()), event.text));
     (void)context.console.flush();
   };
+  options.on_roster = [&](const roster::Issued& issued) { roster_events.roster(issued); };
+  options.on_gone = [&](const roster::Gone& gone) { roster_events.gone(gone); };
   std::error_code failed;
   const auto folder = std::filesystem::absolute(run.path(), failed).string();
   // What is to be said first is said before anybody can join.
@@ -117,6 +131,7 @@ Outcome coordinate(const CoordinatorArguments& arguments, Context& context) {
                     made.job.tables.servers, coordinator->address()));
   }
   const int number = wait_for_the_end(held);
+  events->write_last(end_event(coordinator->summary().finished, number, ""));
   coordinator.reset();
   context.console.note(fmt::format(
       "ended by {}; {}", launch::signal_name(number),

@@ -63,32 +63,38 @@ config::Job with_servers(config::Job job, const std::vector<launch::Host>& hosts
 
 Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
                                                             const std::string& host,
-                                                            const Clock& clock, Log& log) {
+                                                            const Clock& clock, Log& log,
+                                                            TellServers tell) {
   ps::RegistryServiceOptions options;
   options.address = bracketed(host) + ":0";
   options.setup = ps::setup_of(job);
   options.registry = ps::registry_options_of(job);
-  options.tell = [&log](const std::string& what) { log.info("parameter server {}", what); };
+  options.tell = [&log, tell = std::move(tell)](const std::string& what) {
+    log.info("parameter server {}", what);
+    tell(what);
+  };
   return ps::RegistryService::start(std::move(options), clock);
 }
 
 Result<std::unique_ptr<JobServers>> JobServers::start(const config::Job& job,
                                                       const track::RunDirectory& run,
                                                       const Slots& slots,
-                                                      const launch::HeldSignals& held, Log& log) {
+                                                      const launch::HeldSignals& held, Log& log,
+                                                      TellServers tell) {
   if (!config::has_tables(job)) return std::unique_ptr<JobServers>();
-  std::unique_ptr<JobServers> servers(new JobServers(job, log));
+  std::unique_ptr<JobServers> servers(new JobServers(job, log, std::move(tell)));
   MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), slots, held));
   return servers;
 }
 
-JobServers::JobServers(const config::Job& job, Log& log) : log_(log) {
+JobServers::JobServers(const config::Job& job, Log& log, TellServers tell)
+    : log_(log), tell_(std::move(tell)) {
   restarts_.most = job.workers.restarts;
 }
 
 Status JobServers::begin(const config::Job& job, const std::string& logs, const Slots& slots,
                          const launch::HeldSignals& held) {
-  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_, log_));
+  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_, log_, tell_));
   MUSTER_RETURN_IF_ERROR(make_starter(job, logs, slots, held));
   const Moment now = SystemClock().now();
   for (int64_t i = 0; i < job.tables.servers; ++i) {
@@ -187,6 +193,7 @@ void JobServers::see_end(const std::string& id, Slot& slot, Moment now) {
   slot.process.reset();
   slot.verdict = launch::after_end(now, slot.history, ending, restarts_);
   log_.info("parameter server {} {}", id, slot.verdict.reason);
+  tell_(fmt::format("{} {}", id, slot.verdict.reason));
   const auto words = starter_->last_words(id, 3);
   if (!words.empty()) log_.info("it said: {}", words);
   // The job goes on, so it is needed, also if somebody has told it to stop.

@@ -4,6 +4,7 @@
 // Used by the supervisor's thread: look() is called when a child has ended.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,11 +29,15 @@ namespace muster::cli {
 // there are as many as the hosts say, or two.
 config::Job with_servers(config::Job job, const std::vector<launch::Host>& hosts);
 
+// Is told what happens to servers, a sentence each. From several threads.
+using TellServers = std::function<void(const std::string& what)>;
+
 // The registry of a job with servers. `host`: where others reach this machine. `clock` and
 // `log` must outlive it.
 Result<std::unique_ptr<ps::RegistryService>> start_registry(const config::Job& job,
                                                             const std::string& host,
-                                                            const Clock& clock, Log& log);
+                                                            const Clock& clock, Log& log,
+                                                            TellServers tell);
 
 class JobServers {
  public:
@@ -41,7 +46,8 @@ class JobServers {
   static Result<std::unique_ptr<JobServers>> start(const config::Job& job,
                                                    const track::RunDirectory& run,
                                                    const Slots& slots,
-                                                   const launch::HeldSignals& held, Log& log);
+                                                   const launch::HeldSignals& held, Log& log,
+                                                   TellServers tell);
   // Ends them.
   ~JobServers();
 
@@ -57,7 +63,7 @@ class JobServers {
     std::optional<Moment> start_at;  // of one that has ended; nothing: never
     launch::Verdict verdict;
   };
-  JobServers(const config::Job& job, Log& log);
+  JobServers(const config::Job& job, Log& log, TellServers tell);
   Status begin(const config::Job& job, const std::string& logs, const Slots& slots,
                const launch::HeldSignals& held);
   Status make_starter(const config::Job& job, const std::string& logs, const Slots& slots,
@@ -68,6 +74,7 @@ class JobServers {
   std::optional<Moment> keep_alive(Moment now);
 
   Log& log_;
+  const TellServers tell_;
   launch::RestartOptions restarts_;
   const BootClock clock_;
   std::unique_ptr<ps::RegistryService> registry_;

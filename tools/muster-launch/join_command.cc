@@ -13,7 +13,7 @@
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
 #include "tools/muster/find_run.h"
-#include "tools/muster/worker_process.h"
+#include "tools/muster/ready_run.h"
 
 namespace muster::cli {
 namespace {
@@ -71,7 +71,7 @@ Outcome join(const JoinArguments& arguments, Context& context) {
   MUSTER_TRY(const auto run, run_of(arguments, context.files));
   MUSTER_TRY(const auto address, find_coordinator(arguments.run, context.files));
   MUSTER_TRY(const auto job, load_run_job(run, {}, {}, "", context.files));
-  MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_TRY(const auto worker, worker_of_run(run, arguments.worker));
   MUSTER_TRY(const auto status, roster::fetch_status(address, 5s));
   if (status.job != job_name(run)) {
     return Error(ErrorKind::kUsage, "the coordinator at {} is that of {}, not of {}", address,

@@ -13,13 +13,16 @@
 #include "muster/roster/coordinator.h"
 #include "muster/roster/job_options.h"
 #include "muster/track/metrics.h"
+#include "muster/track/run_events.h"
 #include "muster/track/run_identity.h"
 
 #include "tools/muster-launch/coordinator_file.h"
 #include "tools/muster-launch/job_servers.h"
 #include "tools/muster-launch/launch_commands.h"
 #include "tools/muster-launch/report.h"
+#include "tools/muster-launch/roster_events.h"
 #include "tools/muster-launch/slots.h"
+#include "tools/muster/attempt_events.h"
 #include "tools/muster/ready_run.h"
 #include "tools/muster/run_facts.h"
 #include "tools/muster/worker_process.h"
@@ -132,13 +135,12 @@ Status fetch_result(const ReadyRun& ready, uint64_t step, const launch::HeldSign
                           context.clock);
 }
 
-Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Slots& slots,
-                bool json, Context& context) {
+Outcome train_with_events(const ReadyRun& ready, const SeveralArguments& several,
+                          const Slots& slots, bool json, track::RunLock lock,
+                          const launch::HeldSignals& held, track::RunEventLog& events,
+                          Context& context) {
   const auto& run = ready.run;
-  // Before any thread is there: all of them shall leave signals to this one.
-  const launch::HeldSignals held;
   const launch::Waker waker;
-  MUSTER_TRY(auto lock, run.lock());
   MUSTER_RETURN_IF_ERROR(cut_metrics(run, context.files));
   MUSTER_RETURN_IF_ERROR(context.files.create_directories(run.worker_logs()));
   MUSTER_TRY(auto log, Log::to_file(run.launch_log_file(), LogLevel::kInfo, false));
@@ -146,23 +148,30 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   MUSTER_RETURN_IF_ERROR(say_running(run, context.clock));
 
   const auto& ids = slots.ids;
+  RosterEvents roster_events(events);
   roster::CoordinatorOptions how;
   how.address = slots.listen;
   how.roster = roster::options_of(ready.job, job_name(run), static_cast<int32_t>(ids.size()));
   how.roster.term = roster::term_from_clock(context.clock);
   how.on_event = [&](const roster::Event& event) {
     log.info("{}", event.text);
+    roster_events.event(event);
     waker.wake();
   };
+  how.on_roster = [&](const roster::Issued& issued) { roster_events.roster(issued); };
   launch::KillRequests kill_requests;
   how.on_gone = [&](const roster::Gone& gone) {
     using roster::RemovalCause;
+    roster_events.gone(gone);
     if (gone.cause != RemovalCause::kHung && gone.cause != RemovalCause::kFaulty) return;
     kill_requests.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
   MUSTER_TRY(const auto servers,
-             JobServers::start(with_servers(ready.job, slots.machines), run, slots, held, log));
+             JobServers::start(with_servers(ready.job, slots.machines), run, slots, held, log,
+                               [&events](const std::string& what) {
+                                 events.write({{"event", "server"}, {"text", what}});
+                               }));
   const std::string registry = servers != nullptr ? servers->address() : "";
   how.servers = registry;
   MUSTER_TRY(how.offer, make_offer(ready, context.files));
@@ -179,6 +188,7 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
   options.restarts.most = ready.job.workers.restarts;
   bool failed_at_end = false;
   options.on_exit = [&](const std::string& id, int64_t process, const std::string& what) {
+    events.write({{"event", "exit"}, {"worker", id}, {"how", what}});
     failed_at_end |= coordinator->summary().ended && what != launch::ending_text({});
     coordinator->exited(id, process, what);
   };
@@ -217,8 +227,25 @@ Outcome run_job(const ReadyRun& ready, const SeveralArguments& several, const Sl
       MUSTER_RETURN_IF_ERROR(fetch_result(ready, step, held, context));
     }
   }
+  events.write_last(end_event(end.finished, end.stopped_by,
+                              end.failure ? end.failure->id + " " + end.failure->reason : ""));
   if (end.finished) hint_next(ready, context.console);
   return report_end(end, run, again(ready, several), json, context);
+}
+
+// `command`: train or resume.
+Outcome run_job(std::string_view command, const ReadyRun& ready, const SeveralArguments& several,
+                const Slots& slots, bool json, Context& context) {
+  // Before any thread is there: all of them shall leave signals to this one.
+  const launch::HeldSignals held;
+  MUSTER_TRY(auto lock, ready.run.lock());
+  const auto events = open_events(ready.run, context);
+  events->write(start_event(command, static_cast<int64_t>(slots.ids.size())));
+  auto outcome =
+      train_with_events(ready, several, slots, json, std::move(lock), held, *events, context);
+  // Nothing is written if the end is there.
+  if (!outcome.ok()) events->write_last(end_event(false, 0, outcome.error().message()));
+  return outcome;
 }
 
 Error needs_workers() {
@@ -234,7 +261,7 @@ Outcome train_several(TrainArguments arguments, Context& context) {
   MUSTER_TRY(const auto slots, plan_slots(arguments.several, context.files));
   arguments.several.workers = static_cast<int64_t>(slots.ids.size());
   MUSTER_TRY(const auto ready, make_run(arguments, context));
-  return run_job(ready, arguments.several, slots, arguments.json, context);
+  return run_job("train", ready, arguments.several, slots, arguments.json, context);
 }
 
 Outcome resume_several(ResumeArguments arguments, Context& context) {
@@ -243,7 +270,7 @@ Outcome resume_several(ResumeArguments arguments, Context& context) {
   arguments.several.workers = static_cast<int64_t>(slots.ids.size());
   MUSTER_TRY(const auto ready, choose_run(arguments, context));
   if (!ready) return 0;
-  return run_job(*ready, arguments.several, slots, arguments.json, context);
+  return run_job("resume", *ready, arguments.several, slots, arguments.json, context);
 }
 
 }  // namespace muster::cli

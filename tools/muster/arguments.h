@@ -30,6 +30,7 @@ struct SeveralArguments {
 
 struct TrainArguments {
   std::string job;
+  std::string program;           // in Python, instead of a job file; empty: none
   std::vector<std::string> set;  // key=value
   bool quiet = false;
   bool json = false;
@@ -50,6 +51,7 @@ struct ResumeArguments {
 
 struct VerifyArguments {
   std::string job;
+  std::string program;  // in Python, instead of a job file; empty: none
   std::vector<std::string> set;
   int64_t workers = 4;
   int64_t sites = 0;    // into which these are divided; 0: none
@@ -111,6 +113,7 @@ struct PredictArguments {
   std::string from;
   std::string data;         // a path or a URL; empty: the data of the job
   std::string data_format;  // of that; empty: as that of the job
+  bool no_labels = false;
   std::vector<std::string> set;
   bool raw = false;
   std::string layer;  // whose features are wanted; empty: predictions
@@ -160,6 +163,13 @@ struct RunsCompareArguments {
   Format format = Format::kTable;
 };
 
+struct RunsPlotArguments {
+  std::vector<std::string> names;  // of runs; none: the latest
+  std::string runs;
+  std::vector<std::string> metrics;  // none: the loss and those of evaluations
+  Format format = Format::kTable;
+};
+
 struct RunsFetchArguments {
   std::string from;           // where the copy of a run is: a job's checkpoint.to
   std::string runs;           // in which it gets its own name
@@ -167,11 +177,19 @@ struct RunsFetchArguments {
   Format format = Format::kTable;
 };
 
+struct ReportArguments {
+  std::vector<std::string> names;  // of runs; none: the latest
+  std::string runs;
+  std::string out = "report.html";
+  bool force = false;
+};
+
 struct ExportArguments {
   RunChoice run;
   std::string checkpoint;
   std::string out;
   int64_t since = -1;  // of rows: only what changed since this step; -1: all
+  bool pt2 = false;    // as a copy of model.file
   bool with_job = false;
   bool force = false;
   Format format = Format::kTable;
@@ -246,8 +264,9 @@ using Request =
                  CoordinatorArguments, JoinArguments, EvalArguments, PredictArguments,
                  ReplayArguments, ConfigCheckArguments, ConfigShowArguments, ConfigExplainArguments,
                  ConfigSchemaArguments, RunsListArguments, RunsShowArguments, RunsCompareArguments,
-                 RunsFetchArguments, VerifyArguments, ExportArguments, DoctorArguments,
-                 PlanArguments, DataIndexArguments, DataInfoArguments, DataCheckArguments,
-                 DataPackArguments, CompletionArguments, VersionArguments>;
+                 RunsPlotArguments, RunsFetchArguments, VerifyArguments, ReportArguments,
+                 ExportArguments, DoctorArguments, PlanArguments, DataIndexArguments,
+                 DataInfoArguments, DataCheckArguments, DataPackArguments, CompletionArguments,
+                 VersionArguments>;
 
 }  // namespace muster::cli

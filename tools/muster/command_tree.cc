@@ -34,8 +34,8 @@ void add_set(CLI::App* app, std::vector<std::string>& set, const std::string& de
   app->add_option("-s,--set", set, description)->type_name("KEY=VALUE")->allow_extra_args(false);
 }
 
-void add_worker(CLI::App* app, std::string& worker) {
-  app->add_option("--worker", worker, "the program that trains, instead of muster-worker")
+CLI::Option* add_worker(CLI::App* app, std::string& worker) {
+  return app->add_option("--worker", worker, "the program that trains, instead of muster-worker")
       ->type_name("PROGRAM");
 }
 
@@ -88,8 +88,18 @@ CLI::Option* add_data(CLI::App* app, std::string& data, std::string& format) {
   return option;
 }
 
-void add_job(CLI::App* app, std::string& job) {
-  app->add_option("JOB", job, "a job file")->type_name("FILE")->required();
+CLI::Option* add_job(CLI::App* app, std::string& job) {
+  return app->add_option("JOB", job, "a job file")->type_name("FILE")->required();
+}
+
+// Instead of a job file.
+CLI::Option* add_program(CLI::App* app, CLI::Option* job, std::string& program) {
+  return app
+      ->add_option("--program", program,
+                   "a training program in Python, instead of a job file (docs/python.md)")
+      ->type_name("FILE")
+      ->excludes(job)
+      ->each([job](const std::string&) { job->required(false); });
 }
 
 // A command whose arguments become the request once the whole line is parsed.
@@ -108,7 +118,7 @@ void add_train(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a =
       add_command<TrainArguments>(root, app, "train", "train a model as a job file says", request);
-  add_job(app, a->job);
+  auto* program = add_program(app, add_job(app, a->job), a->program);
   add_set(app, a->set, "change an option of the job; may be repeated");
   auto* quiet = app->add_flag("-q,--quiet", a->quiet, "only the result");
   app->add_flag("--json", a->json, "JSON lines: one for each event, the result as the last")
@@ -116,14 +126,15 @@ void add_train(CLI::App* root, Request& request) {
   app->add_option("--run-dir", a->run_directory, "where this run is written; must not exist yet")
       ->type_name("DIR");
   add_several(app, a->several);
-  add_worker(app, a->worker);
+  add_worker(app, a->worker)->excludes(program);
 }
 
 void add_verify(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
   auto a = add_command<VerifyArguments>(
       root, app, "verify", "prove that faults do not change a bit of what a job gives", request);
-  app->add_option("JOB", a->job, "the job file")->type_name("JOB")->required();
+  auto* job = app->add_option("JOB", a->job, "the job file")->type_name("JOB")->required();
+  auto* program = add_program(app, job, a->program);
   add_set(app, a->set, "change an option of the job, for both runs");
   app->add_option("--workers", a->workers, "of the disturbed run; default: 4")
       ->type_name("N")
@@ -149,7 +160,7 @@ void add_verify(CLI::App* root, Request& request) {
   app->add_option("--folder", a->folder, "where both runs are written, and kept")->type_name("DIR");
   app->add_flag("-q,--quiet", a->quiet, "do not show the undisturbed run");
   add_format(app, a->format);
-  add_worker(app, a->worker);
+  add_worker(app, a->worker)->excludes(program);
 }
 
 void add_resume(CLI::App* root, Request& request) {
@@ -249,6 +260,7 @@ void add_predict(CLI::App* root, Request& request) {
                    ->type_name("test|train")
                    ->check(one_of(kSources));
   auto* data = add_data(app, a->data, a->data_format)->excludes(from);
+  auto* no_labels = app->add_flag("--no-labels", a->no_labels, "the data has none")->excludes(from);
   auto* out =
       app->add_option("--out", a->out, "write all samples to this file: .csv, .jsonl or .parquet")
           ->type_name("FILE")
@@ -269,6 +281,7 @@ void add_predict(CLI::App* root, Request& request) {
                      ->excludes(from)
                      ->excludes(data)
                      ->excludes(out)
+                     ->excludes(no_labels)
                      ->excludes(layer);
   app->add_flag("--raw", a->raw, "all that the model puts out")->excludes(prompt)->excludes(layer);
   app->add_option("--length", a->length, "how many characters to write")
@@ -335,6 +348,17 @@ void add_runs_commands(CLI::App* root, Request& request) {
   add_runs(app, compare->runs);
   add_format(app, compare->format);
 
+  auto plot = add_command<RunsPlotArguments>(group, app, "plot",
+                                             "curves of runs, drawn in the terminal", request);
+  app->add_option("RUN", plot->names, "runs: their names or paths; default: the latest")
+      ->type_name("RUN");
+  app->add_option("-m,--metric", plot->metrics,
+                  "what to draw; may be repeated; default: the loss, and what evaluations measure")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  add_runs(app, plot->runs);
+  add_format(app, plot->format);
+
   auto fetch = add_command<RunsFetchArguments>(
       group, app, "fetch", "the newest checkpoint of a run that a job sent elsewhere", request);
   app->add_option("COPY", fetch->from, "the job's checkpoint.to: s3://bucket/prefix, or a path")
@@ -393,6 +417,15 @@ void add_data_commands(CLI::App* root, Request& request) {
 
 void add_others(CLI::App* root, Request& request) {
   CLI::App* app = nullptr;
+  auto report = add_command<ReportArguments>(
+      root, app, "report", "curves, workers, faults and times of runs as one HTML file", request);
+  app->add_option("RUN", report->names, "runs: their names or paths; default: the latest")
+      ->type_name("RUN");
+  app->add_option("-o,--out", report->out, "the file to write; default: report.html")
+      ->type_name("FILE");
+  app->add_flag("--force", report->force, "replace the file also if it is no report");
+  add_runs(app, report->runs);
+
   auto exported = add_command<ExportArguments>(
       root, app, "export", "a run's weights as a file that Python reads, and its rows", request);
   add_run(app, exported->run, true);
@@ -403,6 +436,8 @@ void add_others(CLI::App* root, Request& request) {
          "of a job with tables: only rows that changed since this step, and which are gone")
       ->type_name("STEP")
       ->check(whole_number(0));
+  app->add_flag("--pt2", exported->pt2,
+                "as a copy of model.file, the PyTorch model that was trained, with the weights");
   app->add_flag("--with-job", exported->with_job, "also write the job file, as FILE.job.yaml");
   app->add_flag("-f,--force", exported->force, "replace what is there");
   add_format(app, exported->format);

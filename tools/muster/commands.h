@@ -10,6 +10,8 @@
 //   predict_command.cc   predict --out: several workers write a file
 //   config_commands.cc   config check, show, explain, schema
 //   runs_commands.cc     runs list, show, compare
+//   plot_command.cc      runs plot
+//   report_command.cc    report
 //   export_command.cc    export
 //   doctor_command.cc    doctor
 //   plan_command.cc      plan
@@ -54,7 +56,9 @@ Outcome run(const ConfigSchemaArguments& arguments, Context& context);
 Outcome run(const RunsListArguments& arguments, Context& context);
 Outcome run(const RunsShowArguments& arguments, Context& context);
 Outcome run(const RunsCompareArguments& arguments, Context& context);
+Outcome run(const RunsPlotArguments& arguments, Context& context);
 Outcome run(const RunsFetchArguments& arguments, Context& context);
+Outcome run(const ReportArguments& arguments, Context& context);
 Outcome run(const ExportArguments& arguments, Context& context);
 Outcome run(const DoctorArguments& arguments, Context& context);
 Outcome run(const PlanArguments& arguments, Context& context);

@@ -35,6 +35,17 @@ std::string facts_text(const Json& facts) {
   return parts.empty() ? "" : ": " + join_words(parts);
 }
 
+// What was replaced in model.file.
+std::vector<std::string> replaced_in(const Json& facts) {
+  const auto at = facts.is_object() ? facts.find("replaced") : facts.end();
+  if (at == facts.end() || !at->is_array()) return {};
+  std::vector<std::string> lines;
+  for (const Json& line : *at) {
+    if (line.is_string()) lines.push_back(line.get<std::string>());
+  }
+  return lines;
+}
+
 Json option_json(const config::Option& option) {
   Json object = {{"key", option.key}, {"type", option.type_text()}, {"doc", option.doc}};
   object["default"] = option_value_json(option, config::Job{});
@@ -91,6 +102,9 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
                                    skipped.empty()
                                        ? "options, data and model fit together" + facts_text(facts)
                                        : "the options are fine"));
+  for (const auto& line : replaced_in(facts)) {
+    context.console.line("  model.file: replaced " + line);
+  }
   if (!skipped.empty() && !arguments.no_data) {
     context.console.note("data and model were not looked at: " + skipped);
   }

@@ -41,6 +41,7 @@ class Console {
 
   // Text for standard output in a colour, or as it is.
   std::string painted(Paint paint, std::string_view text) const;
+  bool has_colour() const { return style_.colour_out; }
   int width() const { return style_.width; }
 
   // What was printed is with its reader; an error if that failed (a full disk behind `>`).

@@ -7,6 +7,7 @@
 #include "muster/ckpt/snapshot.h"
 
 #include "tools/muster/commands.h"
+#include "tools/muster/export_pt2.h"
 #include "tools/muster/export_rows.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/out_file.h"
@@ -113,7 +114,11 @@ Outcome run(const ExportArguments& arguments, Context& context) {
   MUSTER_TRY(const auto snapshot, load(store, which, run_name(run), context.console));
   MUSTER_TRY(const auto rows, find_rows(arguments, run, snapshot, context.files));
   const std::string rows_out = rows_file(arguments.out);
-  MUSTER_RETURN_IF_ERROR(write_model(context.files, snapshot.model, arguments.out));
+  if (arguments.pt2) {
+    MUSTER_RETURN_IF_ERROR(write_pt2(context.files, run, snapshot, arguments.out));
+  } else {
+    MUSTER_RETURN_IF_ERROR(write_model(context.files, snapshot.model, arguments.out));
+  }
   if (rows) MUSTER_RETURN_IF_ERROR(write_rows(context.files, *rows, rows_out));
   if (arguments.with_job) {
     MUSTER_TRY(const auto job, context.files.read(run.job_file()));

@@ -118,4 +118,26 @@ Result<std::string> default_checkpoint(const track::RunDirectory& run, FileSyste
   return std::string(marked ? "best" : "newest");
 }
 
+Result<bool> has_checkpoint(const track::RunDirectory& run, const std::string& step,
+                            FileSystem& files) {
+  ckpt::SnapshotStore store(files, run.checkpoints(), 1, true);
+  MUSTER_TRY(const auto snapshots, store.list());
+  return std::ranges::any_of(
+      snapshots, [&](const auto& snapshot) { return std::to_string(snapshot.step) == step; });
+}
+
+Result<std::string> step_of_checkpoint(const track::RunDirectory& run, const std::string& which,
+                                       FileSystem& files) {
+  if (which != "best" && which != "newest") return which;
+  ckpt::SnapshotStore store(files, run.checkpoints(), 1, true);
+  MUSTER_TRY(const auto snapshots, store.list());
+  if (snapshots.empty()) return which;
+  auto found = snapshots.rbegin();
+  if (which == "best") {
+    found = std::find_if(found, snapshots.rend(), [](const auto& each) { return each.best; });
+    if (found == snapshots.rend()) found = snapshots.rbegin();
+  }
+  return std::to_string(found->step);
+}
+
 }  // namespace muster::cli

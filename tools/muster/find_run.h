@@ -40,4 +40,14 @@ Result<config::Job> load_run_job(const track::RunDirectory& run,
 // "best" or "newest", whichever a command takes that was not told: the best if one was marked.
 Result<std::string> default_checkpoint(const track::RunDirectory& run, FileSystem& files);
 
+// Whether the run has a checkpoint of this step.
+Result<bool> has_checkpoint(const track::RunDirectory& run, const std::string& step,
+                            FileSystem& files);
+
+// The step that "best" (the newest, if none is marked) or "newest" means now, for a command that
+// takes long: a run that still trains marks others meanwhile. A step stays as it is, and so does
+// all else if there are no checkpoints: a worker says so.
+Result<std::string> step_of_checkpoint(const track::RunDirectory& run, const std::string& which,
+                                       FileSystem& files);
+
 }  // namespace muster::cli

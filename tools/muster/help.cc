@@ -65,6 +65,7 @@ same bits; 9: not.)"},
     Examples{"predict", R"(  muster predict latest --samples 0-9
   muster predict latest --from train --samples 42 -o json
   muster predict latest --data 'new-*.csv' --out predictions.csv --workers 4
+  muster predict resnet --data photos --format images --no-labels --out classes.csv
   muster predict resnet --data 's3://bucket/photos/*.tar' --layer layer4 --out features.parquet
   muster predict gpt --prompt 'ROMEO:' --length 200 --temperature 0.8 --seed 1
 
@@ -88,6 +89,16 @@ threads, workers.restarts, data.memory, data.requests and data.cache.)"},
     Examples{"runs show", R"(  muster runs show
   muster runs show lenet-mnist-20260301-123005 -o json)"},
     Examples{"runs compare", R"(  muster runs compare lenet-1 lenet-2)"},
+    Examples{"report", R"(  muster report
+  muster report lenet-1 lenet-2 --out lenet.html
+  muster report latest -o /tmp/report.html
+
+One HTML file that loads nothing: curves, step times, workers with their lanes and faults, audits,
+data, job and environment. A file that is no report is only replaced with --force.)"},
+    Examples{"runs plot", R"(  muster runs plot
+  muster runs plot lenet-1 lenet-2 --metric accuracy
+  muster runs plot latest --metric seconds --metric lr
+  muster runs plot latest -o json | jq '.[0].points')"},
     Examples{"runs fetch", R"(  muster runs fetch s3://bucket/lenet-1
   muster runs fetch /mnt/copies/lenet-1 --run-dir lenet
 
@@ -138,8 +149,9 @@ class Pages final : public CLI::Formatter {
     std::string line = "\nUsage: " + parents(app) + name;
     for (const auto* option : app->get_options()) {
       if (!option->get_positional()) continue;
-      line += option->get_required() ? " " + option->get_name(true)
-                                     : " [" + option->get_name(true) + "]";
+      const bool many = option->get_expected_max() > 1;
+      const std::string name = option->get_name(true) + (many ? ".." : "");
+      line += option->get_required() ? " " + name : " [" + name + "]";
     }
     const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
     line += commands.empty() ? " [OPTIONS]" : " COMMAND [OPTIONS]";

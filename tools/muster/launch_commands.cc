@@ -13,12 +13,15 @@
 #include "muster/config/source.h"
 #include "muster/config/table.h"
 #include "muster/sync/recipe.h"
+#include "muster/track/run_events.h"
 
+#include "tools/muster/attempt_events.h"
 #include "tools/muster/commands.h"
 #include "tools/muster/find_run.h"
 #include "tools/muster/hand_over.h"
 #include "tools/muster/job_sources.h"
 #include "tools/muster/machines.h"
+#include "tools/muster/own_program.h"
 #include "tools/muster/ready_run.h"
 #include "tools/muster/run_facts.h"
 #include "tools/muster/worker_process.h"
@@ -26,10 +29,23 @@
 namespace muster::cli {
 namespace {
 
-Outcome launch(const ReadyRun& ready, bool json, Context& context) {
+// `command`: train or resume.
+Outcome launch(std::string_view command, const ReadyRun& ready, bool json, Context& context) {
   const auto& run = ready.run;
   MUSTER_RETURN_IF_ERROR(context.console.flush());
-  MUSTER_TRY(const auto end, run_worker(ready.worker, ready.words));
+  const auto events = open_events(run, context);
+  events->write(start_event(command, 1));
+  const auto ended = run_worker(ready.worker, ready.words);
+  if (!ended.ok()) {
+    events->write(end_event(false, 0, ended.error().message()));
+    return ended.error();
+  }
+  const launch::Ending& end = *ended;
+  const int stopped_by = end.signal != 0 ? end.signal : std::max(0, end.exit_code - 128);
+  const auto status = run.read_status();
+  const bool failed = status.state == track::RunState::kFailed;
+  events->write(
+      end_event(end.signal == 0 && end.exit_code == 0, stopped_by, failed ? status.reason : ""));
   const auto death = exit_message(
       end, "the worker",
       fmt::format("the log is {}; go on with `{}`", run.log_file(), resume_command(run)));
@@ -143,10 +159,18 @@ void hint_next(const ReadyRun& ready, Console& console) {
   if (!ready.hints || console.width() == 0) return;
   if (ready.run.read_status().state != track::RunState::kFinished) return;
   const std::string name = name_on_command_line(ready.run);
-  console.aside(fmt::format(
-      "next: `muster eval {0}`, `muster predict {0}`, `muster export {0}`, or train longer with "
-      "`{1} -s passes=N`",
-      name, resume_command(ready.run)));
+  const std::vector<std::pair<std::string, std::string_view>> next = {
+      {fmt::format("muster eval {}", name), "measure it, also on other data (--data)"},
+      {fmt::format("muster predict {}", name), "see what it says about samples"},
+      {fmt::format("muster report {}", name), "curves, faults and times, as one HTML file"},
+      {fmt::format("muster export {} --out FILE.safetensors", name), "its weights, for elsewhere"},
+      {fmt::format("{} -s passes=N", resume_command(ready.run)), "train longer"}};
+  size_t width = 0;
+  for (const auto& [command, meaning] : next) width = std::max(width, command.size());
+  console.aside("next:");
+  for (const auto& [command, meaning] : next) {
+    console.aside(fmt::format("  {:<{}}  {}", command, width, meaning));
+  }
 }
 
 Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,
@@ -164,14 +188,36 @@ Result<track::RunDirectory> make_directory(const config::Job& job, const std::st
   return run;
 }
 
+Result<std::string> worker_of_run(const track::RunDirectory& run, const std::string& given) {
+  const std::string script = find_start_script(run.path());
+  if (given.empty() && !script.empty()) return script;
+  return find_worker(WorkerPlaces::of_process(given));
+}
+
+Result<OwnProgram> asked_program(const std::string& path, Context& context) {
+  std::string errors;
+  auto program = ask_program(path, context.files, errors);
+  if (!program.ok() && !errors.empty()) context.console.aside(errors);
+  return program;
+}
+
 Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
-  MUSTER_TRY(const auto sources, job_sources(arguments.job, arguments.set, context.files));
+  std::optional<OwnProgram> program;
+  if (!arguments.program.empty()) {
+    MUSTER_TRY(program, asked_program(arguments.program, context));
+  }
+  MUSTER_TRY(const auto sources, program
+                                     ? job_sources(*program, arguments.set, context.files)
+                                     : job_sources(arguments.job, arguments.set, context.files));
   MUSTER_TRY(auto loaded, config::load_job(sources));
   for (const auto& warning : loaded.warnings) context.console.warning(warning);
   // Before anything is made on the disk.
-  MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  std::string worker;
+  if (!program) {
+    MUSTER_TRY(worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  }
   MUSTER_RETURN_IF_ERROR(check_count(loaded.job, arguments.several));
-  if (loaded.job.sync.strategy == "auto") {
+  if (loaded.job.sync.strategy == "auto" && !program) {
     // Beside the run, where the hosts find it too.
     const auto beside = std::filesystem::path(arguments.run_directory).parent_path().string();
     const bool named = !arguments.run_directory.empty();
@@ -189,7 +235,11 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
 
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
   auto words = train_words(run, arguments.quiet, arguments.json);
-  words.insert(words.end(), {"--written", arguments.job});
+  if (program) {
+    MUSTER_TRY(worker, write_start_script(*program, run.path(), context.files));
+  } else {
+    words.insert(words.end(), {"--written", arguments.job});
+  }
   return ReadyRun{std::move(run), std::move(loaded.job), std::move(worker), std::move(words),
                   !arguments.quiet && !arguments.json};
 }
@@ -211,7 +261,7 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     tell_finished(run, arguments.json, context);
     return std::optional<ReadyRun>();
   }
-  MUSTER_TRY(auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
+  MUSTER_TRY(auto worker, worker_of_run(run, arguments.worker));
   MUSTER_RETURN_IF_ERROR(check_count(job, arguments.several));
   if (!arguments.set.empty()) {
     // The lock keeps a running worker's job from changing under it.
@@ -247,7 +297,7 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
 Outcome run(const TrainArguments& arguments, Context& context) {
   if (arguments.several.any()) return hand_over(context);
   MUSTER_TRY(const auto ready, make_run(arguments, context));
-  return launch(ready, arguments.json, context);
+  return launch("train", ready, arguments.json, context);
 }
 
 Outcome run(const ResumeArguments& arguments, Context& context) {
@@ -257,7 +307,7 @@ Outcome run(const ResumeArguments& arguments, Context& context) {
   MUSTER_TRY(auto ready, choose_run(arguments, context));
   if (!ready) return 0;
   ready->words.emplace_back("--resume");
-  return launch(*ready, arguments.json, context);
+  return launch("resume", *ready, arguments.json, context);
 }
 
 Outcome run(const VerifyArguments&, Context& context) { return hand_over(context); }

@@ -146,6 +146,35 @@ Outcome tell_end(const launch::JobEnd& end, const std::string& progress, bool js
   return failure.ending.exit_code;
 }
 
+Error checkpoint_is_gone(const parts::PartsDirectory& directory, const std::string& step,
+                         const track::RunDirectory& run) {
+  return Error(ErrorKind::kCheckpoint,
+               "'{}' has parts of predictions by the checkpoint of step {}, which is not in "
+               "'{}'; remove the directory to begin anew with another checkpoint, or write to "
+               "another file",
+               directory.path(), step, run.checkpoints());
+}
+
+// The step that all workers load, those that are started again too, unless the person named one:
+// that of the parts that are there, else the best or newest one now.
+Result<std::string> choose_step(const PredictArguments& arguments,
+                                const parts::PartsDirectory& directory,
+                                const track::RunDirectory& run, FileSystem& files) {
+  std::string which = arguments.checkpoint;
+  if (which.empty()) {
+    MUSTER_TRY(which, default_checkpoint(run, files));
+  }
+  if (which != "best" && which != "newest") return which;
+  MUSTER_TRY(const auto plan, directory.plan());
+  if (!plan) return step_of_checkpoint(run, which, files);
+  const auto begun = plan->facts.find("checkpoint");
+  if (begun == plan->facts.end() || !begun->is_number_integer()) return which;
+  const std::string step = std::to_string(begun->get<int64_t>());
+  MUSTER_TRY(const bool there, has_checkpoint(run, step, files));
+  if (!there) return checkpoint_is_gone(directory, step, run);
+  return step;
+}
+
 // Each worker has its share of the cores, unless the job says otherwise. No effect on the result.
 void add_threads(const config::Job& job, int64_t workers, std::vector<std::string>& words) {
   if (job.threads > 0) return;
@@ -170,6 +199,7 @@ void add_predict_words(const PredictArguments& arguments, std::vector<std::strin
   };
   add("--data", arguments.data);
   add("--format", arguments.data_format);
+  if (arguments.no_labels) words.emplace_back("--no-labels");
   for (const auto& set : arguments.set) add("-s", set);
   add("--layer", arguments.layer);
   if (arguments.raw) words.emplace_back("--raw");
@@ -199,19 +229,15 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
     return Error(ErrorKind::kUsage, "{} has no test data; name data with --data", run_name(run));
   }
   MUSTER_TRY(const auto worker, find_worker(WorkerPlaces::of_process(arguments.worker)));
-  std::string which = arguments.checkpoint;
-  if (which.empty()) {
-    MUSTER_TRY(which, default_checkpoint(run, context.files));
-  }
-
   std::optional<launch::HeldSignals> held;
   held.emplace();
   const Moment began = context.clock.now();
   MUSTER_TRY(const auto directory,
              parts::PartsDirectory::open(context.files, arguments.out + ".parts"));
   MUSTER_TRY(const auto lock, directory.lock());
+  MUSTER_TRY(const auto step, choose_step(arguments, directory, run, context.files));
   std::vector<std::string> words = {"predict", "--run",   run.path(),       "--checkpoint",
-                                    which,     "--parts", directory.path(), "--output-format",
+                                    step,      "--parts", directory.path(), "--output-format",
                                     output};
   add_threads(job, arguments.workers, words);
   add_predict_words(arguments, words);
@@ -241,6 +267,11 @@ Outcome predict_to_file(const PredictArguments& arguments, Context& context) {
     const auto done = watch.count();
     // Nothing that would have to be computed again.
     if (!done && !context.files.exists(directory.indexes())) (void)directory.remove();
+    // A run that still trains has removed it while a worker was started again.
+    if (done && end.failure && launch::kind_of(end.failure->ending) == ErrorKind::kCheckpoint) {
+      MUSTER_TRY(const bool there, has_checkpoint(run, step, context.files));
+      if (!there) return checkpoint_is_gone(directory, step, run);
+    }
     return tell_end(end, done ? fmt::format(" with {} samples done", with_commas(*done)) : "", json,
                     context);
   }

@@ -10,6 +10,7 @@
 #include "muster/track/run_directory.h"
 
 #include "tools/muster/commands.h"
+#include "tools/muster/own_program.h"
 
 namespace muster::cli {
 
@@ -21,6 +22,12 @@ struct ReadyRun {
   std::vector<std::string> words;  // for it: train --run ...
   bool hints = false;              // whether its user wants to read what can be done next
 };
+
+// ask_program(), and its errors are shown.
+Result<OwnProgram> asked_program(const std::string& path, Context& context);
+// The worker to continue a run with: `given` (--worker) if it is not empty, the program that the
+// run was started with (--program), or what find_worker() finds.
+Result<std::string> worker_of_run(const track::RunDirectory& run, const std::string& given);
 
 // A new directory with the job in it, where the arguments say.
 Result<track::RunDirectory> make_directory(const config::Job& job, const std::string& run_directory,

@@ -171,19 +171,28 @@ Comparison compare(const track::RunDirectory& first, const track::RunDirectory& 
   return comparison;
 }
 
+// "test loss": a metric may have the name of an option, or of a row here.
+std::string metric_row(const std::string& name) {
+  return name == "train loss" ? name : "test " + name;
+}
+
 void print_table(const Comparison& c, Console& console) {
-  TextTable table({{""}, {c.a.name, Align::kLeft, true}, {c.b.name, Align::kLeft, true}});
+  const bool one_name = c.a.name == c.b.name;
+  TextTable table({{""},
+                   {one_name ? c.a.path : c.a.name, Align::kLeft, true},
+                   {one_name ? c.b.path : c.b.name, Align::kLeft, true}});
   table.add({"state",
              {std::string(run_state_name(c.a.status.state)), paint_of(c.a.status.state)},
              {std::string(run_state_name(c.b.status.state)), paint_of(c.b.status.state)}});
-  // Not "steps": that is an option, which has a row of its own below if it differs.
+  // Not "steps": that is an option, which has a row of its own below if it differs. Nor has any
+  // option a name with a blank in it, such as those of metrics here.
   table.add({"steps done", std::to_string(c.a.steps), std::to_string(c.b.steps)});
   for (const auto& name : metric_names(c.a, c.b)) {
     const auto text = [&](const RunFacts& facts) {
       const auto value = metric(facts, name);
       return value ? metric_text(*value) : std::string("-");
     };
-    table.add({name, text(c.a), text(c.b)});
+    table.add({metric_row(name), text(c.a), text(c.b)});
   }
   table.add({"weights", c.a.weights_hash.empty() ? "-" : short_hash(c.a.weights_hash),
              c.b.weights_hash.empty() ? "-" : short_hash(c.b.weights_hash)});

@@ -5,7 +5,8 @@
 #include <cstdlib>
 
 #include <gloo/allreduce.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "muster/base/float_mode.h"
 #include "muster/base/isa.h"

@@ -3,7 +3,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace muster::train {
 namespace {

@@ -36,7 +36,11 @@ Result<Hash128> hash_gradients(LaneNet& net, GradientSum& sum, Arena& arena,
 
 nlohmann::json to_json(const JobFingerprint& fingerprint) {
   auto object = nlohmann::json::object();
-  for (const auto& [name, hash] : fingerprint.parts()) object[std::string(name)] = *hash;
+  for (const auto& [name, hash] : fingerprint.parts()) {
+    // Few jobs have it; and those without wrote no such part before there was one.
+    if (name == "model_file" && hash->empty()) continue;
+    object[std::string(name)] = *hash;
+  }
   return object;
 }
 
@@ -48,6 +52,17 @@ JobFingerprint fingerprint_from(const nlohmann::json& object) {
     if (found != object.end() && found->is_string()) *hash = found->get<std::string>();
   }
   return fingerprint;
+}
+
+Status check_model_file(const std::string& own, const nlohmann::json& meta) {
+  const auto found = meta.find("fingerprint");
+  if (found == meta.end()) return {};
+  const auto saved = fingerprint_from(*found);
+  auto present = saved;
+  present.model_file = own;
+  const auto why = why_not_resume(present, saved, {});
+  if (why.empty()) return {};
+  return Error(ErrorKind::kCheckpoint, "{}", why);
 }
 
 Result<std::string> check_resumed(const JobFingerprint& own, const nlohmann::json& meta,

@@ -29,6 +29,10 @@ nlohmann::json to_json(const JobFingerprint& fingerprint);
 // What to_json() made. Parts that are missing are empty.
 JobFingerprint fingerprint_from(const nlohmann::json& object);
 
+// Whether weights of a checkpoint with this meta.json belong to a model.file with the hash `own`;
+// empty: the job has no such file.
+Status check_model_file(const std::string& own, const nlohmann::json& meta);
+
 // Whether a run with the fingerprint `own` can continue from a checkpoint with this meta.json: an
 // error if not, else a sentence to warn with, or "".
 Result<std::string> check_resumed(const JobFingerprint& own, const nlohmann::json& meta,

@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <torch/version.h>
 
 #include "muster/base/clock.h"

@@ -59,6 +59,9 @@ class RowsBase : public StepRows {
   int64_t width() const final { return options().width; }
 
   Status wait() override { return tables_->wait(); }
+  void set_progress(const std::function<void()>& progress) final {
+    tables_->set_progress(progress);
+  }
   Result<Hash128> hash(int64_t step) override { return tables_->hash(clock_of(step)); }
   Result<std::vector<std::string>> save(int64_t step) override {
     auto saved = tables_->save(clock_of(step));

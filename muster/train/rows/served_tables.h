@@ -1,6 +1,7 @@
 // Tables on parameter servers.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,10 +38,13 @@ class ServedTables final : public Tables {
   Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
     return client_->order(worker, from, results);
   }
-  Result<Hash128> hash(int64_t clock) override { return client_->hash(clock); }
-  Result<std::vector<std::string>> save(int64_t clock) override { return client_->save(clock); }
+  void set_progress(const std::function<void()>& progress) override { progress_ = progress; }
+  Result<Hash128> hash(int64_t clock) override { return client_->hash(clock, progress_); }
+  Result<std::vector<std::string>> save(int64_t clock) override {
+    return client_->save(clock, progress_);
+  }
   Status load(uint64_t era, std::span<const std::string> shards) override {
-    return client_->load(era, shards);
+    return client_->load(era, shards, progress_);
   }
 
  private:
@@ -49,6 +53,7 @@ class ServedTables final : public Tables {
 
   const BootClock clock_;
   std::unique_ptr<ps::Client> client_;
+  std::function<void()> progress_;
 };
 
 }  // namespace muster::train

@@ -40,6 +40,9 @@ class StepRows : public model::RowSource {
   // it has no effect. Returns at once.
   virtual Status commit(int64_t step) = 0;
 
+  // Is called while hash(), save() and load() wait, as rows come: of a large job these take longer
+  // than a worker may be silent. Not while they are used.
+  virtual void set_progress(const std::function<void()>& progress) = 0;
   // Whether they can be saved as they are after so many steps: nobody has gone on.
   virtual Result<bool> is_at(int64_t /*step*/) { return true; }
   // As they are after so many steps: a hash, or all of them, by shard.

@@ -57,6 +57,8 @@ class Tables {
   // With everything that was pushed before the last wait().
   virtual Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) = 0;
 
+  // Is called while hash(), save() and load() wait, as rows come. Not while they are used.
+  virtual void set_progress(const std::function<void()>& /*progress*/) {}
   // All rows, as they are when the clock is exactly there: a hash, or all of them, by shard. An
   // error of the kind kInternal if it is past that.
   virtual Result<Hash128> hash(int64_t clock) = 0;

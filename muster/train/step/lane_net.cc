@@ -140,7 +140,8 @@ Result<FirstNet> build_first_net(const NetPlan& plan) {
   first.context = std::make_shared<model::LaneContext>();
   first.context->seed = plan.seed;
   first.context->rows = plan.rows;
-  MUSTER_TRY(first.net, model::build(*plan.models, plan.options, plan.schema, first.context));
+  MUSTER_TRY(first.net,
+             model::build(*plan.models, plan.options, plan.schema, first.context, plan.file.get()));
   model::initialise(*first.net, plan.seed);
   MUSTER_TRY(first.tensors, describe(*first.net, plan.options.freeze));
   return first;
@@ -196,7 +197,8 @@ Result<std::unique_ptr<LaneNet>> LaneNet::create(const NetPlan& plan, Arena& are
     lane->context_ = std::make_shared<model::LaneContext>();
     lane->context_->seed = plan.seed;
     lane->context_->rows = plan.rows;
-    MUSTER_TRY(lane->net_, model::build(*plan.models, plan.options, plan.schema, lane->context_));
+    MUSTER_TRY(lane->net_, model::build(*plan.models, plan.options, plan.schema, lane->context_,
+                                        plan.file.get()));
   }
   MUSTER_TRY(auto attached,
              guarded("attaching the model", [&] { return lane->attach(first != nullptr); }));
@@ -266,6 +268,26 @@ torch::Tensor LaneNet::forward(const data::Batch& batch, const data::Schema& sch
   return net_->forward(input);
 }
 
+model::ComputesLoss::Outcome LaneNet::forward_with_loss(const data::Batch& batch) {
+  const data::Schema& schema = plan_.schema;
+  const auto target = target_of(batch, schema);
+  model::ComputesLoss::Outcome outcome;
+  if (plan_.loss.compute) {
+    outcome.output = forward(batch, schema).to(torch::kFloat32);
+    outcome.loss = plan_.loss.compute(outcome.output, target);
+    return outcome;
+  }
+  auto* net = dynamic_cast<model::ComputesLoss*>(net_.get());
+  MUSTER_CHECK(net != nullptr, "find_loss() has seen that the net computes it");
+  const Autocast autocast(plan_.bf16);
+  const auto input =
+      view(batch.inputs.data(), batched(batch.count, schema.input_shape), to_torch(schema.input));
+  outcome = net->forward_with_loss(input, target);
+  if (outcome.output.defined()) outcome.output = outcome.output.to(torch::kFloat32);
+  outcome.loss = outcome.loss.to(torch::kFloat32);
+  return outcome;
+}
+
 void LaneNet::check_gradient_is_wanted() const {
   if (plan_.own == nullptr || plan_.own->takes_gradients) return;
   throw std::logic_error(
@@ -325,8 +347,7 @@ Result<double> LaneNet::train(int64_t step, int lane, const data::Batch& batch, 
 
 double LaneNet::forward_backward(const data::Batch& batch, float weight) {
   net_->train();
-  const auto output = forward(batch, plan_.schema);
-  const auto loss = plan_.loss.compute(output.to(torch::kFloat32), target_of(batch, plan_.schema));
+  const auto loss = forward_with_loss(batch).loss;
   count_uses(loss);
   loss.backward(torch::full({}, weight));
   return loss.item<float>();
@@ -359,16 +380,24 @@ Status LaneNet::try_training(uint64_t samples) {
   return {};
 }
 
+Status LaneNet::check_generator(const model::GeneratorWatch& watch) const {
+  if (!watch.moved() || net_->generator_is_seeded()) return {};
+  return Error(ErrorKind::kJob,
+               "the model or its loss draws random numbers from torch's global generator, whose "
+               "numbers depend on what else the process computes; use muster::model::Dropout, or "
+               "numbers of RandomStream (muster/base/random.h) for the lane's seed, step and lane");
+}
+
 Result<LaneNet::Evaluation> LaneNet::evaluate(const data::Batch& batch) {
   return guarded("evaluating the model", [&] {
     const torch::NoGradGuard no_grad;
     net_->eval();
     context_->step = arena_.counters().step;  // rows as they are after so many
-    const auto output = forward(batch, plan_.schema).to(torch::kFloat32);
+    const auto [output, loss] = forward_with_loss(batch);
     const auto target = target_of(batch, plan_.schema);
     Evaluation result;
     result.samples = static_cast<double>(batch.count);
-    result.loss = plan_.loss.compute(output, target).item<float>() * result.samples;
+    result.loss = loss.item<float>() * result.samples;
     result.bins.resize(plan_.loss.bins());
     std::span<double> bins = result.bins;
     for (const auto& metric : plan_.loss.metrics) {

@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "muster/config/job.h"
 #include "muster/data/loader.h"
+#include "muster/model/generator_watch.h"
 #include "muster/model/registry.h"
+#include "muster/pt2/program.h"
 #include "muster/train/state/arena.h"
 #include "muster/train/step/gradient_sum.h"
 #include "muster/train/step/own_lanes.h"
@@ -27,6 +29,7 @@ namespace muster::train {
 struct NetPlan {
   const model::Registry* models = nullptr;
   config::ModelOptions options;
+  std::shared_ptr<const pt2::File> file;  // model.file, while nets are made; null: none
   data::Schema schema;
   model::Loss loss;
   uint64_t seed = 0;
@@ -80,6 +83,9 @@ class LaneNet {
   // Whether the model can be trained on this many samples at once: batch normalisation cannot on
   // one. Computes on zeros; nothing of it stays.
   Status try_training(uint64_t samples);
+  // Fails if something drew from torch's global generator since `watch` was made, unless the net
+  // says that this is safe.
+  Status check_generator(const model::GeneratorWatch& watch) const;
   bool keeps_statistics() const { return !statistics_.empty(); }
 
   // The model's output for a batch, without gradients.
@@ -92,6 +98,8 @@ class LaneNet {
   Status attach(bool copy_into_arena);
   void detach();
   torch::Tensor forward(const data::Batch& batch, const data::Schema& schema);
+  // Of a batch with targets; in float32.
+  model::ComputesLoss::Outcome forward_with_loss(const data::Batch& batch);
   double forward_backward(const data::Batch& batch, float weight);
   void add_statistics(int lane, float weight);
   void check_gradient_is_wanted() const;

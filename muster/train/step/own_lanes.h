@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "muster/base/result.h"
 
@@ -37,6 +38,9 @@ struct OwnLanes {
   bool takes_gradients = false;
   // Set by the session, for the program to call from any thread while it has long work to do.
   std::function<void()> progress;
+  // Set by the session while a lane is only tried, before training: why one may be that small, and
+  // what to do if the model cannot be trained on it. Else empty.
+  std::string trial;
 };
 
 }  // namespace muster::train

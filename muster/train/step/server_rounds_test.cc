@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "muster/base/file_system.h"
@@ -54,11 +55,19 @@ struct Trained {
   double loss = 0;
 };
 
+// The tables of one worker.
+using MakeTables = std::function<std::unique_ptr<Tables>(const std::shared_ptr<LocalTables>&)>;
+
 Trained train(const std::string& text, const std::vector<std::string>& sets, int workers,
-              const std::function<CommitFlags()>& flags = {}) {
+              const std::function<CommitFlags()>& flags = {}, const MakeTables& make_tables = {}) {
   const config::Job job = make_job(text, sets);
   const auto tables = std::make_shared<LocalTables>(ps::setup_of(job));
-  const Registries registries = sharing(testing_registries(), tables);
+  Registries registries = sharing(testing_registries(), tables);
+  if (make_tables) {
+    registries.tables = [&](const config::Job&) -> Result<std::unique_ptr<Tables>> {
+      return make_tables(tables);
+    };
+  }
   Trained trained;
   trained.hashes.resize(static_cast<size_t>(workers));
   std::vector<std::string> names;
@@ -154,12 +163,61 @@ TEST(ServerRounds, OneTaskAtATimeGivesTheSameBitsWithAnyNumberOfWorkers) {
   EXPECT_EQ(replayed(kPoints, sets, alone).most_staleness, 0);
 }
 
-TEST(ServerRounds, NothingIsLaterThanTheBound) {
-  const std::vector<std::string> sets = {"sync.mode=ssp", "sync.staleness=1", "steps=40"};
-  const Replay again = replayed(kPoints, sets, train(kPoints, sets, 4));
-  EXPECT_TRUE(again.equal());
-  // A task may be overtaken by those that were under way when it was taken, and the next one.
-  EXPECT_LE(again.most_staleness, 2);
+// One worker does not say that it is done with a task before the others can do no more without it.
+struct Held {
+  static constexpr int64_t kTicket = 30;  // tickets are given in the order of tasks, from 1
+  int64_t bound = 0;                      // places of the order when others have to wait
+  std::atomic<int64_t> looks{0};          // of all workers, at the order
+  std::atomic<int64_t> places{-1};        // when the worker goes on
+};
+
+class HoldingTables final : public SharedTables {
+ public:
+  HoldingTables(const std::shared_ptr<LocalTables>& tables, Held& held)
+      : SharedTables(tables), tables_(tables), held_(held) {}
+  Status push(const ps::PushHeader& header, std::span<const uint64_t> keys,
+              std::span<const float> gradients) override {
+    if (header.step == Held::kTicket) hold();
+    return SharedTables::push(header, keys, gradients);
+  }
+  Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
+    ++held_.looks;
+    return SharedTables::order(worker, from, results);
+  }
+
+ private:
+  // Until the bound is reached, and then until the others have looked for tasks many times.
+  void hold() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (places() < held_.bound && std::chrono::steady_clock::now() < until) rest();
+    const int64_t reached = held_.looks;
+    while (held_.looks < reached + 100 && std::chrono::steady_clock::now() < until) rest();
+    held_.places = places();
+  }
+  int64_t places() { return tables_->order(0, 0, false).value().places(); }
+  static void rest() { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
+
+  const std::shared_ptr<LocalTables> tables_;
+  Held& held_;
+};
+
+TEST(ServerRounds, TheBoundIsReachedAndNothingIsLater) {
+  for (const int64_t bound : {1, 2}) {
+    const std::vector<std::string> sets = {"sync.mode=ssp", fmt::format("sync.staleness={}", bound),
+                                           "sync.period=40", "steps=40"};
+    Held held;
+    // The tasks before it, and so many behind it.
+    held.bound = Held::kTicket - 1 + bound;
+    const Trained trained = train(kPoints, sets, 4, {}, [&](const auto& tables) {
+      return std::make_unique<HoldingTables>(tables, held);
+    });
+    EXPECT_EQ(held.places, held.bound);
+    const Replay again = replayed(kPoints, sets, trained);
+    EXPECT_TRUE(again.equal());
+    EXPECT_GE(again.most_staleness, bound);
+    // A task may be overtaken by those that were under way when it was taken, and as many behind.
+    EXPECT_LE(again.most_staleness, 2 * bound);
+  }
 }
 
 // One of them asks for it within the first round.

@@ -262,15 +262,28 @@ Outcome run_both(const VerifyArguments& arguments, VerifyPlan wanted, Folder& fo
 
 }  // namespace
 
-Outcome verify(const VerifyArguments& arguments, Context& context) {
+Outcome verify(const VerifyArguments& given, Context& context) {
+  VerifyArguments arguments = given;
+  std::optional<Folder> folder;
+  if (!arguments.program.empty()) {
+    MUSTER_TRY(const auto program, asked_program(arguments.program, context));
+    MUSTER_TRY(auto made, Folder::make(arguments.folder));
+    folder.emplace(std::move(made));
+    arguments.job = folder->path() + "/job.yaml";
+    MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, arguments.job, program.job));
+    MUSTER_TRY(arguments.worker, write_start_script(program, folder->path(), context.files));
+  }
   MUSTER_TRY(auto plan, make_plan(arguments, context));
-  MUSTER_TRY(auto folder, Folder::make(arguments.folder));
+  if (!folder) {
+    MUSTER_TRY(auto made, Folder::make(arguments.folder));
+    folder.emplace(std::move(made));
+  }
   // Inherited by the workers: fault_point.h.
   setenv("MUSTER_FAULTS", "1", 1);  // NOLINT(concurrency-mt-unsafe): there is one thread yet
   const launch::HeldSignals held;
   std::optional<Network> network;  // outlives the children, which are in it
   Children children(held);
-  auto code = run_both(arguments, std::move(plan), folder, network, children, context);
+  auto code = run_both(arguments, std::move(plan), *folder, network, children, context);
   if (code.ok() || children.stopped_by() == 0) return code;
   context.console.error(code.error().kind(), code.error().message(),
                         arguments.format == Format::kJson);
