@@ -50,8 +50,9 @@ struct SourceOptions {
   int64_t context = 64;               // text, tokens: length of a sample
   std::vector<double> part = {0, 1};  // which part of the file, as fractions
   int64_t classes = 0;                // 0: from the labels
-  double mean = 0;                    // inputs become (x - mean) / deviation
-  double deviation = 1;
+  // Inputs become (x - mean) / deviation; one for all, or one for each channel or column.
+  std::vector<double> mean = {0};
+  std::vector<double> deviation = {1};
   int64_t limit = 0;  // 0: all samples
   Node args;          // what the format says
   bool operator==(const SourceOptions&) const = default;

@@ -103,8 +103,15 @@ Status read(const Option& o, const Node& value, const std::string&,
 }
 
 Status read(const Option& o, const Node& value, const std::string&, std::vector<double>& field) {
-  if (!value.is_list()) return wrong(o, value, "a list of numbers");
   field.clear();
+  if (o.form == Form::kOneOrMany) {
+    if (value.is_scalar()) {
+      MUSTER_TRY(field.emplace_back(), value.as_number(o.key));
+      return check_range(o, value, field.back());
+    }
+    if (!value.is_list() || value.items().empty()) return wrong(o, value, o.type_text());
+  }
+  if (!value.is_list()) return wrong(o, value, "a list of numbers");
   for (size_t i = 0; i < value.items().size(); ++i) {
     const Node& item = value.items()[i];
     MUSTER_TRY(field.emplace_back(), item.as_number(fmt::format("{}[{}]", o.key, i)));
@@ -226,7 +233,9 @@ std::string Option::type_text() const {
           },
           [](const Access<bool>&) -> std::string { return "true or false"; }, text,
           [](const Access<std::vector<std::string>>&) -> std::string { return "list of texts"; },
-          [](const Access<std::vector<double>>&) -> std::string { return "list of numbers"; },
+          [&](const Access<std::vector<double>>&) -> std::string {
+            return form == Form::kOneOrMany ? "number, or list of numbers" : "list of numbers";
+          },
           [](const Access<Every>&) -> std::string {
             return "interval (500 steps, 1 pass, 90s, never)";
           },
@@ -272,7 +281,12 @@ Node Option::get(const Job& job) const {
                [&](const Access<bool>& a) { return Node::scalar(value(a) ? "true" : "false"); },
                [&](const Access<std::string>& a) { return Node::scalar(value(a), {}, true); },
                [&](const Access<std::vector<std::string>>& a) { return texts_node(value(a)); },
-               [&](const Access<std::vector<double>>& a) { return numbers_node(value(a)); },
+               [&](const Access<std::vector<double>>& a) {
+                 const auto& numbers = value(a);
+                 return form == Form::kOneOrMany && numbers.size() == 1
+                            ? Node::scalar(number_text(numbers.front()))
+                            : numbers_node(numbers);
+               },
                [&](const Access<Every>& a) { return Node::scalar(every_text(value(a))); },
                [&](const Access<Node>& a) { return value(a); }},
       field);

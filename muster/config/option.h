@@ -32,6 +32,7 @@ enum class Form {
   kPath,       // std::string: relative to the job file, stored absolute
   kPathOrRun,  // std::string: a path if there is a slash in it, otherwise the name of a run
   kAddress,    // std::string: a URL, stored as it is; else a path
+  kOneOrMany,  // std::vector<double>: a number, or a list of them
   kList,       // Node: a list, or nothing
   kMap         // Node: a map, or nothing
 };

@@ -69,7 +69,12 @@ struct TypeSchema {
     return {{"type", Json::array({"array", "string"})}, {"items", {{"type", "string"}}}};
   }
   Json operator()(const Access<std::vector<double>>&) const {
-    return {{"type", "array"}, {"items", number_schema(option, "number")}};
+    const Json number = number_schema(option, "number");
+    if (option.form == Form::kOneOrMany) {
+      const Json numbers = {{"type", "array"}, {"items", number}, {"minItems", 1}};
+      return {{"anyOf", Json::array({number, numbers})}};
+    }
+    return {{"type", "array"}, {"items", number}};
   }
   Json operator()(const Access<Every>&) const {
     return {

@@ -120,10 +120,17 @@ void add_source(Section<SourceOptions> s) {
         "vocabulary.")
       .at_least(0)
       .only_with(format, records_and({"idx", "csv", "images", "lmdb", "tokens"}));
-  s.add("mean", &SourceOptions::mean, "Subtracted from each input; pixels are from 0 to 1.")
+  s.add("mean", &SourceOptions::mean,
+        "Subtracted from each input; pixels are from 0 to 1. A list has one for each channel of "
+        "an image, or for each column of numbers.")
+      .as(Form::kOneOrMany)
+      .like("[0.485, 0.456, 0.406]")
       .only_with(format, records_and({"idx", "csv", "images", "lmdb"}));
-  s.add("deviation", &SourceOptions::deviation, "What each input is then divided by.")
+  s.add("deviation", &SourceOptions::deviation,
+        "What each input is then divided by. A list as with mean.")
+      .as(Form::kOneOrMany)
       .more_than(0)
+      .like("[0.229, 0.224, 0.225]")
       .only_with(format, records_and({"idx", "csv", "images", "lmdb"}));
   s.add("limit", &SourceOptions::limit,
         "Use only so many samples, the first ones. 0: all. Not for data that is read by blocks.")

@@ -198,6 +198,15 @@ TEST(ResolvedYaml, HoldsEveryOptionAndReadsBackEqual) {
   }
 }
 
+TEST(ResolvedYaml, WritesOneNumberWithoutBrackets) {
+  Job job;
+  job.data.train.mean = {0.5};
+  job.data.train.deviation = {0.1, 0.2};
+  const std::string text = resolved_yaml(job);
+  EXPECT_THAT(text, ::testing::HasSubstr("mean: 0.5\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("deviation: [0.1, 0.2]\n"));
+}
+
 TEST(Suggestion, FindsTheNearestName) {
   const Table& table = option_table();
   EXPECT_EQ(table.suggestion("optimizer.lrr"), " (did you mean 'optimizer.lr'?)");

@@ -33,6 +33,13 @@ Result<Augmenter> Augmenter::make(const config::AugmentOptions& options, const S
   result.height_ = schema.input_shape[1];
   result.width_ = schema.input_shape[2];
   result.padding_ = schema.padding;
+  if (result.padding_.size() == 1) {
+    result.padding_.resize(static_cast<size_t>(result.channels_), result.padding_.front());
+  }
+  if (result.padding_.size() != static_cast<size_t>(result.channels_)) {
+    return Error(ErrorKind::kJob, "the data has {} numbers to fill gaps with, and {} channels",
+                 result.padding_.size(), result.channels_);
+  }
   const int64_t smaller = std::min(result.height_, result.width_);
   const auto too_far = [&](const char* what, int64_t value) {
     return Error(ErrorKind::kJob,
@@ -62,20 +69,21 @@ void Augmenter::move(float* image, int64_t dy, int64_t dx) const {
   const int64_t kept = width_ - std::abs(dx);
   for (int64_t channel = 0; channel < channels_; ++channel) {
     float* plane = image + channel * height_ * width_;
+    const float padding = padding_[static_cast<size_t>(channel)];
     for (int64_t i = 0; i < height_; ++i) {
       // Away from where the rows come from, so that none is overwritten before it is used.
       const int64_t y = dy > 0 ? height_ - 1 - i : i;
       float* row = plane + y * width_;
       const int64_t from = y - dy;
       if (from < 0 || from >= height_) {
-        std::fill_n(row, width_, padding_);
+        std::fill_n(row, width_, padding);
         continue;
       }
       const float* source = plane + from * width_;
       std::memmove(row + std::max<int64_t>(dx, 0), source + std::max<int64_t>(-dx, 0),
                    static_cast<size_t>(kept) * sizeof(float));
-      if (dx > 0) std::fill_n(row, dx, padding_);
-      if (dx < 0) std::fill_n(row + kept, -dx, padding_);
+      if (dx > 0) std::fill_n(row, dx, padding);
+      if (dx < 0) std::fill_n(row + kept, -dx, padding);
     }
   }
 }

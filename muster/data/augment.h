@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "muster/base/result.h"
 #include "muster/config/job.h"
@@ -44,7 +45,7 @@ class Augmenter {
   int64_t channels_ = 0;
   int64_t height_ = 0;
   int64_t width_ = 0;
-  float padding_ = 0;
+  std::vector<float> padding_;  // of each channel
 };
 
 }  // namespace muster::data

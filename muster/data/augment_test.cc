@@ -18,7 +18,7 @@ constexpr float kPadding = -9;
 Schema image_schema(int64_t channels, int64_t height, int64_t width) {
   Schema schema;
   schema.input_shape = {channels, height, width};
-  schema.padding = kPadding;
+  schema.padding = {kPadding};
   return schema;
 }
 
@@ -159,6 +159,22 @@ TEST(AugmentTest, ShiftThenCrop) {
     }
     ASSERT_TRUE(found) << sample;
   }
+}
+
+TEST(AugmentTest, GapsHaveThePaddingOfTheirChannel) {
+  Schema schema = image_schema(3, 4, 4);
+  schema.padding = {-1, -2, -3};
+  const auto augmenter = make({.shift = 3}, schema);
+  for (uint64_t sample = 0; sample < 50; ++sample) {
+    std::vector<float> image(3 * 16, 1);
+    augmenter.apply(1, 0, sample, image.data());
+    for (size_t i = 0; i < image.size(); ++i) {
+      ASSERT_TRUE(image[i] == 1 || image[i] == schema.padding[i / 16]) << sample << " " << i;
+    }
+    for (size_t i = 0; i < 16; ++i) ASSERT_EQ(image[i] == 1, image[i + 16] == 1);
+  }
+  schema.padding = {-1, -2};
+  EXPECT_FALSE(Augmenter::make({.shift = 1}, schema).ok());
 }
 
 TEST(AugmentTest, DependsOnSeedPassAndSampleOnly) {

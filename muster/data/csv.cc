@@ -53,9 +53,9 @@ class CsvDataset final : public Dataset {
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> read_csv(ByteReader reader, const config::SourceOptions& options) {
-  MUSTER_RETURN_IF_ERROR(CsvTable::check_options(options));
+  MUSTER_TRY(Scaling scaling, CsvTable::check_options(options));
   MUSTER_TRY(const std::string text, reader.read_all());
-  CsvTable table(fmt::format("'{}'", reader.name()), options);
+  CsvTable table(fmt::format("'{}'", reader.name()), options, std::move(scaling));
   MUSTER_RETURN_IF_ERROR(table.read(text));
   MUSTER_TRY(const Slice chosen, select_samples(options, table.rows(), reader.name()));
   Schema schema = table.schema();

@@ -34,11 +34,13 @@ Status CsvTable::read(std::string_view text) {
   CsvScanner scanner(text, options_.separator[0], place_);
   std::vector<std::string_view> fields;
   bool first = columns_.count == 0;
+  if (!first) MUSTER_RETURN_IF_ERROR(scaling_.check_shape(schema().input_shape));
   while (true) {
     MUSTER_TRY(const bool more, scanner.next(fields));
     if (!more) break;
     if (first) {
       MUSTER_RETURN_IF_ERROR(start(fields));
+      MUSTER_RETURN_IF_ERROR(scaling_.check_shape(schema().input_shape));
       first = false;
       if (options_.header) continue;
     }
@@ -125,13 +127,14 @@ Status CsvTable::add(const std::vector<std::string_view>& fields, uint64_t line)
                  "correct it",
                  place_, line, fields.size(), columns_.count);
   }
+  size_t input_column = 0;
   for (size_t column = 0; column < columns_.count; ++column) {
     MUSTER_TRY(const double value, number(fields[column], line, column));
     if (column == columns_.label) {
       if (has_classes()) MUSTER_RETURN_IF_ERROR(check_class(value, line));
       targets_.push_back(value);
     } else {
-      const auto input = static_cast<float>((value - options_.mean) / options_.deviation);
+      const float input = scaling_(value, input_column++);
       if (!std::isfinite(input)) return too_large(fields[column], line, column);
       inputs_.push_back(input);
     }
@@ -205,8 +208,8 @@ Status CsvTable::finish() {
   return {};
 }
 
-Status CsvTable::check_options(const config::SourceOptions& options) {
-  MUSTER_RETURN_IF_ERROR(check_scaling(options));
+Result<Scaling> CsvTable::check_options(const config::SourceOptions& options) {
+  MUSTER_TRY(Scaling scaling, Scaling::make(options));
   if (options.separator.size() != 1 || options.separator == "\"" || options.separator == "\n" ||
       options.separator == "\r") {
     return Error(ErrorKind::kJob, "`separator` must be one character such as ',' or ';'");
@@ -215,7 +218,7 @@ Status CsvTable::check_options(const config::SourceOptions& options) {
     return Error(ErrorKind::kJob, "`target` is class or value, not '{}'", options.target);
   }
   if (options.classes < 0) return Error(ErrorKind::kJob, "`classes` must not be negative");
-  return {};
+  return scaling;
 }
 
 Schema CsvTable::schema() const {
@@ -223,7 +226,7 @@ Schema CsvTable::schema() const {
   const bool labelled = columns_.label < columns_.count;
   schema.input_shape = {static_cast<int64_t>(columns_.count) - (labelled ? 1 : 0)};
   schema.classes = classes_;
-  schema.padding = static_cast<float>((0 - options_.mean) / options_.deviation);
+  schema.padding = scaling_.zeros();
   if (!has_classes()) {
     schema.target = DType::kFloat32;
     schema.target_shape = {1};

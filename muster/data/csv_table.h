@@ -10,6 +10,7 @@
 
 #include "muster/base/result.h"
 #include "muster/config/job.h"
+#include "muster/data/scaling.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
@@ -25,14 +26,18 @@ struct CsvColumns {
 class CsvTable {
  public:
   // `place` stands for the text in errors, as in "'x.csv' line 7".
-  CsvTable(std::string place, const config::SourceOptions& options)
-      : place_(std::move(place)), options_(options) {}
+  CsvTable(std::string place, const config::SourceOptions& options, Scaling scaling)
+      : CsvTable(std::move(place), options, std::move(scaling), {}) {}
   // Of rows alone, whose columns are known.
-  CsvTable(std::string place, const config::SourceOptions& options, CsvColumns columns)
-      : place_(std::move(place)), options_(options), columns_(std::move(columns)) {}
+  CsvTable(std::string place, const config::SourceOptions& options, Scaling scaling,
+           CsvColumns columns)
+      : place_(std::move(place)),
+        options_(options),
+        scaling_(std::move(scaling)),
+        columns_(std::move(columns)) {}
 
-  // What every table wants of the options.
-  static Status check_options(const config::SourceOptions& options);
+  // What every table wants of the options; how the inputs are scaled.
+  static Result<Scaling> check_options(const config::SourceOptions& options);
 
   // From the first record, which is the header if the options say so.
   Status start(const std::vector<std::string_view>& fields);
@@ -61,6 +66,7 @@ class CsvTable {
 
   const std::string place_;
   const config::SourceOptions& options_;
+  const Scaling scaling_;
   CsvColumns columns_;
   uint64_t rows_ = 0;
   std::vector<float> inputs_;

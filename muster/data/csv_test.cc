@@ -129,8 +129,8 @@ TEST(CsvTest, ReadsValues) {
   config::SourceOptions options;
   options.target = "value";
   options.label = "price";
-  options.mean = 1;
-  options.deviation = 2;
+  options.mean = {1};
+  options.deviation = {2};
   auto dataset = table("price,size\n-1.5,3\n2,5\n", options);
   ASSERT_TRUE(dataset.ok()) << dataset.error().message();
   EXPECT_EQ((*dataset)->schema().target, DType::kFloat32);
@@ -138,7 +138,26 @@ TEST(CsvTest, ReadsValues) {
   EXPECT_EQ((*dataset)->schema().classes, 0);
   EXPECT_THAT(targets<float>(**dataset), ElementsAre(-1.5F, 2.0F)) << "labels are not scaled";
   EXPECT_THAT(input(**dataset, 0), ElementsAre(1.0F));
-  EXPECT_EQ((*dataset)->schema().padding, -0.5F);
+  EXPECT_THAT((*dataset)->schema().padding, testing::ElementsAre(-0.5F));
+}
+
+TEST(CsvTest, AListScalesEachColumn) {
+  config::SourceOptions options;
+  options.label = "price";
+  options.target = "value";
+  options.mean = {1, 10};
+  options.deviation = {2, 5};
+  const std::string text = "width,price,size\n3,7,15\n2,8,0\n";
+  auto dataset = table(text, options);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message();
+  EXPECT_THAT(input(**dataset, 0), ElementsAre(1.0F, 1.0F));
+  EXPECT_THAT(input(**dataset, 1), ElementsAre(0.5F, -2.0F));
+  options.mean = {1, 10, 100};
+  options.deviation = {2};
+  dataset = table(text, options);
+  ASSERT_FALSE(dataset.ok());
+  EXPECT_THAT(dataset.error().message(),
+              HasSubstr("has 3 numbers, one for each channel or column"));
 }
 
 TEST(CsvTest, FindsTheLabel) {

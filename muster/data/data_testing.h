@@ -87,7 +87,7 @@ class NumberedDataset final : public Dataset {
   explicit NumberedDataset(uint64_t size, std::vector<int64_t> shape = {1, 3, 4}) : size_(size) {
     schema_.input_shape = std::move(shape);
     schema_.classes = static_cast<int64_t>(size);
-    schema_.padding = -1;
+    schema_.padding = {-1};
   }
   const Schema& schema() const override { return schema_; }
   uint64_t size() const override { return size_; }

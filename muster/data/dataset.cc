@@ -45,7 +45,7 @@ Result<Hash128> Dataset::try_hash() const {
     number(token.size());
     hasher.add(token.data(), token.size());
   }
-  hasher.add(&schema.padding, sizeof(schema.padding));
+  hasher.add(schema.padding.data(), schema.padding.size() * sizeof(float));
   // Two ids with values have the shape of four without.
   if (schema.has_values) hasher.add("values", 6);
   number(size());

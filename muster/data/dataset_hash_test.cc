@@ -74,7 +74,7 @@ TEST(DatasetHash, IsOfTheSamplesInUse) {
   options.limit = 3;
   options.classes = 3;
   EXPECT_EQ(hash_of(options), first_half) << "the last image is not in use";
-  options.mean = 0.5;
+  options.mean = {0.5};
   EXPECT_NE(hash_of(options), first_half) << "the samples have other values";
 }
 

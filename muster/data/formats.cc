@@ -43,16 +43,6 @@ Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size
   return chosen;
 }
 
-Status check_scaling(const config::SourceOptions& options) {
-  if (!std::isfinite(options.mean)) {
-    return Error(ErrorKind::kJob, "`mean` must be a finite number");
-  }
-  if (!std::isfinite(options.deviation) || options.deviation <= 0) {
-    return Error(ErrorKind::kJob, "`deviation` must be a finite number above 0");
-  }
-  return {};
-}
-
 void put_no_label(bool has_classes, std::byte* target) {
   if (has_classes) {
     constexpr int64_t kNone = -1;
@@ -61,36 +51,6 @@ void put_no_label(bool has_classes, std::byte* target) {
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(target, &kNone, sizeof(kNone));
   }
-}
-
-Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options) {
-  std::array<float, 256> values{};
-  for (size_t i = 0; i < values.size(); ++i) {
-    // In double and rounded once, so that every machine has the same table.
-    values[i] =
-        static_cast<float>((static_cast<double>(i) / 255.0 - options.mean) / options.deviation);
-    if (!std::isfinite(values[i])) {
-      return Error(ErrorKind::kJob, "`deviation: {}` makes pixels too large for float32",
-                   options.deviation);
-    }
-  }
-  return values;
-}
-
-void put_pixel_values(const std::array<float, 256>& value, std::span<const uint8_t> from,
-                      float* to) {
-  // Eight bytes are loaded at once, which saves a quarter of the time. Gather instructions are no
-  // faster on many processors, and far slower on those whose microcode had to be mended.
-  size_t i = 0;
-  for (; i + 8 <= from.size(); i += 8) {
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, from.data() + i, sizeof(bytes));
-    for (size_t k = 0; k < 8; ++k) {
-      to[i + k] = value[bytes & 255U];
-      bytes >>= 8U;
-    }
-  }
-  for (; i < from.size(); ++i) to[i] = value[from[i]];
 }
 
 std::optional<float> id_value(double value) {

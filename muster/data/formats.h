@@ -3,7 +3,6 @@
 // of a job, the other readers, so that tests and fuzzers can feed it bytes from memory.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,16 +54,8 @@ Result<std::unique_ptr<Dataset>> open_ctr(const config::SourceOptions& options);
 // The samples that `part` and `limit` leave of `size`; at least one, or an error that names `file`.
 Result<Slice> select_samples(const config::SourceOptions& options, uint64_t size,
                              std::string_view file);
-// `mean` and `deviation` must be finite and the latter above 0.
-Status check_scaling(const config::SourceOptions& options);
 // Writes the target of a sample that has none: -1 for a class, NaN for a value.
 void put_no_label(bool has_classes, std::byte* target);
-// What each byte of an image becomes: (byte / 255 - mean) / deviation, both as check_scaling()
-// wants them. Error (kJob): too large for float32.
-Result<std::array<float, 256>> pixel_values(const config::SourceOptions& options);
-// Writes what each of these bytes becomes.
-void put_pixel_values(const std::array<float, 256>& value, std::span<const uint8_t> from,
-                      float* to);
 // A sample with more ids than this is taken for a mistake: a batch has room for as many in each.
 inline constexpr int64_t kMostIds = 1 << 20;
 // The value of an id as float32; 0 if it is smaller than the smallest normal one, because whether

@@ -12,6 +12,7 @@
 #include "muster/base/check.h"
 #include "muster/base/text.h"
 #include "muster/data/formats.h"
+#include "muster/data/scaling.h"
 
 namespace muster::data {
 namespace {
@@ -154,14 +155,13 @@ Result<int64_t> count_classes(const IdxArray& labels, int64_t wanted) {
 
 class IdxDataset final : public Dataset {
  public:
-  IdxDataset(IdxArray images, IdxArray labels, Schema schema, Slice chosen,
-             const std::array<float, 256>& value)
+  IdxDataset(IdxArray images, IdxArray labels, Schema schema, Slice chosen, PixelValues values)
       : images_(std::move(images)),
         labels_(std::move(labels)),
         schema_(std::move(schema)),
         chosen_(chosen),
         pixels_(schema_.input_elements()),
-        value_(value) {}
+        values_(std::move(values)) {}
 
   const Schema& schema() const override { return schema_; }
   uint64_t size() const override { return chosen_.count; }
@@ -171,13 +171,13 @@ class IdxDataset final : public Dataset {
     const uint64_t sample = chosen_.first + index;
     const uint8_t* from = images_.bytes.get() + sample * pixels_;
     auto* to = reinterpret_cast<float*>(input);
-    put_pixel_values(value_, {from, pixels_}, to);
+    values_.put({from, pixels_}, static_cast<size_t>(schema_.input_shape[0]), to);
     *reinterpret_cast<int64_t*>(target) = labels_.bytes[sample];
   }
 
  private:
   void add_contents(Hasher& hasher) const override {
-    hasher.add(value_.data(), sizeof(value_));
+    values_.add_to(hasher);
     hasher.add(images_.bytes.get() + chosen_.first * pixels_, chosen_.count * pixels_);
     hasher.add(labels_.bytes.get() + chosen_.first, chosen_.count);
   }
@@ -187,7 +187,7 @@ class IdxDataset final : public Dataset {
   const Schema schema_;
   const Slice chosen_;
   const size_t pixels_;
-  const std::array<float, 256> value_;  // of each byte, scaled
+  const PixelValues values_;
 };
 
 std::vector<int64_t> input_shape(const std::vector<uint64_t>& dimensions) {
@@ -200,7 +200,7 @@ std::vector<int64_t> input_shape(const std::vector<uint64_t>& dimensions) {
 
 Result<std::unique_ptr<Dataset>> read_idx(ByteReader images_reader, ByteReader labels_reader,
                                           const config::SourceOptions& options) {
-  MUSTER_RETURN_IF_ERROR(check_scaling(options));
+  MUSTER_TRY(const Scaling scaling, Scaling::make(options));
   // Labels first: they are small, and swapped files then show at once.
   MUSTER_TRY(auto labels, read_array(std::move(labels_reader), Role::kLabels));
   MUSTER_TRY(auto images, read_array(std::move(images_reader), Role::kImages));
@@ -211,17 +211,18 @@ Result<std::unique_ptr<Dataset>> read_idx(ByteReader images_reader, ByteReader l
   }
   MUSTER_TRY(const int64_t classes, count_classes(labels, options.classes));
   MUSTER_TRY(const Slice chosen, select_samples(options, labels.size, images.name));
-  MUSTER_TRY(const auto value, pixel_values(options));
+  MUSTER_TRY(PixelValues values, PixelValues::make(scaling));
   Schema schema{.input = DType::kFloat32,
                 .input_shape = input_shape(images.dimensions),
                 .target = DType::kInt64,
                 .target_shape = {},
                 .classes = classes,
                 .vocabulary = {},
-                .padding = value[0],
+                .padding = scaling.zeros(),
                 .pixels = true};
-  return std::unique_ptr<Dataset>(std::make_unique<IdxDataset>(std::move(images), std::move(labels),
-                                                               std::move(schema), chosen, value));
+  MUSTER_RETURN_IF_ERROR(scaling.check_shape(schema.input_shape));
+  return std::unique_ptr<Dataset>(std::make_unique<IdxDataset>(
+      std::move(images), std::move(labels), std::move(schema), chosen, std::move(values)));
 }
 
 Result<std::unique_ptr<Dataset>> open_idx(const config::SourceOptions& options) {

@@ -59,21 +59,22 @@ TEST(IdxTest, ReadsImagesAndLabels) {
   EXPECT_THAT(schema.input_shape, ElementsAre(1, 2, 2));
   EXPECT_TRUE(schema.target_shape.empty());
   EXPECT_EQ(schema.classes, 3);
-  EXPECT_EQ(schema.padding, 0.0F);
+  EXPECT_THAT(schema.padding, testing::ElementsAre(0.0F));
   EXPECT_THAT(sample(**dataset, 0).input, ElementsAre(0.0F, 1.0F, 0.2F, 0.4F));
   EXPECT_EQ(sample(**dataset, 1).target, 2);
 }
 
 TEST(IdxTest, ScalesToMeanAndDeviation) {
   config::SourceOptions options;
-  options.mean = 0.5;
-  options.deviation = 0.25;
+  options.mean = {0.5};
+  options.deviation = {0.25};
   auto dataset = from_memory(kImages, kLabels, options);
   ASSERT_TRUE(dataset.ok());
   EXPECT_EQ(sample(**dataset, 0).input[0], -2.0F);
   EXPECT_EQ(sample(**dataset, 0).input[1], 2.0F);
   EXPECT_EQ(sample(**dataset, 0).input[2], static_cast<float>((51 / 255.0 - 0.5) / 0.25));
-  EXPECT_EQ((*dataset)->schema().padding, -2.0F) << "black, as it looks after scaling";
+  EXPECT_THAT((*dataset)->schema().padding, testing::ElementsAre(-2.0F))
+      << "black, as it looks after scaling";
 }
 
 TEST(IdxTest, OpensFilesGzippedOrNot) {
@@ -183,7 +184,7 @@ TEST(IdxTest, ChecksOptions) {
   EXPECT_THAT(dataset.error().message(), HasSubstr("`images` and `labels`"));
   for (const double bad : {0.0, -1.0, 1e-300}) {
     config::SourceOptions scaled;
-    scaled.deviation = bad;
+    scaled.deviation = {bad};
     EXPECT_THAT(failure(kImages, kLabels, scaled), HasSubstr("deviation")) << bad;
   }
 }

@@ -34,9 +34,10 @@ struct Schema {
   // The ids are followed by as many values, one for each id: what its row is multiplied by, as
   // value_bits() writes it; 0 where there is no id. Without values, each id has the value 1.
   bool has_values = false;
-  // What a raw zero (a black pixel) has become in the input: what augmentation fills gaps with.
-  float padding = 0;
-  // Inputs are bytes, scaled: (byte / 255 - mean) / deviation, with those of the source's options.
+  // What a raw zero (a black pixel) has become in the input, of all channels or of each: what
+  // augmentation fills gaps with.
+  std::vector<float> padding = {0};
+  // Inputs are bytes, scaled (scaling.h) as the source's options say.
   bool pixels = false;
 
   static size_t count(const std::vector<int64_t>& shape) {

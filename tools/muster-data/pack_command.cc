@@ -31,9 +31,13 @@ std::vector<std::pair<std::string, std::string>> job_lines(const config::SourceO
   if (source.context != defaults.context) {
     lines.emplace_back("context", std::to_string(source.context));
   }
-  if (source.mean != defaults.mean) lines.emplace_back("mean", fmt::to_string(source.mean));
+  const auto numbers = [](const std::vector<double>& values) {
+    return values.size() == 1 ? fmt::to_string(values.front())
+                              : fmt::format("[{}]", fmt::join(values, ", "));
+  };
+  if (source.mean != defaults.mean) lines.emplace_back("mean", numbers(source.mean));
   if (source.deviation != defaults.deviation) {
-    lines.emplace_back("deviation", fmt::to_string(source.deviation));
+    lines.emplace_back("deviation", numbers(source.deviation));
   }
   lines.emplace_back("args", source.args.to_line());
   return lines;

@@ -121,7 +121,7 @@ class NumbersFormat final : public BlockFormat {
   explicit NumbersFormat(uint64_t samples) {
     schema_.input_shape = {1, 3, 4};
     schema_.classes = static_cast<int64_t>(samples);
-    schema_.padding = -1;
+    schema_.padding = {-1};
   }
 
   // All blocks of the index, in the objects that it says. Sets their hashes.

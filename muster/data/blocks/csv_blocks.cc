@@ -109,7 +109,8 @@ class CsvBlock final : public DecodedBlock {
 
 class CsvFormat final : public BlockFormat {
  public:
-  explicit CsvFormat(config::SourceOptions options) : options_(std::move(options)) {}
+  CsvFormat(config::SourceOptions options, Scaling scaling)
+      : options_(std::move(options)), scaling_(std::move(scaling)) {}
 
   Result<std::vector<Extent>> cut(const ObjectReader& object, uint64_t block_bytes) const override {
     ObjectWindow window(object);
@@ -130,7 +131,7 @@ class CsvFormat final : public BlockFormat {
   Result<std::string> about(const ObjectReader& object) const override {
     ObjectWindow window(object, kHeader);
     MUSTER_RETURN_IF_ERROR(refuse_gzip(window));
-    CsvTable table(fmt::format("'{}'", object.name), options_);
+    CsvTable table(fmt::format("'{}'", object.name), options_, scaling_);
     MUSTER_RETURN_IF_ERROR(for_each_record(
         window, options_.separator[0], [&](uint64_t, uint64_t, const Fields& fields) {
           auto status = table.start(fields);
@@ -175,8 +176,8 @@ class CsvFormat final : public BlockFormat {
   }
 
   void add_to(const Schema& /*schema*/, Hasher& hasher) const override {
-    const double numbers[] = {options_.mean, options_.deviation,
-                              static_cast<double>(columns_.count),
+    scaling_.add_to(hasher);
+    const double numbers[] = {static_cast<double>(columns_.count),
                               static_cast<double>(columns_.label)};
     hasher.add(numbers, sizeof(numbers));
     hasher.add(options_.separator.data(), options_.separator.size());
@@ -194,27 +195,28 @@ class CsvFormat final : public BlockFormat {
 
   Result<CsvTable> read(std::span<const std::byte> block, uint32_t count) const {
     MUSTER_CHECK(columns_.count > 0, "set_about() comes before blocks are read");
-    CsvTable table("the block,", options_, columns_);
+    CsvTable table("the block,", options_, scaling_, columns_);
     MUSTER_RETURN_IF_ERROR(table.read(text_of(block)));
     MUSTER_RETURN_IF_ERROR(check_count(table.rows(), count));
     return table;
   }
 
   const config::SourceOptions options_;
+  const Scaling scaling_;
   CsvColumns columns_;  // none: set_about() was not called
 };
 
 }  // namespace
 
 Result<std::unique_ptr<BlockFormat>> make_csv_blocks(const config::SourceOptions& options) {
-  MUSTER_RETURN_IF_ERROR(CsvTable::check_options(options));
+  MUSTER_TRY(Scaling scaling, CsvTable::check_options(options));
   if (options.target == "class" && options.classes < 1) {
     return Error(
         ErrorKind::kJob,
         "CSV data that is read by blocks needs `classes`, the number of classes: it is not "
         "searched for the largest label");
   }
-  return std::unique_ptr<BlockFormat>(std::make_unique<CsvFormat>(options));
+  return std::unique_ptr<BlockFormat>(std::make_unique<CsvFormat>(options, std::move(scaling)));
 }
 
 }  // namespace muster::data

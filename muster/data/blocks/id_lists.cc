@@ -31,7 +31,7 @@ Result<std::optional<IdLists>> IdLists::make(const config::SourceOptions& option
   MUSTER_TRY(lists.features_, get_whole(args, "features", 0, 1, kMostIds));
   if (lists.features_ == 0) return node->error("ids need `features`, the most that a record has");
   if (args.get("input") != nullptr) return node->error("ids and input cannot both be given");
-  if (options.mean != 0 || options.deviation != 1) {
+  if (options.mean != std::vector{0.0} || options.deviation != std::vector{1.0}) {
     return node->error("ids and their values are not scaled: remove `mean` and `deviation`");
   }
   return std::optional<IdLists>(std::move(lists));
@@ -48,7 +48,7 @@ void IdLists::describe(Schema& schema) const {
   schema.has_ids = true;
   schema.ids_are_a_bag = true;
   schema.has_values = !values_.empty();
-  schema.padding = 0;
+  schema.padding = {0};
 }
 
 Status IdLists::read(std::span<const Value> fields, std::byte* input) const {

@@ -7,7 +7,6 @@
 // does.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "muster/base/hash.h"
 #include "muster/base/result.h"
+#include "muster/data/scaling.h"
 
 namespace muster::data {
 
@@ -49,7 +49,7 @@ Hash128 decoder_hash();
 // (later ones resize some along columns first).
 Image fit_image(const Image& image, size_t height, size_t width, size_t shorter);
 
-// Plane by plane, each byte replaced by its entry in `value`.
-void write_planes(const Image& image, const std::array<float, 256>& value, float* to);
+// Plane by plane, each byte replaced by what it becomes.
+void write_planes(const Image& image, const PixelValues& values, float* to);
 
 }  // namespace muster::data

@@ -1,7 +1,6 @@
 // Images per second of processor time: the library alone, decode_image, and all that makes a
 // sample. The picture is 500 x 375 with the detail of a photograph, about 100 kB, which is
 // ImageNet's mean.
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -103,10 +102,10 @@ BENCHMARK(BM_Decode);
 void BM_ResizeAndScale(benchmark::State& state) {
   const std::string file = make_jpeg();
   const auto image = decode_image(std::as_bytes(std::span(file)), 3);
-  std::array<float, 256> value{};
+  const PixelValues values;
   std::vector<float> planes(size_t{3} * 224 * 224);
   while (state.KeepRunning()) {
-    write_planes(fit_image(*image, 224, 224, 256), value, planes.data());
+    write_planes(fit_image(*image, 224, 224, 256), values, planes.data());
     benchmark::DoNotOptimize(planes.data());
   }
   report(state, file);

@@ -274,7 +274,7 @@ Result<std::unique_ptr<Dataset>> open_image_folder(const config::SourceOptions& 
   auto shape = recipe.image_shape(std::as_bytes(std::span(contents)));
   if (!shape.ok()) return std::move(shape).error().context("'{}'", first);
   MUSTER_RETURN_IF_ERROR(check_shapes(root, used, recipe, *shape));
-  Schema schema = recipe.schema_with(*std::move(shape), /*pixels=*/true);
+  MUSTER_TRY(Schema schema, recipe.schema_with(*std::move(shape), /*pixels=*/true));
   return std::unique_ptr<Dataset>(std::make_unique<ImageFolder>(
       std::move(root), std::move(files), std::move(recipe), std::move(schema), chosen));
 }

@@ -1,6 +1,5 @@
 // Any bytes as an image: decoded and resized, or refused with a sentence, never a crash. The first
 // byte sets the options.
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t width = 1 + (data[0] >> 4 & 7);
   const Image fitted = fit_image(*image, height, width, (data[0] & 128) != 0 ? 9 : 0);
   std::vector<float> planes(fitted.size());
-  write_planes(fitted, std::array<float, 256>{}, planes.data());
+  write_planes(fitted, PixelValues(), planes.data());
   return 0;
 }

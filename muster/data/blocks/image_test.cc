@@ -75,7 +75,7 @@ TEST(ImageTest, TheHashOfDataWithImagesHasThatOfTheDecoder) {
     config::ArgReader args(options.args, "test");
     const auto recipe = Recipe::make(options, args, {.input = {"x"}});
     Hasher hasher;
-    recipe->add_to(recipe->schema_with(std::move(shape), /*pixels=*/true), hasher);
+    recipe->add_to(*recipe->schema_with(std::move(shape), /*pixels=*/true), hasher);
     return hasher.finish();
   };
   EXPECT_NE(hash("{}", {3, 8, 8}), hash("{}", {192}));
@@ -129,11 +129,15 @@ TEST(ImageTest, SaysWhatIsWrong) {
 TEST(ImageTest, WritesPlanes) {
   Image image = Image::make(1, 2, 3);
   for (size_t i = 0; i < 6; ++i) image.pixels[i] = static_cast<uint8_t>(i);
-  std::array<float, 256> value{};
-  for (size_t i = 0; i < 256; ++i) value[i] = static_cast<float>(i) / 2;
+  config::SourceOptions options;
+  options.deviation = {2 / 255.0};
   std::vector<float> planes(6);
-  write_planes(image, value, planes.data());
+  write_planes(image, *PixelValues::make(*Scaling::make(options)), planes.data());
   EXPECT_THAT(planes, ::testing::ElementsAre(0, 1.5F, 0.5F, 2, 1, 2.5F));
+  options.mean = {0, 1 / 255.0, 2 / 255.0};
+  options.deviation = {1 / 255.0, 2 / 255.0, 4 / 255.0};
+  write_planes(image, *PixelValues::make(*Scaling::make(options)), planes.data());
+  EXPECT_THAT(planes, ::testing::ElementsAre(0, 3, 0, 1.5F, 0, 0.75F));
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST(JsonlTest, SaysWhatIsWrongWithListsOfIds) {
   EXPECT_THAT(failure(good, options_of("jsonl", "{ ids: x, size: 4, features: 2 }")),
               HasSubstr("the format jsonl has no option 'size'"));
   auto scaled = ids;
-  scaled.mean = 0.5;
+  scaled.mean = {0.5};
   EXPECT_THAT(failure(good, scaled), HasSubstr("not scaled"));
 }
 

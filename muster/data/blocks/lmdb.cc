@@ -143,7 +143,7 @@ class LmdbDataset final : public DecodingDataset {
                    datum.channels, datum.height, datum.width);
     }
     if (datum.floats.empty()) return recipe_.put_pixels(datum.data, schema_, to);
-    return recipe_.put_numbers(datum.floats, to);
+    return recipe_.put_numbers(datum.floats, schema_, to);
   }
 
   void add_contents(Hasher& hasher) const override {
@@ -196,7 +196,7 @@ Result<std::unique_ptr<Dataset>> open_lmdb(const config::SourceOptions& options)
     if (!found.ok()) return std::move(found).error().context("'{}', entry 0", options.path);
     shape = *std::move(found);
   }
-  Schema schema = recipe.schema_with(std::move(shape), first->floats.empty());
+  MUSTER_TRY(Schema schema, recipe.schema_with(std::move(shape), first->floats.empty()));
   return std::unique_ptr<Dataset>(
       std::make_unique<LmdbDataset>(options.path, std::move(environment), std::move(entries),
                                     std::move(recipe), std::move(schema), chosen));

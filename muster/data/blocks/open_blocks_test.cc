@@ -206,7 +206,7 @@ TEST_F(OpenBlocksTest, WhatTheIndexFollowsFromIsInItsName) {
 TEST_F(OpenBlocksTest, OptionsThatOnlyDecodeKeepTheIndex) {
   const auto name = [](const config::SourceOptions& options) { return index_name(options, 512); };
   auto other = blocks_;
-  other.mean = 0.5;
+  other.mean = {0.5};
   other.classes = 7;
   EXPECT_EQ(name(other), name(blocks_));
   other.separator = ";";
@@ -250,7 +250,7 @@ TEST_F(OpenBlocksTest, TheHashFollowsFromTheOptionsThatDecode) {
   const auto args = [](std::string_view yaml) {
     return [yaml](Options& o) { o.args = *config::parse_value(yaml, "test"); };
   };
-  differ(blocks_, {[](Options& o) { o.mean = 0.5; }, [](Options& o) { o.deviation = 2; }});
+  differ(blocks_, {[](Options& o) { o.mean = {0.5}; }, [](Options& o) { o.deviation = {2}; }});
   std::string lines;
   for (int i = 0; i < 20; ++i) {
     lines += R"({"x": [0, 1], "y": [1, 1], "coarse": 1, "fine": 2})"
@@ -265,8 +265,8 @@ TEST_F(OpenBlocksTest, TheHashFollowsFromTheOptionsThatDecode) {
   records.classes = 3;
   records.args = *config::parse_value("{ input: x }", "test");
   differ(records,
-         {[](Options& o) { o.label = "fine"; }, [](Options& o) { o.mean = 0.5; },
-          [](Options& o) { o.deviation = 2; }, args("{ input: y }"), args("{ input: [x, y] }"),
+         {[](Options& o) { o.label = "fine"; }, [](Options& o) { o.mean = {0.5}; },
+          [](Options& o) { o.deviation = {2}; }, args("{ input: y }"), args("{ input: [x, y] }"),
           args("{ input: x, first_label: 1 }"), args("{ input: x, layout: hwc }"),
           args("{ ids: x, features: 2 }"), args("{ ids: y, features: 2 }"),
           args("{ ids: y, features: 4 }"), args("{ ids: x, values: y, features: 2 }")});

@@ -60,11 +60,17 @@ Result<std::vector<int64_t>> get_shape(config::ArgReader& args, std::string_view
   return shape;
 }
 
+// At least 1, also of an empty input.
+size_t elements_in_channel(const Schema& schema) {
+  const auto channels = static_cast<size_t>(std::max<int64_t>(schema.input_shape[0], 1));
+  return std::max<size_t>(schema.input_elements() / channels, 1);
+}
+
 }  // namespace
 
 Result<Recipe> Recipe::make(const config::SourceOptions& options, config::ArgReader& args,
                             FieldDefaults defaults) {
-  MUSTER_RETURN_IF_ERROR(check_scaling(options));
+  MUSTER_TRY(Scaling scaling, Scaling::make(options));
   if (options.target != "class" && options.target != "value") {
     return Error(ErrorKind::kJob, "`target` is class or value, not '{}'", options.target);
   }
@@ -78,9 +84,8 @@ Result<Recipe> Recipe::make(const config::SourceOptions& options, config::ArgRea
         options.format);
   }
   recipe.classes_ = recipe.has_classes_ ? options.classes : 0;
-  recipe.mean_ = options.mean;
-  recipe.deviation_ = options.deviation;
-  MUSTER_TRY(recipe.value_, pixel_values(options));
+  MUSTER_TRY(recipe.pixels_, PixelValues::make(scaling));
+  recipe.scaling_ = std::move(scaling);
   recipe.defaults_ = std::move(defaults);
   if (recipe.defaults_.lists) {
     MUSTER_TRY(recipe.tokens_, TokenLists::make(options, args));
@@ -141,11 +146,12 @@ Status Recipe::read_args(config::ArgReader& args) {
   return {};
 }
 
-Schema Recipe::schema_with(std::vector<int64_t> input_shape, bool pixels) const {
+Result<Schema> Recipe::schema_with(std::vector<int64_t> input_shape, bool pixels) const {
+  MUSTER_RETURN_IF_ERROR(scaling_.check_shape(input_shape));
   Schema schema;
   schema.pixels = pixels;
   // What a raw zero becomes: of a pixel and of a number, both are divided after the mean is taken.
-  schema.padding = value_[0];
+  schema.padding = scaling_.zeros();
   schema.input_shape = std::move(input_shape);
   schema.classes = classes_;
   if (!has_classes_) {
@@ -167,10 +173,9 @@ Result<std::vector<int64_t>> Recipe::image_shape(std::span<const std::byte> file
 }
 
 void Recipe::add_to(const Schema& schema, Hasher& hasher) const {
-  hasher.add(value_.data(), sizeof(value_));
-  const double numbers[] = {mean_,
-                            deviation_,
-                            first_label_,
+  pixels_.add_to(hasher);
+  scaling_.add_to(hasher);
+  const double numbers[] = {first_label_,
                             static_cast<double>(height_),
                             static_cast<double>(width_),
                             static_cast<double>(shorter_),
@@ -210,13 +215,13 @@ Result<Schema> Recipe::schema_of(const Record& record) const {
   std::vector<Value> values;
   MUSTER_RETURN_IF_ERROR(gather(record, values));
   if (ids_) {
-    Schema schema = schema_with({}, false);
+    MUSTER_TRY(Schema schema, schema_with({}, false));
     ids_->describe(schema);
     return schema;
   }
   if (tokens_) {
     MUSTER_RETURN_IF_ERROR(tokens_->check(values.front()));
-    Schema schema = schema_with({}, false);
+    MUSTER_TRY(Schema schema, schema_with({}, false));
     tokens_->describe(schema);
     return schema;
   }
@@ -257,7 +262,7 @@ Status Recipe::put_image(std::span<const std::byte> file, const Schema& schema, 
                  "the image has the shape {} and the first one {}; set `size` in `args`",
                  shape_text(shape), shape_text(schema.input_shape));
   }
-  write_planes(image, value_, to);
+  write_planes(image, pixels_, to);
   return {};
 }
 
@@ -268,20 +273,20 @@ Status Recipe::put_pixels(std::span<const std::byte> raw, const Schema& schema, 
                  raw.size(), shape_text(schema.input_shape), elements);
   }
   const auto* from = reinterpret_cast<const uint8_t*>(raw.data());
+  const auto channels = static_cast<size_t>(schema.input_shape[0]);
   if (!pixels_last_ || schema.input_shape.size() != 3) {
-    put_pixel_values(value_, {from, elements}, to);
+    pixels_.put({from, elements}, channels, to);
     return {};
   }
-  const auto channels = static_cast<size_t>(schema.input_shape[0]);
   const size_t area = elements / channels;
   for (size_t i = 0; i < area; ++i) {
-    for (size_t c = 0; c < channels; ++c) to[c * area + i] = value_[from[i * channels + c]];
+    for (size_t c = 0; c < channels; ++c) to[c * area + i] = pixels_.of(c)[from[i * channels + c]];
   }
   return {};
 }
 
-Status Recipe::put_number(double value, float* to) const {
-  const auto scaled = static_cast<float>((value - mean_) / deviation_);
+Status Recipe::put_number(double value, size_t channel, float* to) const {
+  const float scaled = scaling_(value, channel);
   if (!std::isfinite(scaled)) {
     return Error(ErrorKind::kData, "the number {} is not finite or does not fit float32", value);
   }
@@ -289,8 +294,11 @@ Status Recipe::put_number(double value, float* to) const {
   return {};
 }
 
-Status Recipe::put_numbers(std::span<const float> numbers, float* to) const {
-  for (const float number : numbers) MUSTER_RETURN_IF_ERROR(put_number(number, to++));
+Status Recipe::put_numbers(std::span<const float> numbers, const Schema& schema, float* to) const {
+  const size_t in_channel = elements_in_channel(schema);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(put_number(numbers[i], i / in_channel, to + i));
+  }
   return {};
 }
 
@@ -348,6 +356,7 @@ Status Recipe::read(const Record& record, const Schema& schema, std::byte* input
   }
   size_t done = 0;
   const size_t wanted = schema.input_elements();
+  const size_t in_channel = elements_in_channel(schema);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& numbers = values[i].numbers;
     if (values[i].kind != Value::Kind::kNumbers || numbers.size() > wanted - done) {
@@ -359,7 +368,7 @@ Status Recipe::read(const Record& record, const Schema& schema, std::byte* input
                    shape_text(schema.input_shape));
     }
     for (const double number : numbers) {
-      if (auto status = put_number(number, to + done); !status.ok()) {
+      if (auto status = put_number(number, done / in_channel, to + done); !status.ok()) {
         return std::move(status).error().context("{} '{}'", defaults_.field, names_[i]);
       }
       ++done;

@@ -3,7 +3,6 @@
 // numbers. Shared by the formats of records; each only finds its fields.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "muster/config/node.h"
 #include "muster/data/blocks/id_lists.h"
 #include "muster/data/blocks/token_lists.h"
+#include "muster/data/scaling.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
@@ -70,7 +70,8 @@ class Recipe {
   // For formats that have found the image and label by other means.
   Status put_image(std::span<const std::byte> file, const Schema& schema, float* to) const;
   Status put_pixels(std::span<const std::byte> raw, const Schema& schema, float* to) const;
-  Status put_numbers(std::span<const float> numbers, float* to) const;
+  // As many as the schema's input has.
+  Status put_numbers(std::span<const float> numbers, const Schema& schema, float* to) const;
   Status put_class(double label, std::byte* target) const;
   // Whether images become all alike.
   bool has_size() const { return height_ > 0; }
@@ -79,8 +80,9 @@ class Recipe {
   void put_no_label(std::byte* target) const;
   // The shape that an encoded image has after `size`, if that is set, or its own.
   Result<std::vector<int64_t>> image_shape(std::span<const std::byte> file) const;
-  // A schema with this input and the target that the options name. `pixels`: as in Schema.
-  Schema schema_with(std::vector<int64_t> input_shape, bool pixels) const;
+  // A schema with this input and the target that the options name. `pixels`: as in Schema. Error
+  // (kJob): `mean` or `deviation` does not fit the shape.
+  Result<Schema> schema_with(std::vector<int64_t> input_shape, bool pixels) const;
   // What samples follow from besides the records and the schema. If they are images: also what the
   // decoder of this machine makes of some.
   void add_to(const Schema& schema, Hasher& hasher) const;
@@ -88,7 +90,7 @@ class Recipe {
  private:
   Status read_args(config::ArgReader& args);
   Status gather(const Record& record, std::vector<Value>& values) const;
-  Status put_number(double value, float* to) const;
+  Status put_number(double value, size_t channel, float* to) const;
   Status put_label(const Value& value, std::byte* target) const;
 
   FieldDefaults defaults_;
@@ -105,9 +107,8 @@ class Recipe {
   bool has_labels_ = true;
   bool has_classes_ = true;
   int64_t classes_ = 0;
-  double mean_ = 0;
-  double deviation_ = 1;
-  std::array<float, 256> value_{};  // of each byte of an image
+  Scaling scaling_;
+  PixelValues pixels_;
 };
 
 }  // namespace muster::data

@@ -17,7 +17,7 @@ Result<std::optional<TokenLists>> TokenLists::make(const config::SourceOptions& 
     return node->error("of tokens, ids and input only one can be given");
   }
   if (options.target != "class") return node->error("the target of tokens is the next token");
-  if (options.mean != 0 || options.deviation != 1) {
+  if (options.mean != std::vector{0.0} || options.deviation != std::vector{1.0}) {
     return node->error("tokens are not scaled: remove `mean` and `deviation`");
   }
   if (options.context < 1) return node->error("`context` must be at least 1");
@@ -31,7 +31,7 @@ void TokenLists::describe(Schema& schema) const {
   schema.input_shape = {context_};
   schema.target = DType::kInt64;
   schema.target_shape = {context_};
-  schema.padding = 0;
+  schema.padding = {0};
 }
 
 Status TokenLists::check(const Value& field) const {

@@ -50,8 +50,8 @@ class PackTest : public ::testing::TestWithParam<std::string> {
     options.path = dir_.write("rows.csv", csv_rows());
     options.read = by_blocks ? "blocks" : "whole";
     options.classes = 7;
-    options.mean = 0.3;
-    options.deviation = 1.7;
+    options.mean = {0.3};
+    options.deviation = {1.7};
     return options;
   }
 
@@ -73,8 +73,8 @@ class PackTest : public ::testing::TestWithParam<std::string> {
     options.format = "idx";
     options.images = dir_.write("images", images);
     options.labels = dir_.write("labels", labels);
-    options.mean = 0.1307;
-    options.deviation = 0.3081;
+    options.mean = {0.1307};
+    options.deviation = {0.3081};
     return options;
   }
 

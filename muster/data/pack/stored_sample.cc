@@ -62,9 +62,8 @@ Result<SampleCoder> SampleCoder::make(const Schema& schema, const config::Source
   MUSTER_TRY(coder.form_.input, input_of(schema, options.format));
   coder.form_.input_shape = schema.input_shape;
   coder.form_.has_classes = schema.target == DType::kInt64;
-  coder.mean_ = options.mean;
-  coder.deviation_ = options.deviation;
-  MUSTER_TRY(coder.values_, pixel_values(options));
+  MUSTER_TRY(coder.scaling_, Scaling::make(options));
+  MUSTER_TRY(coder.values_, PixelValues::make(coder.scaling_));
   return coder;
 }
 
@@ -89,13 +88,18 @@ Status SampleCoder::encode(const std::byte* input, const std::byte* target, std:
 
 Status SampleCoder::encode_pixels(const std::byte* input, std::byte* to) const {
   const auto* from = reinterpret_cast<const float*>(input);
+  const size_t channels = static_cast<size_t>(std::max<int64_t>(form_.input_shape.front(), 1));
+  const size_t in_channel = std::max<size_t>(form_.input_elements() / channels, 1);
   for (size_t i = 0; i < form_.input_elements(); ++i) {
+    const size_t channel = i / in_channel;
+    const auto& values = values_.of(channel);
     // Nearly always where the scaling undone points to; if not, it is looked for.
-    const double near = (double{from[i]} * deviation_ + mean_) * 255 + 0.5;
+    const double near =
+        (double{from[i]} * scaling_.deviation(channel) + scaling_.mean(channel)) * 255 + 0.5;
     auto place = static_cast<size_t>(std::clamp(near, 0.0, 255.0));
-    if (values_[place] != from[i]) {
-      place = static_cast<size_t>(std::ranges::lower_bound(values_, from[i]) - values_.begin());
-      if (place == values_.size() || values_[place] != from[i]) {
+    if (values[place] != from[i]) {
+      place = static_cast<size_t>(std::ranges::lower_bound(values, from[i]) - values.begin());
+      if (place == values.size() || values[place] != from[i]) {
         return Error(ErrorKind::kData,
                      "the input has the value {}, which is not one of a pixel; are all inputs of "
                      "this data bytes?",

@@ -7,7 +7,6 @@
 // what is written to files ends with the last id (StoredIds).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +15,7 @@
 
 #include "muster/base/result.h"
 #include "muster/config/job.h"
+#include "muster/data/scaling.h"
 #include "muster/data/schema.h"
 
 namespace muster::data {
@@ -103,9 +103,8 @@ class SampleCoder {
   Status encode_ids(const std::byte* input, std::byte* to) const;
 
   SampleForm form_;
-  double mean_ = 0;
-  double deviation_ = 1;
-  std::array<float, 256> values_{};  // of each byte; rising
+  Scaling scaling_;
+  PixelValues values_;
 };
 
 }  // namespace muster::data

@@ -1,0 +1,70 @@
+// How inputs are scaled: (x - mean) / deviation, where pixels are bytes divided by 255 first.
+//
+// `mean` and `deviation` are one number for all inputs, or one for each channel: of an image
+// {C, H, W} that is its first dimension, and of columns {D} each column. Everything is computed in
+// double and rounded once, so that all machines agree.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "muster/base/hash.h"
+#include "muster/base/result.h"
+#include "muster/config/job.h"
+
+namespace muster::data {
+
+// A plain value; safe for concurrent use.
+class Scaling {
+ public:
+  // Leaves inputs as they are.
+  Scaling() = default;
+  // Errors (kJob): a number is not finite, a deviation is not above 0, or two lists have different
+  // lengths.
+  static Result<Scaling> make(const config::SourceOptions& options);
+
+  // How many channels are scaled apart; 1: all alike.
+  size_t channels() const { return mean_.size(); }
+  double mean(size_t channel) const { return mean_[mean_.size() == 1 ? 0 : channel]; }
+  double deviation(size_t channel) const {
+    return deviation_[deviation_.size() == 1 ? 0 : channel];
+  }
+  float operator()(double x, size_t channel) const {
+    return static_cast<float>((x - mean(channel)) / deviation(channel));
+  }
+  // What 0 becomes in each channel; one number if all are scaled alike.
+  std::vector<float> zeros() const;
+  // Error (kJob): there is not one number for each channel of such an input.
+  Status check_shape(std::span<const int64_t> input_shape) const;
+  void add_to(Hasher& hasher) const;
+
+ private:
+  // Of the same length.
+  std::vector<double> mean_ = {0};
+  std::vector<double> deviation_ = {1};
+};
+
+// What each byte of an image becomes. A plain value; safe for concurrent use.
+class PixelValues {
+ public:
+  using Table = std::array<float, 256>;
+
+  // Every byte becomes 0.
+  PixelValues() : tables_(1) {}
+  // Error (kJob): a deviation makes pixels too large for float32.
+  static Result<PixelValues> make(const Scaling& scaling);
+
+  // Rising.
+  const Table& of(size_t channel) const { return tables_[tables_.size() == 1 ? 0 : channel]; }
+  // Writes what these bytes become, which are `channels` planes of the same size.
+  void put(std::span<const uint8_t> planes, size_t channels, float* to) const;
+  void add_to(Hasher& hasher) const;
+
+ private:
+  std::vector<Table> tables_;  // one, or one for each channel
+};
+
+}  // namespace muster::data
