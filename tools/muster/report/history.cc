@@ -114,8 +114,9 @@ class Builder {
  private:
   // What is known of a worker in the present attempt.
   struct Present {
-    size_t index = 0;      // in history_.workers
-    bool is_open = false;  // its last stretch goes on
+    size_t index = 0;          // in history_.workers
+    bool is_open = false;      // its last stretch goes on
+    bool awaits_exit = false;  // it was lost, and has not joined since
   };
 
   void begin(size_t at) {
@@ -144,6 +145,7 @@ class Builder {
     members_.clear();
     lost_.clear();
     exits_.clear();
+    for (auto& [id, present] : workers_) present.awaits_exit = false;
     roster_ = 0;
     waiting_ = false;
     // Without a coordinator there are no rosters.
@@ -172,6 +174,11 @@ class Builder {
       const auto& now = worker.stretches.back();
       if (now.lanes == member.lanes && now.waiting == waiting_) return;
       close(present, before_);
+    }
+    if (!present.is_open) {
+      // How the process ends is no news of what was before.
+      present.awaits_exit = false;
+      exits_.erase(id);
     }
     present.is_open = true;
     worker.stretches.push_back({.begin = now_,
@@ -223,8 +230,10 @@ class Builder {
     auto& marks = history_.workers[present.index].marks;
     mark(marks, event.cause == "left", event.text);
     const auto exit = exits_.find(event.worker);
-    if (exit != exits_.end() && now_ - exit->second.time < kTogether) {
-      explain(marks.back(), exit->second.how);
+    present.awaits_exit = exit == exits_.end();
+    if (!present.awaits_exit) {
+      if (now_ - exit->second.time < kTogether) explain(marks.back(), exit->second.how);
+      exits_.erase(exit);
     }
     if (present.is_open) lost_.insert(event.worker);
     close(present, roster_);
@@ -233,11 +242,14 @@ class Builder {
   // Why a member was lost: its coordinator often only knows that the connection broke, the launcher
   // how the process ended. One of the two comes shortly after the other.
   void take_exit(const RunEvent& event) {
-    exits_[event.worker] = {now_, event.text};
     const auto known = workers_.find(event.worker);
-    if (known == workers_.end()) return;
+    if (known == workers_.end() || !known->second.awaits_exit) {
+      exits_[event.worker] = {now_, event.text};
+      return;
+    }
+    known->second.awaits_exit = false;
     auto& marks = history_.workers[known->second.index].marks;
-    if (!marks.empty() && now_ - marks.back().time < kTogether) explain(marks.back(), event.text);
+    if (now_ - marks.back().time < kTogether) explain(marks.back(), event.text);
   }
 
   // A process that was asked to end breaks its connections too.
@@ -293,7 +305,7 @@ class Builder {
   const std::vector<RunEvent>& events_;
   const Around& around_;
   History history_;
-  std::map<std::string, Exit> exits_;  // the last of each worker
+  std::map<std::string, Exit> exits_;  // that no loss was explained by yet, the last of each worker
   std::map<std::string, Present> workers_;
   std::map<std::string, RunEvent::Member> members_;  // of the present roster
   std::set<std::string> lost_;                       // members since that roster

@@ -144,8 +144,9 @@ std::string workers_section(const Runs& runs) {
                    const auto history = history_in(run);
                    if (run.events.empty()) {
                      return std::string(
-                         "<p class=\"empty\">No events are recorded. Runs of earlier versions of "
-                         "Muster have none.</p>");
+                         "<p class=\"empty\">No events are recorded: the undisturbed run of "
+                         "<code>muster verify</code> and runs of earlier versions of Muster have "
+                         "none.</p>");
                    }
                    std::string text = fmt::format(
                        "<p>{}, {}, {}{}.</p>\n", counted(history.attempts.size(), "attempt"),

@@ -184,6 +184,29 @@ TEST(History, TellsTheEndOfAProcessFromItsLoss) {
   EXPECT_THAT(html, Not(HasSubstr("<li>after 3 s, a")));
 }
 
+// How a process ends that was started since explains nothing of what happened to the one before.
+TEST(History, AnExitExplainsOneLoss) {
+  auto silent = gone(103, "b", "lease expired");
+  silent.text = "nothing was heard from it";
+  auto killed = gone(105, "b", "exited");
+  killed.text = "was ended by SIGKILL";
+  const RunEvent both = roster(101, 1, {{"a", {"0", "h"}}, {"b", {"1", "h"}}});
+  const auto back = [](double time, int64_t number) {
+    return roster(time, number, {{"a", {"0", "h"}}, {"b", {"1", "h"}}});
+  };
+  const auto history = history_of(
+      {start(100, 2), both, silent, roster(103, 2, {{"a", {"0-1", "h"}}}, {"b"}), back(104, 3),
+       left(105, "b", "was ended by SIGKILL"), killed, roster(105, 4, {{"a", {"0-1", "h"}}}, {"b"}),
+       back(106, 5), left(107, "b", "left"), end(107, {{"finished", true}})},
+      {});
+  EXPECT_EQ(history.faults, 2U);
+  const auto& marks = history.workers.at(1).marks;
+  ASSERT_EQ(marks.size(), 2U);
+  EXPECT_EQ(marks[0].text, "nothing was heard from it");
+  EXPECT_EQ(marks[1].text, "was ended by SIGKILL");
+  EXPECT_FALSE(marks[1].planned);
+}
+
 TEST(History, SaysWhyAttemptsOfSeveralWorkersEnded) {
   const auto one = roster(101, 1, {{"a", {"0-1", "h"}}});
   auto failed = end(320, {{"finished", false}, {"reason", "no memory"}});
