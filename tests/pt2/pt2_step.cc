@@ -6,6 +6,8 @@
 // DATA: a safetensors file with `inputs` and `targets`. The gradients of the first step go to
 // GRADIENTS. Then reads "N\n" on standard input, runs N steps, prints the seconds of each as JSON;
 // ends with its input.
+#include <malloc.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -106,6 +108,10 @@ int main(int argc, char** argv) {
     std::fputs("usage: pt2_step FILE LOSS DATA GRADIENTS\n", stderr);
     return 2;
   }
+  // As train::prepare_process() for workers: large pieces of memory are kept from step to step.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
   torch::set_num_threads(1);
   Trainer trainer(argv[1], argv[2], argv[3]);
   trainer.step();
