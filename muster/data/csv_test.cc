@@ -138,7 +138,7 @@ TEST(CsvTest, ReadsValues) {
   EXPECT_EQ((*dataset)->schema().classes, 0);
   EXPECT_THAT(targets<float>(**dataset), ElementsAre(-1.5F, 2.0F)) << "labels are not scaled";
   EXPECT_THAT(input(**dataset, 0), ElementsAre(1.0F));
-  EXPECT_THAT((*dataset)->schema().padding, testing::ElementsAre(-0.5F));
+  EXPECT_THAT((*dataset)->schema().padding, ElementsAre(-0.5F));
 }
 
 TEST(CsvTest, AListScalesEachColumn) {

@@ -59,7 +59,7 @@ TEST(IdxTest, ReadsImagesAndLabels) {
   EXPECT_THAT(schema.input_shape, ElementsAre(1, 2, 2));
   EXPECT_TRUE(schema.target_shape.empty());
   EXPECT_EQ(schema.classes, 3);
-  EXPECT_THAT(schema.padding, testing::ElementsAre(0.0F));
+  EXPECT_THAT(schema.padding, ElementsAre(0.0F));
   EXPECT_THAT(sample(**dataset, 0).input, ElementsAre(0.0F, 1.0F, 0.2F, 0.4F));
   EXPECT_EQ(sample(**dataset, 1).target, 2);
 }
@@ -73,7 +73,7 @@ TEST(IdxTest, ScalesToMeanAndDeviation) {
   EXPECT_EQ(sample(**dataset, 0).input[0], -2.0F);
   EXPECT_EQ(sample(**dataset, 0).input[1], 2.0F);
   EXPECT_EQ(sample(**dataset, 0).input[2], static_cast<float>((51 / 255.0 - 0.5) / 0.25));
-  EXPECT_THAT((*dataset)->schema().padding, testing::ElementsAre(-2.0F))
+  EXPECT_THAT((*dataset)->schema().padding, ElementsAre(-2.0F))
       << "black, as it looks after scaling";
 }
 

@@ -9,8 +9,8 @@
 namespace muster::data {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 config::SourceOptions source(std::vector<double> mean, std::vector<double> deviation) {
   config::SourceOptions options;

@@ -135,7 +135,7 @@ Result<std::unique_ptr<Dataset>> read_text(ByteReader reader,
                 .target_shape = {options.context},
                 .classes = 256,
                 .vocabulary = {},
-                .padding = 0};
+                .padding = {0}};
   if (options.unit == "bytes") {
     MUSTER_TRY(const Cut chosen, cut(options, text.size(), reader.name()));
     const auto first = text.begin() + static_cast<ptrdiff_t>(chosen.tokens.first);

@@ -44,6 +44,25 @@ void expect_same_in_all_cuts(const std::string& text, const config::SourceOption
   }
 }
 
+TEST(JsonlTest, AListScalesEachColumnOrChannel) {
+  const std::string text = R"({"x": [1, 2], "y": [3, 4], "label": 1})";
+  auto options = options_of("jsonl", "{ input: [x, y] }");
+  options.mean = {1, 2, 3, 4};
+  options.deviation = {1, 2, 4, 8};
+  auto columns = read(text, options);
+  ASSERT_TRUE(columns.ok()) << columns.error().message();
+  EXPECT_THAT(columns->inputs[0], ElementsAre(0, 0, 0, 0));
+  options = options_of("jsonl", "{ input: [x, y], shape: [2, 1, 2] }");
+  options.mean = {0, 1};
+  options.deviation = {1, 2};
+  auto channels = read(text, options);
+  ASSERT_TRUE(channels.ok()) << channels.error().message();
+  EXPECT_THAT(channels->inputs[0], ElementsAre(1, 2, 1, 1.5F));
+  options.mean = {0, 1, 2};
+  options.deviation = {1};
+  EXPECT_THAT(failure(text, options), HasSubstr("the input has the shape {2, 1, 2}"));
+}
+
 TEST(JsonlTest, ReadsNumbersByKey) {
   const std::string text =
       "{\"x\": [1, 2.5, [true, false]], \"label\": 2, \"text\": \"a {\"}\r\n\n"

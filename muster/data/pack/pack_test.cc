@@ -1,6 +1,7 @@
 #include "muster/data/pack/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -75,6 +76,20 @@ class PackTest : public ::testing::TestWithParam<std::string> {
     options.labels = dir_.write("labels", labels);
     options.mean = {0.1307};
     options.deviation = {0.3081};
+    return options;
+  }
+
+  // With three channels of 2 x 1 pixels, each scaled by numbers of its own.
+  config::SourceOptions colours() const {
+    std::string images(
+        "\0\0\x08\x04"
+        "\0\0\0\x28\0\0\0\x03\0\0\0\x02\0\0\0\x01",
+        20);
+    for (int i = 0; i < 240; ++i) images.push_back(static_cast<char>(i));
+    config::SourceOptions options = idx();
+    options.images = dir_.write("colours", images);
+    options.mean = {0.485, 0.456, 0.406};
+    options.deviation = {0.229, 0.224, 0.225};
     return options;
   }
 
@@ -202,14 +217,14 @@ TEST_P(PackTest, NumbersKeepTheirBits) {
   EXPECT_EQ(packed->samples, kRows);
   EXPECT_EQ(packed->files, 5U);
   EXPECT_EQ(packed->blocks, 13U);
-  EXPECT_EQ(packed->source.mean, 0) << "they are scaled already";
+  EXPECT_THAT(packed->source.mean, ElementsAre(0)) << "they are scaled already";
   EXPECT_EQ(contents(packed->source), contents(csv(false)));
 }
 
 TEST_P(PackTest, PixelsAreStoredAsBytes) {
   const auto packed = run(idx(), to("out"));
   ASSERT_TRUE(packed.ok()) << packed.error().message();
-  EXPECT_EQ(packed->source.mean, 0.1307);
+  EXPECT_THAT(packed->source.mean, ElementsAre(0.1307));
   EXPECT_EQ(packed->source.classes, 10);
   const auto dataset = open(packed->source);
   ASSERT_TRUE(dataset.ok()) << dataset.error().message();
@@ -220,6 +235,49 @@ TEST_P(PackTest, PixelsAreStoredAsBytes) {
   const auto again = run(packed->source, to("again"));
   ASSERT_TRUE(again.ok()) << again.error().message();
   EXPECT_EQ(contents(again->source), contents(idx()));
+}
+
+TEST_P(PackTest, EachChannelKeepsItsScaling) {
+  const auto packed = run(colours(), to("out"));
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  EXPECT_EQ(packed->source.mean, colours().mean);
+  EXPECT_EQ(packed->source.deviation, colours().deviation);
+  const auto samples = contents(packed->source);
+  EXPECT_EQ(samples, contents(colours()));
+  const auto dataset = open(packed->source);
+  EXPECT_THAT((*dataset)->schema().padding,
+              ElementsAre(::testing::FloatNear(-0.485 / 0.229, 1e-6),
+                          ::testing::FloatNear(-0.456 / 0.224, 1e-6),
+                          ::testing::FloatNear(-0.406 / 0.225, 1e-6)));
+  // The second sample begins with the bytes 6 to 11.
+  std::array<float, 6> input{};
+  std::memcpy(input.data(), samples[1].data(), sizeof(input));
+  const auto source = colours();
+  for (size_t i = 0; i < 6; ++i) {
+    const double pixel = static_cast<double>(6 + i) / 255;
+    EXPECT_EQ(input[i], static_cast<float>((pixel - source.mean[i / 2]) / source.deviation[i / 2]));
+  }
+  auto wrong = packed->source;
+  wrong.mean = {0.5, 0.5};
+  wrong.deviation = {1};
+  EXPECT_FALSE(open(wrong).ok());
+}
+
+TEST_P(PackTest, EachColumnKeepsItsScaling) {
+  auto whole = csv(false);
+  auto blocks = csv(true);
+  const auto columns = static_cast<size_t>((*open(whole))->schema().input_shape[0]);
+  whole.mean.resize(columns);
+  for (size_t i = 0; i < columns; ++i) whole.mean[i] = static_cast<double>(i);
+  blocks.mean = whole.mean;
+  EXPECT_EQ(contents(blocks), contents(whole));
+  const auto packed = run(blocks, to("out"));
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  EXPECT_EQ(contents(packed->source), contents(whole));
+  blocks.mean.push_back(0);
+  const auto wrong = open(blocks);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message(), HasSubstr("one for each channel or column"));
 }
 
 TEST_P(PackTest, ValuesAreTargets) {
