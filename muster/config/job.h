@@ -164,6 +164,7 @@ struct SyncOptions {
   std::string late = "full";   // full, scale, compensate
   double compensation = 0.04;  // of late: compensate
   int64_t fetch = 1;           // tasks
+  int64_t push_every = 1;      // steps of a task; with easgd, that is fetch
   bool operator==(const SyncOptions&) const = default;
 };
 

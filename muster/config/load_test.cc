@@ -193,7 +193,7 @@ TEST(Mistakes, OutOfRange) {
   EXPECT_EQ(said_with_set("data.train.deviation=[1, 0]"),
             "-s data.train.deviation: data.train.deviation must be above 0, not 0");
   EXPECT_EQ(said_with_set("data.train.mean=[]"),
-            "-s data.train.mean: data.train.mean must be number, or list of numbers, not []");
+            "-s data.train.mean: data.train.mean must be a number, or a list of numbers, not a list");
   EXPECT_EQ(said_with_set("data.train.deviation=0"),
             "-s data.train.deviation: data.train.deviation must be above 0, not 0");
   EXPECT_EQ(said_with_set("muster=2"), "-s muster: muster must be 1, not 2");

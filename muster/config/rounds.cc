@@ -37,7 +37,10 @@ bool is_elastic(const SyncOptions& sync) {
   return is_on_servers(sync.strategy) && sync.mode == "easgd";
 }
 
-int64_t steps_of_task(const SyncOptions& sync) { return is_elastic(sync) ? sync.fetch : 1; }
+int64_t steps_of_task(const SyncOptions& sync) {
+  if (is_elastic(sync)) return sync.fetch;
+  return is_asynchronous(sync) ? sync.push_every : 1;
+}
 
 int64_t tasks_of(const SyncOptions& sync, int64_t lanes, int64_t steps) {
   const int64_t of_task = steps_of_task(sync);

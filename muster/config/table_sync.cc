@@ -201,6 +201,14 @@ void add_sync(Section<SyncOptions> s) {
       .at_least(1)
       .at_most(1e6)
       .only_with("sync.strategy", {"server"});
+  s.add("push_every", &SyncOptions::push_every,
+        "How many steps of its lane a task has. The sum of their gradients is pushed; with sgd a "
+        "worker changes its own copy of the weights after each of them meanwhile. More are less "
+        "traffic, and later gradients.")
+      .at_least(1)
+      .at_most(1e6)
+      .in("steps")
+      .only_with("sync.mode", {"async", "ssp", "softsync"});
 }
 
 }  // namespace muster::config

@@ -59,15 +59,18 @@ class Rules {
   Status without_effect() const {
     const Table& table = option_table();
     for (const auto& option : table.options) {
-      if (!option.only || !changed(option)) continue;
-      const Option& other = *table.find(option.only->key);
-      const std::string chosen = other.get(job_).text();
-      // A name that is registered in C++ may use any option.
-      if (std::ranges::find(other.choices, chosen) == other.choices.end()) continue;
-      const auto& values = option.only->values;
-      if (std::ranges::find(values, chosen) != values.end()) continue;
-      return at(option.key, "{} has no effect with {} {}; it is for {}; remove it", option.key,
-                other.key, chosen, values.empty() ? "one registered in C++" : join_words(values));
+      if (!changed(option)) continue;
+      // What it is for may itself be for something: sync.pushes for a sync.mode, that for a strategy.
+      for (const Option* link = &option; link->only; link = table.find(link->only->key)) {
+        const Option& other = *table.find(link->only->key);
+        const std::string chosen = other.get(job_).text();
+        // A name that is registered in C++ may use any option.
+        if (std::ranges::find(other.choices, chosen) == other.choices.end()) continue;
+        const auto& values = link->only->values;
+        if (std::ranges::find(values, chosen) != values.end()) continue;
+        return at(option.key, "{} has no effect with {} {}; it is for {}; remove it", option.key,
+                  other.key, chosen, values.empty() ? "one registered in C++" : join_words(values));
+      }
     }
     return {};
   }
@@ -504,7 +507,8 @@ class Rules {
                 "in parts, on servers; remove it, or use sync.strategy lockstep",
                 key);
     }
-    for (const char* key : {"sync.period", "sync.late", "sync.fetch", "sync.rounding"}) {
+    for (const char* key :
+         {"sync.period", "sync.late", "sync.fetch", "sync.push_every", "sync.rounding"}) {
       if (changed(key)) return at(key, "{} has no effect with sync.mode sync; remove it", key);
     }
     if (job_.lanes > kMostLanesOfTables) {
@@ -526,6 +530,24 @@ class Rules {
       return at("sync.pushes",
                 "an update has {} pushes, and a step {}; set sync.pushes to a divisor of lanes",
                 s.pushes, job_.lanes);
+    }
+    if (s.period % steps_of_task(s) != 0) {
+      return at("sync.period",
+                "sync.period is {}, and a task has {} steps; set sync.period to a multiple of {}",
+                s.period, steps_of_task(s), is_elastic(s) ? "sync.fetch" : "sync.push_every");
+    }
+    if (!is_elastic(s) && s.push_every > 1) {
+      if (job_.tables.width > 0) {
+        return at("sync.push_every",
+                  "sync.push_every must be 1 in a job with rows of tables, which are pushed after "
+                  "each step; remove it, or take a model without tables");
+      }
+      if (s.late == "compensate") {
+        return at(
+            "sync.push_every",
+            "sync.late compensate needs sync.push_every 1: its formula is for the gradient of "
+            "one step");
+      }
     }
     if (tasks_of(s, job_.lanes, s.period) > kMostResults) {
       return at("sync.period", "{} steps with {} lanes are more than {} tasks; lower one of them",
@@ -552,12 +574,6 @@ class Rules {
     }
     if (s.late != "full") {
       return at("sync.late", "sync.late has no effect with sync.mode easgd; remove it");
-    }
-    if (s.period % s.fetch != 0) {
-      return at("sync.period",
-                "sync.period is {}, and a task has {} steps; set sync.period to a multiple of "
-                "sync.fetch",
-                s.period, s.fetch);
     }
     if (s.outer.lr != -1 && s.outer.lr < 0) {
       return at("sync.outer.lr",

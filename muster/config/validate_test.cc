@@ -321,6 +321,37 @@ TEST(Validate, ARoundHasNotTooManyTasks) {
   EXPECT_TRUE(validate(job).ok());
 }
 
+TEST(Validate, PushesOfSeveralSteps) {
+  Job job = good();
+  job.lanes = 8;
+  job.sync.strategy = "server";
+  job.sync.push_every = 5;
+  EXPECT_EQ(said(job),
+            "sync.period is 16, and a task has 5 steps; set sync.period to a multiple of "
+            "sync.push_every");
+  job.sync.push_every = 4;
+  EXPECT_TRUE(validate(job).ok());
+  EXPECT_EQ(steps_of_task(job.sync), 4);
+  EXPECT_EQ(tasks_of(job.sync, 8, 9), 24);
+  job.sync.late = "compensate";
+  EXPECT_NE(said(job).find("sync.late compensate needs sync.push_every 1"), std::string::npos);
+  job.sync.late = "full";
+  job.tables.width = 4;
+  EXPECT_NE(said(job).find("sync.push_every must be 1 in a job with rows"), std::string::npos);
+  job.tables.width = 0;
+  job.sync.mode = "easgd";
+  for (const char* mode : {"easgd", "sync"}) {
+    job.sync.mode = mode;
+    EXPECT_NE(said(job).find("sync.push_every has no effect with sync.mode"), std::string::npos);
+  }
+  // Nor has it with a strategy that has no modes, whose default it is for.
+  job.sync.mode = "async";
+  job.sync.strategy = "lockstep";
+  EXPECT_NE(said(job).find("sync.push_every has no effect with sync.strategy lockstep; it is for "
+                           "server"),
+            std::string::npos);
+}
+
 TEST(Validate, DelayCompensation) {
   Job job = good();
   job.lanes = 8;

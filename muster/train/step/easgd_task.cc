@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "muster/base/hash.h"
 #include "muster/config/rounds.h"
 #include "muster/sync/recipe.h"
 
@@ -34,9 +33,7 @@ Result<ps::TaskResult> EasgdTask::run(const TaskRows::Task& task) {
     MUSTER_TRY(const LaneResult computed, compute(step, lane));
     if (step == first) move();
     train(lr_of(step));
-    result.loss += computed.loss * static_cast<double>(computed.samples);
-    result.samples += computed.samples;
-    result.used = hash64(&computed.used, sizeof(computed.used), result.used);
+    add(computed, result);
   }
   result.loss /= static_cast<double>(result.samples);
   MUSTER_RETURN_IF_ERROR(take_changes(first, lane));

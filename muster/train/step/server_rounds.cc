@@ -94,9 +94,9 @@ Status ServerRounds::check_whole_tasks() const {
   if (step % of_task == 0) return {};
   return Error(
       ErrorKind::kJob,
-      "the job has ended after {} steps, and with sync.mode easgd it can be continued only "
-      "after a multiple of sync.fetch, which is {}; train it anew with more steps",
-      step, of_task);
+      "the job has ended after {} steps, and it can be continued only after a multiple of {}, "
+      "which is {}; train it anew with more steps",
+      step, config::is_elastic(job_.sync) ? "sync.fetch" : "sync.push_every", of_task);
 }
 
 // When all have committed the round before: else somebody could be the only one who knows of the
@@ -152,7 +152,10 @@ Status ServerRounds::run_tasks(const std::function<CommitFlags()>& flags) {
     ++computed;
     fault_point(FaultPoint::kRound);
   }
-  if (computed > 0) lane_seconds_ = spent / static_cast<double>(computed);
+  if (computed > 0) {
+    const int64_t steps = computed * config::steps_of_task(job_.sync);
+    lane_seconds_ = spent / static_cast<double>(steps);
+  }
   return {};
 }
 

@@ -1,6 +1,7 @@
 // Asynchronous training through parameter servers (sync.strategy: server). Workers take tasks, each
-// one lane of one step (with easgd, of some), as fast as they can; a push takes effect when it
-// comes. With a push of task t computed from weights that were up to date when it was taken:
+// one lane of one step (with easgd, or sync.push_every, of some), as fast as they can; a push takes
+// effect when it comes. With a push of task t computed from weights that were up to date when it
+// was taken:
 //
 //   async     w = w - lr g, after each push. Downpour SGD: Dean et al., "Large scale distributed
 //             deep networks", NIPS 2012

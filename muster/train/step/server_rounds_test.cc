@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -135,6 +136,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"softsync", kPoints, {"sync.mode=softsync", "sync.pushes=2"}},
         Mode{"scaled", kPoints, {"sync.late=scale"}}, Mode{"fetch", kPoints, {"sync.fetch=3"}},
         Mode{"rows", kClicks, {}},
+        // The last task of each lane has one step.
+        Mode{"push_every", kPoints, {"sync.push_every=3"}},
+        Mode{"push_every_fetch", kPoints, {"sync.push_every=3", "sync.fetch=2"}},
+        Mode{"push_every_soft",
+             kPoints,
+             {"sync.mode=softsync", "sync.pushes=2", "sync.push_every=3", "sync.late=scale"}},
+        Mode{"push_every_adagrad", kPoints, {"optimizer.kind=adagrad", "sync.push_every=3"}},
         Mode{"compensated", kPoints, {"sync.late=compensate", "sync.compensation=4"}},
         Mode{"compensated_fetch",
              kPoints,
@@ -161,6 +169,22 @@ TEST(ServerRounds, OneTaskAtATimeGivesTheSameBitsWithAnyNumberOfWorkers) {
   EXPECT_EQ(train(kPoints, sets, 3).hashes[0], alone.hashes[0]);
   EXPECT_EQ(train(kPoints, {}, 1).hashes[0], alone.hashes[0]) << "alone nothing is late";
   EXPECT_EQ(replayed(kPoints, sets, alone).most_staleness, 0);
+}
+
+// A worker alone with one lane takes the steps of sgd, whoever adds them up.
+TEST(ServerRounds, PushesOfSeveralStepsAreThoseSteps) {
+  const auto loss = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"lanes=1", "sync.period=10", "steps=20"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return train(kPoints, sets, 1).loss;
+  };
+  const double each = loss({});
+  EXPECT_NEAR(loss({"sync.push_every=5"}), each, 1e-5 * each);
+  EXPECT_NEAR(loss({"sync.push_every=10"}), each, 1e-5 * each);
+  // Without steps of its own, a worker's gradients are all of the weights that it read.
+  EXPECT_GT(std::abs(loss({"sync.push_every=5", "optimizer.kind=adagrad"}) -
+                     loss({"optimizer.kind=adagrad"})),
+            1e-3 * each);
 }
 
 // One worker does not say that it is done with a task before the others can do no more without it.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "muster/base/hash.h"
 #include "muster/config/rounds.h"
 #include "muster/optim/schedule.h"
 #include "muster/train/step/easgd_task.h"
@@ -27,10 +28,60 @@ class GradientTask final : public TaskRunner {
   }
 };
 
+// With sync.push_every n: n steps of a lane, and the push is the sum of their gradients. With
+// optimizer.kind sgd the worker's own copy of the weights takes each of these steps, as in Downpour
+// SGD (Dean et al., NIPS 2012, algorithm 7.1, n_push = n):
+//
+//   w' = w;  n times: w' = w' - lr g(w'), s = s + g(w')         pushed: s, read: w
+//
+// All with the learning rate of the first step, which the servers multiply s by. With the other
+// optimizers, whose state is on servers, w' stays w.
+class SummedGradientTask final : public TaskRunner {
+ public:
+  SummedGradientTask(const config::Job& job, const StrategyParts& parts)
+      : TaskRunner(job, parts), read_(weights().size()), sum_(read_.size()) {}
+
+  Result<ps::TaskResult> run(const TaskRows::Task& task) override {
+    const int64_t steps = config::steps_of_task(job().sync);
+    const int64_t first = task.number / job().lanes * steps;
+    const int lane = static_cast<int>(task.number % job().lanes);
+    ps::TaskResult result;
+    if (!has_samples(first, lane)) return result;
+    // With sync.fetch the same for several tasks, so weights() cannot be where they are kept.
+    MUSTER_RETURN_IF_ERROR(parts().tasks->fetch(read_));
+    std::ranges::copy(read_, weights().begin());
+    std::ranges::fill(sum_, 0.0F);
+    const auto rate = static_cast<float>(job().optimizer.kind == "sgd" ? lr_of(first) : 0);
+    for (int64_t step = first; step < first + steps && has_samples(step, lane); ++step) {
+      MUSTER_TRY(const LaneResult computed, compute(step, lane));
+      const auto g = gradient();
+      for (size_t i = 0; i < g.size(); ++i) {
+        weights()[i] -= rate * g[i];
+        sum_[i] += g[i];
+      }
+      add(computed, result);
+    }
+    result.loss /= static_cast<double>(result.samples);
+    if (!std::ranges::all_of(sum_, [](float value) { return std::isfinite(value); })) {
+      return Error(ErrorKind::kNumerics,
+                   "steps from {} on, lane {}: the sum of their gradients is not finite. Lower "
+                   "optimizer.lr or sync.push_every, or clip gradients (optimizer.clip.norm)",
+                   first, lane);
+    }
+    MUSTER_RETURN_IF_ERROR(parts().tasks->push(sum_, read_, lr_of(first)));
+    return result;
+  }
+
+ private:
+  std::vector<float> read_;
+  std::vector<float> sum_;
+};
+
 }  // namespace
 
 std::unique_ptr<TaskRunner> make_task_runner(const config::Job& job, const StrategyParts& parts) {
   if (config::is_elastic(job.sync)) return std::make_unique<EasgdTask>(job, parts);
+  if (config::steps_of_task(job.sync) > 1) return std::make_unique<SummedGradientTask>(job, parts);
   return std::make_unique<GradientTask>(job, parts);
 }
 
@@ -48,6 +99,12 @@ void TaskRunner::take_frozen() {
 
 bool TaskRunner::has_samples(int64_t step, int lane) const {
   return parts_.lanes->samples_of(step, {&lane, 1}) > 0;
+}
+
+void TaskRunner::add(const LaneResult& step, ps::TaskResult& task) {
+  task.loss += step.loss * static_cast<double>(step.samples);
+  task.samples += step.samples;
+  task.used = hash64(&step.used, sizeof(step.used), task.used);
 }
 
 Result<LaneResult> TaskRunner::compute(int64_t step, int lane) {

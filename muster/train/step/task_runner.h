@@ -1,7 +1,8 @@
 // Computes the tasks of asynchronous training, with weights and rows as they are now, and pushes
 // the results. What a task is depends on sync.mode:
 //
-//   async, ssp, softsync   one lane of one step, and the push is its gradient
+//   async, ssp, softsync   one lane of sync.push_every steps, and the push is the sum of its
+//                          gradients
 //   easgd                  one lane of sync.fetch steps (easgd_task.h)
 #pragma once
 
@@ -41,6 +42,8 @@ class TaskRunner {
   // Forward and backward of one lane; gradient() is the mean over its samples, clipped.
   Result<LaneResult> compute(int64_t step, int lane);
   std::span<const float> gradient() const { return gradient_; }
+  // Of a task of several steps: `loss` is a sum over its samples until it is divided by them.
+  static void add(const LaneResult& step, ps::TaskResult& task);
 
  private:
   void read_gradient();
