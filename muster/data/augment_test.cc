@@ -166,7 +166,7 @@ TEST(AugmentTest, GapsHaveThePaddingOfTheirChannel) {
   schema.padding = {-1, -2, -3};
   const auto augmenter = make({.shift = 3}, schema);
   for (uint64_t sample = 0; sample < 50; ++sample) {
-    std::vector<float> image(3 * 16, 1);
+    std::vector<float> image(48, 1);
     augmenter.apply(1, 0, sample, image.data());
     for (size_t i = 0; i < image.size(); ++i) {
       ASSERT_TRUE(image[i] == 1 || image[i] == schema.padding[i / 16]) << sample << " " << i;

@@ -109,9 +109,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   // As train::prepare_process() for workers: large pieces of memory are kept from step to step.
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread yet
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+  // NOLINTEND(concurrency-mt-unsafe)
   torch::set_num_threads(1);
   Trainer trainer(argv[1], argv[2], argv[3]);
   trainer.step();

@@ -178,7 +178,7 @@ class ParquetWriter final : public SampleWriter {
         columns.push_back(std::make_shared<arrow::FloatArray>(count, std::move(targets)));
       }
     }
-    const auto table = arrow::Table::Make(schema_, std::move(columns), count);
+    const auto table = arrow::Table::Make(schema_, columns, count);
     return writer_->WriteTable(*table, count);
   }
 
