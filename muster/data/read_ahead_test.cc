@@ -69,8 +69,9 @@ TEST_F(ReadAheadTest, BlocksAreRequestedBeforeTheyAreRead) {
     }) && all;
     return {};
   });
-  const ReadAhead ahead(*data_, kInBlock, 9 * kInBlock, kInBlock, 1);  // eight blocks
-  for (uint64_t first = kInBlock; first < 9 * kInBlock; first += kInBlock) read(first, kInBlock);
+  const ReadAhead ahead(*data_, kInBlock, uint64_t{9} * kInBlock, kInBlock, 1);  // eight blocks
+  for (uint64_t first = kInBlock; first < uint64_t{9} * kInBlock; first += kInBlock)
+    read(first, kInBlock);
   EXPECT_TRUE(all);
   EXPECT_EQ(requests, 8) << "and none behind the end";
 }

@@ -117,12 +117,11 @@ class Checker {
         quiet_(quiet),
         at_once_(std::clamp<uint64_t>(
             kBytesAtOnce / std::max<uint64_t>(dataset.schema().input_bytes(), 1), 1,
-            kMostSamplesAtOnce)) {}
+            kMostSamplesAtOnce)),
+        ahead_(dataset, 0, dataset.size(), at_once_, 1) {}
 
   // How many parts of the data could not be read.
   Result<uint64_t> run() {
-    data::ReadAhead ahead(dataset_, 0, dataset_.size(), at_once_, 1);
-    ahead_ = &ahead;
     if (const auto index = dataset_.blocks(); index != nullptr) {
       for (const auto& block : index->blocks)
         MUSTER_RETURN_IF_ERROR(read(block.first, block.count));
@@ -139,7 +138,7 @@ class Checker {
   Status read(uint64_t first, uint64_t count) {
     for (uint64_t at = first; at < first + count; at += at_once_) {
       const uint64_t some = std::min(at_once_, first + count - at);
-      ahead_->reached(at);
+      ahead_.reached(at);
       auto status = data::read_range(dataset_, at, some, batch_);
       if (status.ok()) continue;
       if (status.error().kind() != ErrorKind::kData) return status;
@@ -162,7 +161,7 @@ class Checker {
   const bool quiet_;
   const uint64_t at_once_;  // samples
   data::Batch batch_;
-  data::ReadAhead* ahead_ = nullptr;  // while it runs
+  data::ReadAhead ahead_;
   uint64_t damaged_ = 0;
 };
 

@@ -39,7 +39,7 @@ class Canvas {
 
   void dot(int x, int y, size_t curve) {
     if (x < 0 || y < 0 || x >= width() || y >= height()) return;
-    Cell& cell = cells_[static_cast<size_t>(y / down_ * columns_ + x / across_)];
+    Cell& cell = cells_[place(x / across_, y / down_)];
     // U+2800 and these bits, by column and line within the cell.
     constexpr uint8_t kBits[2][4] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
     cell.bits |= across_ == 1 ? 1 : kBits[x % 2][y % 4];
@@ -68,7 +68,7 @@ class Canvas {
   std::string text_of_line(int line, bool colour) const {
     std::string text;
     for (int i = 0; i < columns_; ++i) {
-      const Cell& cell = cells_[static_cast<size_t>(line * columns_ + i)];
+      const Cell& cell = cells_[place(i, line)];
       if (cell.bits == 0) {
         text += ' ';
         continue;
@@ -85,6 +85,10 @@ class Canvas {
     uint8_t bits = 0;
     size_t curve = 0;  // the last that was drawn here
   };
+  size_t place(int column, int line) const {
+    return static_cast<size_t>(line) * static_cast<size_t>(columns_) + static_cast<size_t>(column);
+  }
+
   int columns_;
   int lines_;
   int across_;

@@ -77,25 +77,27 @@ class ParquetTable final : public TableWriter {
 
  private:
   arrow::Status write_rows(Bytes rows) {
-    const auto count = static_cast<int64_t>(rows.size() / form_.row_bytes());
+    const size_t row_bytes = form_.row_bytes();
+    if (row_bytes == 0) return arrow::Status::Invalid("a table needs columns");
+    const size_t count = rows.size() / row_bytes;
     arrow::ArrayVector arrays;
     size_t offset = 0;
     for (size_t i = 0; i < form_.columns.size(); ++i) {
-      ARROW_ASSIGN_OR_RAISE(auto array, take_column(rows, i, offset));
+      ARROW_ASSIGN_OR_RAISE(auto array, take_column(rows, count, i, offset));
       arrays.push_back(std::move(array));
       offset += form_.columns[i].bytes();
     }
-    const auto table = arrow::Table::Make(schema_, arrays, count);
-    return writer_->WriteTable(*table, count);
+    const auto length = static_cast<int64_t>(count);
+    const auto table = arrow::Table::Make(schema_, arrays, length);
+    return writer_->WriteTable(*table, length);
   }
 
   // The column `index`, which is at `offset` in each row.
-  arrow::Result<std::shared_ptr<arrow::Array>> take_column(Bytes rows, size_t index,
+  arrow::Result<std::shared_ptr<arrow::Array>> take_column(Bytes rows, size_t count, size_t index,
                                                            size_t offset) const {
     const auto& column = form_.columns[index];
     const size_t row_bytes = form_.row_bytes();
     const size_t bytes = column.bytes();
-    const size_t count = rows.size() / row_bytes;
     ARROW_ASSIGN_OR_RAISE(
         std::shared_ptr<arrow::Buffer> buffer,
         arrow::AllocateBuffer(static_cast<int64_t>(count * bytes), arrow::system_memory_pool()));
