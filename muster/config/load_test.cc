@@ -192,8 +192,9 @@ TEST(Mistakes, OutOfRange) {
             "-s data.train.part: data.train.part must be at least 0 and at most 1, not 2");
   EXPECT_EQ(said_with_set("data.train.deviation=[1, 0]"),
             "-s data.train.deviation: data.train.deviation must be above 0, not 0");
-  EXPECT_EQ(said_with_set("data.train.mean=[]"),
-            "-s data.train.mean: data.train.mean must be a number, or a list of numbers, not a list");
+  EXPECT_EQ(
+      said_with_set("data.train.mean=[]"),
+      "-s data.train.mean: data.train.mean must be a number, or a list of numbers, not a list");
   EXPECT_EQ(said_with_set("data.train.deviation=0"),
             "-s data.train.deviation: data.train.deviation must be above 0, not 0");
   EXPECT_EQ(said_with_set("muster=2"), "-s muster: muster must be 1, not 2");

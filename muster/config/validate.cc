@@ -60,7 +60,8 @@ class Rules {
     const Table& table = option_table();
     for (const auto& option : table.options) {
       if (!changed(option)) continue;
-      // What it is for may itself be for something: sync.pushes for a sync.mode, that for a strategy.
+      // What it is for may itself be for something: sync.pushes for a sync.mode, that for a
+      // strategy.
       for (const Option* link = &option; link->only; link = table.find(link->only->key)) {
         const Option& other = *table.find(link->only->key);
         const std::string chosen = other.get(job_).text();
