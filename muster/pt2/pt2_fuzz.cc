@@ -31,7 +31,7 @@ std::string zipped(std::span<const ZipEntry> entries) {
 }
 
 void walk(const File& file) {
-  size_t total = 0;
+  size_t total = 0;  // so that every byte is read
   const auto& program = file.program();
   for (const auto& input : program.inputs) {
     for (const auto byte : input.weight.data) total += static_cast<size_t>(byte);
@@ -46,6 +46,7 @@ void walk(const File& file) {
       }
     }
   }
+  MUSTER_CHECK(total != SIZE_MAX, "the sum is used");
   const auto plan = muster::pt2::plan(file.program(), "input", {});
   if (plan.ok()) {
     MUSTER_CHECK(plan->nodes.size() == program.nodes.size(), "a treatment for each node");
