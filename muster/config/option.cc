@@ -109,8 +109,9 @@ Status read(const Option& o, const Node& value, const std::string&, std::vector<
       MUSTER_TRY(field.emplace_back(), value.as_number(o.key));
       return check_range(o, value, field.back());
     }
-    if (!value.is_list() || value.items().empty())
+    if (!value.is_list() || value.items().empty()) {
       return wrong(o, value, "a number, or a list of numbers");
+    }
   }
   if (!value.is_list()) return wrong(o, value, "a list of numbers");
   for (size_t i = 0; i < value.items().size(); ++i) {

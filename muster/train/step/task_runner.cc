@@ -49,14 +49,15 @@ class SummedGradientTask final : public TaskRunner {
     if (!has_samples(first, lane)) return result;
     // With sync.fetch the same for several tasks, so weights() cannot be where they are kept.
     MUSTER_RETURN_IF_ERROR(parts().tasks->fetch(read_));
-    std::ranges::copy(read_, weights().begin());
+    const std::span<float> w = weights();
+    std::ranges::copy(read_, w.begin());
     std::ranges::fill(sum_, 0.0F);
     const auto rate = static_cast<float>(job().optimizer.kind == "sgd" ? lr_of(first) : 0);
     for (int64_t step = first; step < first + steps && has_samples(step, lane); ++step) {
       MUSTER_TRY(const LaneResult computed, compute(step, lane));
       const auto g = gradient();
       for (size_t i = 0; i < g.size(); ++i) {
-        weights()[i] -= rate * g[i];
+        w[i] -= rate * g[i];
         sum_[i] += g[i];
       }
       add(computed, result);
