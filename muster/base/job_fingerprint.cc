@@ -15,7 +15,8 @@ std::string beginning(const std::string& hash) {
 
 // If only the model's hash differs, it may be that of another model.
 constexpr std::string_view kSameModel =
-    "check that the code of the model and the job file are the same; ";
+    "check that the code of the model and the job file are the same, and that no initial weight is "
+    "drawn without the job's seed; ";
 constexpr std::string_view kSameMachine =
     "a machine with the same instruction set, math library and libtorch build (`muster doctor` "
     "shows the kernels' hash as numerics)";

@@ -67,6 +67,7 @@ TEST(JobFingerprint, OnOtherDataTheModelGivesOtherGradientsAndThatIsNotItsFault)
 TEST(JobFingerprint, IfOnlyTheModelDiffersItMayBeAnotherModel) {
   const auto other = with(&JobFingerprint::model, "9");
   EXPECT_THAT(why_not_join(other, kJob, false), HasSubstr("the code of the model"));
+  EXPECT_THAT(why_not_join(other, kJob, false), HasSubstr("drawn without the job's seed"));
   EXPECT_THAT(why_not_resume(other, kJob, {}), HasSubstr("the code of the model"));
   auto machine = other;
   machine.kernels = "9";

@@ -7,6 +7,7 @@
 
 #include <array>
 
+#include "muster/base/shell.h"
 #include "muster/launch/error_file.h"
 
 namespace muster::launch {
@@ -96,12 +97,6 @@ std::string threads(const char* name) {
 
 }  // namespace
 
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 std::vector<std::string> ssh_words(const RemoteSlot& slot, std::chrono::seconds silence) {
   const Host& host = slot.host;
   // BatchMode: never ask; there is nobody to answer. The others: notice a lost connection.
@@ -124,9 +119,9 @@ std::vector<std::string> ssh_words(const RemoteSlot& slot, std::chrono::seconds 
   }
   words.insert(words.end(), {"--", host.host});
   std::string command =
-      fmt::format("exec env {} {} sh -c {} sh", quoted(threads("OMP_NUM_THREADS")),
-                  quoted(threads("MKL_NUM_THREADS")), quoted(remote_script(silence)));
-  for (const auto& word : slot.command) command += " " + quoted(word);
+      fmt::format("exec env {} {} sh -c {} sh", shell_quoted(threads("OMP_NUM_THREADS")),
+                  shell_quoted(threads("MKL_NUM_THREADS")), shell_quoted(remote_script(silence)));
+  for (const auto& word : slot.command) command += " " + shell_quoted(word);
   words.push_back(std::move(command));
   return words;
 }

@@ -63,7 +63,5 @@ std::vector<std::string> ssh_words(const RemoteSlot& slot, std::chrono::seconds 
 // POSIX shell: runs "$@", sends it the signals that lines of standard input name ("-" names none),
 // kills it when that input ends or no line has come for `silence`, and exits as it did.
 std::string remote_script(std::chrono::seconds silence);
-// As one word for a shell.
-std::string quoted(const std::string& word);
 
 }  // namespace muster::launch

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "muster/base/crc32c.h"
 #include "muster/base/text.h"
 #include "muster/data/blocks/block_formats.h"
-#include "muster/data/blocks/crc32c.h"
 #include "muster/data/blocks/example.h"
 #include "muster/data/blocks/object_window.h"
 #include "muster/data/blocks/record.h"

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/crc32c.h"
 #include "muster/base/hash.h"
 #include "muster/data/blocks/block_formats.h"
-#include "muster/data/blocks/crc32c.h"
 #include "muster/data/blocks/formats_testing.h"
 #include "muster/data/data_testing.h"
 
@@ -27,16 +27,6 @@ config::SourceOptions numbers_options() {
   options.classes = 3;
   options.args = args_of("{ input: [dense, more] }");
   return options;
-}
-
-TEST(Crc32cTest, MatchesKnownValuesWithAndWithoutTheInstruction) {
-  const std::string digits = "123456789";
-  EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xe3069283U);
-  for (size_t length = 0; length < 70; ++length) {
-    const std::string text(length, static_cast<char>(length * 37));
-    const auto bytes = std::as_bytes(std::span(text));
-    EXPECT_EQ(crc32c(bytes), crc32c_by_table(bytes)) << length;
-  }
 }
 
 TEST(TfRecordTest, ReadsFloatsAndIntegersThatTensorFlowWrote) {

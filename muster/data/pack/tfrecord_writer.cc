@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "muster/data/blocks/crc32c.h"
+#include "muster/base/crc32c.h"
 #include "muster/data/pack/sample_writer.h"
 
 namespace muster::data {

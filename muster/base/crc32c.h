@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace muster::data {
+namespace muster {
 
 uint32_t crc32c(std::span<const std::byte> bytes);
 // The same without that instruction, for tests and other processors.
@@ -18,4 +18,4 @@ inline uint32_t masked_crc32c(std::span<const std::byte> bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-}  // namespace muster::data
+}  // namespace muster
