@@ -92,10 +92,8 @@ Result<Address> hdfs_address(std::string_view text) {
 }
 
 Error changed(std::string_view name) {
-  return Error(ErrorKind::kData,
-               "'{}' was changed since it was listed: restore it, or start a new run with the new "
-               "data",
-               name);
+  return Error(ErrorKind::kData, "'{}' was changed since it was listed: restore it, or {}", name,
+               kUseNewData);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "muster/base/text.h"
+#include "muster/store/store.h"
 #include "muster/store/url.h"
 
 namespace muster::store {
@@ -109,6 +110,12 @@ Error transport_error(CURLcode code, const char* details, const HttpRequest& req
                    "authority's certificate in SSL_CERT_FILE",
                    name, why);
     case CURLE_UNSUPPORTED_PROTOCOL:
+      if (lower(request.url).starts_with("https:") && lower(url).starts_with("http:")) {
+        return Error(ErrorKind::kData,
+                     "{}: the server redirects from https to http, which is not followed; if the "
+                     "data need not be secret, write an address that begins with http://",
+                     name);
+      }
       // Also libcurl's word for an answer that does not begin with "HTTP/", such as the rest of an
       // earlier one behind a proxy that lost bytes. Another connection may be in order.
       if (url.starts_with("http:") || url.starts_with("https:")) {
@@ -274,14 +281,15 @@ Error status_error(const HttpResponse& response, std::string_view name, std::str
                    response.status, because);
     case 401:
     case 403:
-      return Error(ErrorKind::kData, "'{}' may not be accessed: the server answered {}{}", shown,
+      // Nothing is wrong with the object, and other machines may have other credentials.
+      return Error(ErrorKind::kMachine, "'{}' may not be accessed: the server answered {}{}", shown,
                    response.status, because);
     case 412:
     case 416:
-      return Error(ErrorKind::kData,
-                   "'{}' was changed since it was listed (the server answered {}{}): restore it, "
-                   "or start a new run with the new data",
-                   shown, response.status, because);
+      return Error(
+          ErrorKind::kData,
+          "'{}' was changed since it was listed (the server answered {}{}): restore it, or {}",
+          shown, response.status, because, kUseNewData);
     case 408:
     case 409:
     case 425:

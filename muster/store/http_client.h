@@ -69,7 +69,7 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // Any complete answer, whatever its status. Errors: no answer (kIo), a certificate that is not
-  // trusted (kMachine), stopped (kInterrupted).
+  // trusted (kMachine), redirects that are not followed (kData), stopped (kInterrupted).
   Result<HttpResponse> perform(const HttpRequest& request, const std::stop_token& stop = {});
 
  private:
@@ -79,8 +79,9 @@ class HttpClient {
   std::unique_ptr<Pool> pool_;
 };
 
-// The error that a status other than success means for this object: kData if it is gone, changed or
-// forbidden, kIo if the server asks to try again later. `details`: from the body, may be empty.
+// The error that a status other than success means for this object: kData if it is gone or changed,
+// kMachine if this machine's credentials do not give access to it, kIo if the server asks to try
+// again later. `details`: from the body, may be empty.
 Error status_error(const HttpResponse& response, std::string_view name, std::string_view details);
 
 // "bytes 0-99/1234" -> first, last and size of the whole.

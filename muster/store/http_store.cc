@@ -1,5 +1,7 @@
 #include "muster/store/http_store.h"
 
+#include <optional>
+
 #include "muster/store/url.h"
 
 namespace muster::store {
@@ -15,10 +17,8 @@ Error no_ranges(std::string_view name) {
 }
 
 Error changed(std::string_view name) {
-  return Error(ErrorKind::kData,
-               "'{}' was changed since it was listed: restore it, or start a new run with the new "
-               "data",
-               printable(name));
+  return Error(ErrorKind::kData, "'{}' was changed since it was listed: restore it, or {}",
+               printable(name), kUseNewData);
 }
 
 Status check_http(std::string_view name) {
@@ -56,6 +56,10 @@ Status check_range(const HttpResponse& response, const Object& object, uint64_t 
   if (!object.version.empty() && version_of(response) != object.version) {
     return changed(object.name);
   }
+  // The whole object: of one without a version only its size shows that it was changed.
+  const auto whole = response.status == 200 ? parse_size(response.header("content-length"))
+                                            : std::optional<uint64_t>();
+  if (whole && *whole != object.size) return changed(object.name);
   if (response.unwanted) return no_ranges(object.name);
   if (response.status == 206) {
     const auto range = parse_content_range(response.header("content-range"));

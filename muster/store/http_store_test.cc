@@ -1,5 +1,6 @@
 #include "muster/store/http_store.h"
 
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -93,8 +94,41 @@ TEST_F(HttpStoreTest, NoticesAChangedObject) {
     const auto error = read_error(object, 0, 100000);
     EXPECT_EQ(error.kind(), ErrorKind::kData) << object.name;
     EXPECT_THAT(error.message(), HasSubstr("was changed since it was listed")) << object.name;
+    EXPECT_THAT(error.message(), HasSubstr("`muster data index JOB --again`")) << object.name;
     EXPECT_THAT(error.message(), HasSubstr(object.name));
   }
+}
+
+TEST_F(HttpStoreTest, NoticesAnObjectThatBecameShorterByItsSizeAlone) {
+  const auto object = only("/plain");
+  EXPECT_EQ(*read_text(store_, object, 0, 100000), expected(0, 100000));
+  server_->post("/shorten");
+  for (const size_t length : {size_t{100000}, size_t{10}}) {
+    const auto error = read_error(object, 0, length);
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.message(), HasSubstr("was changed since it was listed"));
+  }
+}
+
+TEST_F(HttpStoreTest, ARedirectFromHttpsToHttpIsRefused) {
+  const std::string tls = server_->post("/tls");
+  if (tls.empty()) GTEST_SKIP() << "there is no openssl to make a certificate with";
+  const size_t line = tls.find('\n');
+  const std::string root = "https://127.0.0.1:" + tls.substr(0, line);
+  const auto scratch = ScratchDirectory::make("muster-test").value();
+  const std::string certificate = scratch.path() + "/certificate.pem";
+  std::ofstream(certificate) << tls.substr(line + 1);
+  HttpStore store({.ca_file = certificate});
+  const auto good = store.list(root + "/redirect");
+  ASSERT_TRUE(good.ok()) << good.error().message();
+  EXPECT_EQ(*read_text(store, good->at(0), 3, 10), expected(3, 10));
+  const auto downgraded = store.list(root + "/downgrade");
+  ASSERT_FALSE(downgraded.ok());
+  EXPECT_EQ(downgraded.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(downgraded.error().message(), HasSubstr("redirects from https to http"));
+  // What is no HTTP behind TLS may pass.
+  EXPECT_EQ(store.list(root + "/garbled").error().kind(), ErrorKind::kIo);
+  EXPECT_EQ(only("/downgrade").size, 100000U);
 }
 
 TEST_F(HttpStoreTest, WrongAnswersAreErrors) {
@@ -110,7 +144,7 @@ TEST_F(HttpStoreTest, WrongAnswersAreErrors) {
   EXPECT_EQ(read_error(with("/redirect-garbled"), 0, 10).kind(), ErrorKind::kIo);
   EXPECT_EQ(read_error(with("/elsewhere"), 0, 10).kind(), ErrorKind::kJob);
   EXPECT_EQ(read_error(with("/loop"), 0, 10).kind(), ErrorKind::kData);
-  EXPECT_EQ(read_error(with("/forbidden"), 0, 10).kind(), ErrorKind::kData);
+  EXPECT_EQ(read_error(with("/forbidden"), 0, 10).kind(), ErrorKind::kMachine);
   const auto gone = read_error(with("/nothing"), 0, 10);
   EXPECT_EQ(gone.kind(), ErrorKind::kData);
   EXPECT_THAT(gone.message(), HasSubstr("there is no"));
@@ -260,7 +294,7 @@ TEST_F(HdfsStoreTest, SaysWhatIsWrong) {
   EXPECT_THAT(hdfs_.list(url("/none")).error().message(), HasSubstr("there is no file"));
   EXPECT_THAT(hdfs_.list(url("/d")).error().message(), HasSubstr("is a directory"));
   const auto forbidden = hdfs_.list(url("/private"));
-  EXPECT_EQ(forbidden.error().kind(), ErrorKind::kData);
+  EXPECT_EQ(forbidden.error().kind(), ErrorKind::kMachine);
   EXPECT_THAT(forbidden.error().message(), HasSubstr("AccessControlException: at /private)"));
   EXPECT_EQ(hdfs_.list(url("/standby")).error().kind(), ErrorKind::kIo);
   const auto object = hdfs_.list(url("/d/a.txt"))->at(0);

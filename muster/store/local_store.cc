@@ -47,8 +47,8 @@ std::string version_of(const struct stat& s) {
 Error changed(const std::string& path) {
   return Error(ErrorKind::kData,
                "'{}' was changed since it was listed: put its contents back and resume the run, "
-               "which compares them, or start a new run with the new data",
-               path);
+               "which compares them, or {}",
+               path, kUseNewData);
 }
 
 int open_retrying(const char* path, int flags) {

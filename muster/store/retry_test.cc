@@ -377,6 +377,20 @@ TEST_F(RetryTest, AWriteWhoseObjectWasDeletedMeanwhileHasNotSucceeded) {
   }
 }
 
+// Whether the first attempt has written is not known then, and "no" would be a guess.
+TEST_F(RetryTest, AWriteWhoseObjectMayNotBeReadIsAnError) {
+  for (const int denied_at : {1, 2}) {  // when it is looked for, when it is read
+    auto& store = make(without_hedges(quick()));
+    fake_->behave = [&](int i, const auto&) -> Status {
+      if (i == denied_at) return Error(ErrorKind::kMachine, "denied");
+      return i == 0 ? Status(broken()) : Status();
+    };
+    const auto written = write_text(store, kName, "new", WriteCondition::if_version("1"));
+    ASSERT_FALSE(written.ok());
+    EXPECT_EQ(written.error().kind(), ErrorKind::kMachine);
+  }
+}
+
 // A PUT of gigabytes, or a server that does not answer, must not hold up the end of a process.
 TEST_F(RetryTest, StopEndsAWriteAndARemovalThatAreUnderWay) {
   for (const bool removes : {false, true}) {

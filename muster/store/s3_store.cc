@@ -28,6 +28,29 @@ std::string host_of(const std::string& root) {
   return host;
 }
 
+// For so long after the credentials were changed, requests with the old ones may still be answered.
+constexpr Duration kAfterChange = std::chrono::minutes(1);
+
+bool is_same(const std::optional<Credentials>& a, const std::optional<Credentials>& b) {
+  if (!a || !b) return !a && !b;
+  return a->key_id == b->key_id && a->secret == b->secret && a->session_token == b->session_token;
+}
+
+// Codes of errors that other credentials may mend.
+bool speaks_of_credentials(std::string_view code) {
+  static constexpr std::string_view kCodes[] = {"ExpiredToken",       "TokenRefreshRequired",
+                                                "InvalidAccessKeyId", "InvalidToken",
+                                                "InvalidTokenId",     "SignatureDoesNotMatch"};
+  return std::ranges::find(kCodes, code) != std::end(kCodes);
+}
+
+// Whether the credentials were once good. MinIO no longer knows the key of a session that has
+// ended; a key without a session does not end.
+bool expired(std::string_view code, bool of_session) {
+  if (code == "ExpiredToken" || code == "TokenRefreshRequired") return true;
+  return of_session && code != "SignatureDoesNotMatch";
+}
+
 }  // namespace
 
 BucketPlace place_of(const S3Settings& settings, const std::string& bucket) {
@@ -85,14 +108,21 @@ std::optional<Credentials> S3Store::credentials() const {
   return credentials_;
 }
 
-// At most once a second, however many requests fail.
-void S3Store::renew_credentials() {
+// Reads the file at most once a second, however many requests fail.
+bool S3Store::renew_credentials() {
   const std::scoped_lock lock(mutex_);
   const Moment now = clock_.now();
-  if (renewed_ && now - *renewed_ < std::chrono::seconds(1)) return;
-  renewed_ = now;
-  // A file that is just being written: the next attempt reads it again.
-  if (auto settings = renew_(); settings.ok()) credentials_ = std::move(settings->credentials);
+  if (!renewed_ || now - *renewed_ >= std::chrono::seconds(1)) {
+    renewed_ = now;
+    // A file that is just being written may be empty or half of one: the next attempt reads it
+    // again, and until then the old credentials stay.
+    const auto settings = renew_();
+    if (settings.ok() && settings->credentials && !is_same(settings->credentials, credentials_)) {
+      credentials_ = settings->credentials;
+      changed_ = now;
+    }
+  }
+  return changed_ && now - *changed_ < kAfterChange;
 }
 
 Error S3Store::error_of(const HttpResponse& response, std::string_view name) {
@@ -109,12 +139,16 @@ Error S3Store::error_of(const HttpResponse& response, std::string_view name) {
     return Error(ErrorKind::kMachine, "'{}': the clock of this machine is wrong: {}",
                  printable(name), message);
   }
-  if (renew_ && (code == "ExpiredToken" || code == "TokenRefreshRequired")) {
-    renew_credentials();
-    return Error(ErrorKind::kIo,
-                 "'{}': the credentials have expired; renew them in ~/.aws/credentials, which is "
-                 "read again",
-                 printable(name));
+  if (renew_ && speaks_of_credentials(code)) {
+    const auto used = credentials();
+    const bool of_session = used && !used->session_token.empty();
+    const bool changed = renew_credentials();
+    if (changed || expired(code, of_session)) {
+      return Error(ErrorKind::kIo,
+                   "'{}': the credentials have expired ({}); renew them in ~/.aws/credentials, "
+                   "which is read again",
+                   printable(name), code);
+    }
   }
   // Some servers say so with a status that would mean that trying again is of no use.
   if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError") {
@@ -213,6 +247,9 @@ Result<std::vector<Object>> S3Store::list_glob(const Address& address, std::stri
   // S3 sorts so already; other servers need not.
   std::sort(found.begin(), found.end(),
             [](const Object& a, const Object& b) { return a.name < b.name; });
+  // Pages of servers other than S3 may overlap when objects are added meanwhile.
+  const auto same = [](const Object& a, const Object& b) { return a.name == b.name; };
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
   return found;
 }
 

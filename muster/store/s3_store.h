@@ -4,7 +4,8 @@
 // A version is the ETag. Reads ask for it with If-Match.
 //
 // Credentials of a session expire after hours. Then they are read again, and requests fail with
-// kIo until they were renewed there, so that a job waits (retry.h).
+// kIo until they were renewed there, so that a job waits (retry.h). Credentials without a session
+// are read again too when they are refused, and others that are found are tried.
 #pragma once
 
 #include <functional>
@@ -68,7 +69,8 @@ class S3Store final : public Store {
                              const std::stop_token& stop);
   Error error_of(const HttpResponse& response, std::string_view name);
   std::optional<Credentials> credentials() const;
-  void renew_credentials();
+  // Whether they have changed, now or a short time ago.
+  bool renew_credentials();
 
   const S3Settings settings_;
   const Clock& clock_;
@@ -77,6 +79,7 @@ class S3Store final : public Store {
   mutable std::mutex mutex_;  // of what follows
   std::optional<Credentials> credentials_;
   std::optional<Moment> renewed_;  // when they were last read again
+  std::optional<Moment> changed_;  // when others were found then
 };
 
 // Where a bucket is, for requests. `root`: scheme and host. `base`: the path before the key,

@@ -74,6 +74,85 @@ TEST(S3RenewalTest, CredentialsThatHaveExpiredAreReadAgain) {
   EXPECT_EQ(renewals, 2);
 }
 
+// Against a server that refuses one key, with the code that is the object's name.
+class S3RefusedKeyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = RangeServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
+    server_ = std::make_unique<RangeServer>();
+    object_ = HttpStore().list(server_->url("/good"))->at(0);
+  }
+  S3Settings settings(const std::string& key_id, const std::string& session) const {
+    S3Settings settings;
+    settings.endpoint = server_->url("");
+    settings.credentials = Credentials{.key_id = key_id, .secret = "s", .session_token = session};
+    return settings;
+  }
+  Result<std::string> read(Store& store, const std::string& code) {
+    object_.name = "s3://bucket/" + code;
+    return read_text(store, object_, 10, 20);
+  }
+  S3Store open(const std::string& session, S3Store::Renew renew) const {
+    return S3Store(settings("OLD-KEY", session), clock_, HttpOptions(), std::move(renew));
+  }
+
+  FakeClock clock_{WallTime(std::chrono::seconds(1700000000))};
+  std::unique_ptr<RangeServer> server_;
+  Object object_;
+};
+
+TEST_F(S3RefusedKeyTest, ASessionThatTheServerForgotIsWaitedFor) {
+  for (const char* code : {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}) {
+    std::string key = "OLD-KEY";
+    auto store = open("t", [&] { return Result<S3Settings>(settings(key, "t")); });
+    auto waits = read(store, code);
+    ASSERT_FALSE(waits.ok());
+    EXPECT_EQ(waits.error().kind(), ErrorKind::kIo) << code;
+    EXPECT_THAT(waits.error().message(), HasSubstr("the credentials have expired"));
+    key = "NEW-KEY";
+    clock_.advance(std::chrono::seconds(2));
+    EXPECT_EQ(read(store, code).error().kind(), ErrorKind::kIo) << code;  // finds the new ones
+    EXPECT_TRUE(read(store, code).ok()) << code;
+    // Without a file, nothing would renew them.
+    auto without = open("t", {});
+    EXPECT_NE(read(without, code).error().kind(), ErrorKind::kIo) << code;
+  }
+}
+
+TEST_F(S3RefusedKeyTest, AKeyThatIsWrongIsAnErrorUnlessItWasReplaced) {
+  for (const char* code : {"InvalidAccessKeyId", "SignatureDoesNotMatch"}) {
+    std::string key = "OLD-KEY";
+    auto store = open("", [&] { return Result<S3Settings>(settings(key, "")); });
+    auto wrong = read(store, code);
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_EQ(wrong.error().kind(), ErrorKind::kMachine) << code;
+    EXPECT_THAT(wrong.error().message(), HasSubstr("check the credentials"));
+    key = "OLD-KEY-2";
+    clock_.advance(std::chrono::seconds(2));
+    EXPECT_EQ(read(store, code).error().kind(), ErrorKind::kIo) << code;  // finds another one
+    clock_.advance(std::chrono::minutes(2));
+    EXPECT_NE(read(store, code).error().kind(), ErrorKind::kIo) << code;  // which is wrong too
+    key = "NEW-KEY";
+    clock_.advance(std::chrono::seconds(2));
+    EXPECT_EQ(read(store, code).error().kind(), ErrorKind::kIo) << code;
+    EXPECT_TRUE(read(store, code).ok()) << code;
+  }
+}
+
+TEST_F(S3RefusedKeyTest, AFileThatIsEmptyWhileItIsWrittenLeavesTheOldCredentials) {
+  auto found = settings("OLD-KEY", "t");
+  found.credentials.reset();
+  auto store = open("t", [&] { return Result<S3Settings>(found); });
+  for (int i = 0; i < 3; ++i) {
+    // With no credentials the server would answer AccessDenied.
+    EXPECT_EQ(read(store, "ExpiredToken").error().kind(), ErrorKind::kIo);
+    clock_.advance(std::chrono::seconds(2));
+  }
+  found = settings("NEW-KEY", "t");
+  EXPECT_EQ(read(store, "ExpiredToken").error().kind(), ErrorKind::kIo);
+  EXPECT_TRUE(read(store, "ExpiredToken").ok());
+}
+
 TEST(S3ListTest, OnlyThePageThatFailedIsAskedForAgain) {
   if (const auto why = RangeServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
   const RangeServer server;
@@ -85,6 +164,21 @@ TEST(S3ListTest, OnlyThePageThatFailedIsAskedForAgain) {
   ASSERT_TRUE(found.ok()) << found.error().message();
   EXPECT_EQ(found->size(), 6U);
   EXPECT_EQ(server.post("/asked"), "0:2 1:2 2:2");
+}
+
+TEST(S3ListTest, AKeyOnTwoPagesIsListedOnce) {
+  if (const auto why = RangeServer::unavailable(); !why.empty()) GTEST_SKIP() << why;
+  const RangeServer server;
+  const SystemClock clock;
+  S3Settings settings;
+  settings.endpoint = server.url("");
+  RetryStore store(std::make_unique<S3Store>(settings, clock), clock, quick_retries());
+  const auto found = store.list("s3://overlapping/*");
+  ASSERT_TRUE(found.ok()) << found.error().message();
+  std::vector<std::string> names;
+  for (const auto& object : *found) names.push_back(object.name);
+  EXPECT_THAT(names, ElementsAre("s3://overlapping/0.tar", "s3://overlapping/1.tar",
+                                 "s3://overlapping/2.tar", "s3://overlapping/3.tar"));
 }
 
 class S3StoreTest : public testing::Test {
@@ -189,7 +283,7 @@ TEST_F(S3StoreTest, WrongCredentialsAreNamedButNotPrinted) {
   S3Store wrong(settings, clock_);
   const auto refused = wrong.list(MinioServer::url("*"));
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().kind(), ErrorKind::kData);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::kMachine);
   EXPECT_THAT(refused.error().message(), HasSubstr("SignatureDoesNotMatch"));
   EXPECT_THAT(refused.error().message(), HasSubstr("check the credentials"));
   EXPECT_THAT(refused.error().message(), testing::Not(HasSubstr("hunter2")));

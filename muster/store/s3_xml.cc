@@ -66,21 +66,22 @@ Error wrong(std::string_view what) {
   return Error(ErrorKind::kData, "the server's list of objects is not understood: {}", what);
 }
 
-// With encoding-type=url a space is a '+' (AWS) or %20.
-Result<std::string> decode_key(std::string_view text) {
+// `url`: it has encoding-type=url, where a space is a '+' (AWS) or %20.
+Result<std::string> decode_key(std::string_view text, bool url) {
   std::string plain = unescape(text);
+  if (!url) return plain;
   std::replace(plain.begin(), plain.end(), '+', ' ');
   return percent_decode(plain);
 }
 
-Result<ListedKey> parse_key(std::string_view contents) {
+Result<ListedKey> parse_key(std::string_view contents, bool url) {
   const auto key = element(contents, "Key");
   const auto size = element(contents, "Size");
   const auto etag = element(contents, "ETag");
   if (!key || !size) return wrong("an object has no Key or no Size");
   const auto bytes = parse_size(*size);
   if (!bytes) return wrong("a Size is not a number");
-  MUSTER_TRY(auto name, decode_key(*key));
+  MUSTER_TRY(auto name, decode_key(*key, url));
   return ListedKey{
       .key = std::move(name), .size = *bytes, .etag = etag ? unescape(*etag) : std::string()};
 }
@@ -97,9 +98,11 @@ Result<ListPage> parse_list_page(std::string_view xml) {
   if (xml.find("<ListBucketResult") == std::string_view::npos) return wrong("no ListBucketResult");
   if (xml.find("</ListBucketResult>") == std::string_view::npos) return wrong("it is cut short");
   ListPage page;
+  const auto encoding = element(xml, "EncodingType");
+  const bool url = encoding && *encoding == "url";
   size_t at = 0;
   while (const auto contents = element(xml, "Contents", at, &at)) {
-    MUSTER_TRY(auto key, parse_key(*contents));
+    MUSTER_TRY(auto key, parse_key(*contents, url));
     page.keys.push_back(std::move(key));
   }
   const auto truncated = element(xml, "IsTruncated");

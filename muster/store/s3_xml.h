@@ -25,7 +25,8 @@ struct ListPage {
   std::string continuation;  // what to ask for it with
 };
 
-// An answer to a request with encoding-type=url. Errors (kData) say what is missing.
+// An answer to a request with encoding-type=url, which a server may ignore: keys are decoded only
+// if it says that it has encoded them. Errors (kData) say what is missing.
 Result<ListPage> parse_list_page(std::string_view xml);
 
 struct S3Error {

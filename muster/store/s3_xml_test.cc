@@ -28,13 +28,26 @@ TEST(S3XmlTest, ReadsAPage) {
   EXPECT_EQ(page->continuation, "to&ken==");
 }
 
+TEST(S3XmlTest, DecodesKeysOnlyIfTheServerHasEncodedThem) {
+  for (const char* encoding : {"", "<EncodingType></EncodingType>"}) {
+    const auto page = parse_list_page(
+        fmt::format("<ListBucketResult>{}<Contents><Key>a+b%20&amp;%</Key><Size>1</Size></Contents>"
+                    "</ListBucketResult>",
+                    encoding));
+    ASSERT_TRUE(page.ok()) << page.error().message();
+    EXPECT_THAT(page->keys, ElementsAre(ListedKey{.key = "a+b%20&%", .size = 1, .etag = ""}));
+  }
+}
+
 TEST(S3XmlTest, RefusesWhatIsNotAPage) {
+  const char* const badly_encoded =
+      "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%</Key><Size>1</Size>"
+      "</Contents></ListBucketResult>";
   for (const char* text :
        {"", "<html></html>", "<ListBucketResult><Contents></Contents>",
         "<ListBucketResult><Contents><Key>x</Key></Contents></ListBucketResult>",
         "<ListBucketResult><Contents><Key>x</Key><Size>-1</Size></Contents></ListBucketResult>",
-        "<ListBucketResult><Contents><Key>%</Key><Size>1</Size></Contents></ListBucketResult>",
-        "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"}) {
+        badly_encoded, "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"}) {
     const auto page = parse_list_page(text);
     ASSERT_FALSE(page.ok()) << text;
     EXPECT_EQ(page.error().kind(), ErrorKind::kData);

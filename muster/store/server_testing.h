@@ -112,6 +112,7 @@ class RangeServer {
 
 inline int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  MUSTER_CHECK(fd >= 0, "a test needs a socket");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -32,6 +32,12 @@ struct Object {
   bool operator==(const Object&) const = default;
 };
 
+// The end of an error's sentence about an object that was changed. An index in data.index names the
+// old version, and a new run would take it.
+inline constexpr const char* kUseNewData =
+    "start a new run with the new data (if data.index is set, run `muster data index JOB --again` "
+    "first)";
+
 // Under which condition write() replaces what is there.
 struct WriteCondition {
   enum class Kind { kAlways, kIfAbsent, kIfVersion };

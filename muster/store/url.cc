@@ -215,11 +215,13 @@ bool is_local(std::string_view text) {
 }
 
 std::string printable(std::string_view address) {
+  static constexpr std::string_view kWithoutQuery[] = {"s3", "webhdfs", "swebhdfs", "file"};
   const auto scheme = scheme_of(address);
   const size_t query = address.find('?');
-  if (!scheme || !scheme->starts_with("http") || query == std::string_view::npos) {
-    return std::string(address);
-  }
+  // In an address of these a '?' is a wildcard. Any other scheme may be http, written wrongly.
+  const bool has_none =
+      !scheme || std::ranges::find(kWithoutQuery, *scheme) != std::end(kWithoutQuery);
+  if (has_none || query == std::string_view::npos) return std::string(address);
   return std::string(address.substr(0, query)) + "?...";
 }
 

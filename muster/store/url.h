@@ -38,8 +38,8 @@ std::string to_text(const Address& address);
 // The scheme alone, for an address that may be wrong otherwise: kFile if it names none.
 bool is_local(std::string_view text);
 
-// The address without what follows '?': the query of an HTTP address may hold a signature, which
-// must not be printed.
+// The address without what follows '?', unless its scheme has no queries: the query of an HTTP
+// address may hold a signature, which must not be printed, nor if "http" is misspelled.
 std::string printable(std::string_view address);
 
 // Every byte but A-Z a-z 0-9 - . _ ~ as %XX; '/' too, unless `keep_slash`. What RFC 3986 calls

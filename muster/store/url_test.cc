@@ -98,8 +98,14 @@ TEST(UrlTest, NeverPrintsPasswordsOrSignatures) {
   EXPECT_EQ(parsed("s3://bucket/a@b").path, "a@b");
   EXPECT_THAT(refusal("http://h/a b?sig=secret"), testing::Not(HasSubstr("secret")));
   EXPECT_EQ(printable("https://h/x?sig=secret"), "https://h/x?...");
-  EXPECT_EQ(printable("data/a?.csv"), "data/a?.csv");
-  EXPECT_EQ(printable("s3://b/a?.csv"), "s3://b/a?.csv");
+  for (const std::string address : {"HTTPS://h/x", "htps://h/x", "hxxp://h/x", "x+y://h/x"}) {
+    EXPECT_EQ(printable(address + "?X-Amz-Signature=secret"), address + "?...");
+    EXPECT_THAT(refusal(address + "?X-Amz-Signature=secret"), testing::Not(HasSubstr("secret")));
+  }
+  for (const char* address : {"data/a?.csv", "s3://b/a?.csv", "webhdfs://h:9870/a?.csv",
+                              "swebhdfs://h:9870/a?.csv", "file:///a?.csv"}) {
+    EXPECT_EQ(printable(address), address);
+  }
 }
 
 TEST(UrlTest, PercentEncodingIsThatOfSignatures) {

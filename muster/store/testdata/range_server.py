@@ -12,18 +12,29 @@
 /garbled     an answer that is not HTTP        /elsewhere   redirects to ftp://
 /trickle     100 bytes a second for 6 s, then the rest
 /bucket/expiring  of S3: refuses OLD-KEY, and says why unless it is asked with HEAD
+/bucket/CODE      of S3: refuses OLD-KEY with 403 and this code, requests that are not signed with AccessDenied
 /webhdfs/v1  a name node with the tree HDFS below; OPEN redirects to /datanode; LISTSTATUS of what is in /busy
              answers 503 to the first question for each directory
 /paged/      a bucket of S3 with six keys on three pages, each of which answers 503 when it is first asked for
-Anything else is a 404. POST /change gives the object other contents; POST /count answers with the number of
-connections so far, POST /asked with how often each page of /paged/, and each directory in /busy, was asked for.
+/overlapping/  the same with four keys: a page begins with the last key of the one before
+/plain       200 with everything, no version   /downgrade   to /good by http, also if it is asked by https
+Anything else is a 404. POST /change gives the object other contents, POST /shorten fewer bytes; POST /count answers with
+the number of connections so far, POST /asked with how often each page of /paged/, and each directory in /busy, was asked
+for, POST /tls with the port of the same server with TLS, which it starts, and a line below with its certificate; without
+the command openssl, which makes that, with nothing.
 """
 
 import gzip
 import hashlib
 import http.server
 import json
+import pathlib
 import re
+import shutil
+import ssl
+import subprocess
+import tempfile
+import threading
 import time
 import urllib.parse
 
@@ -65,6 +76,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             State.time = "Tue, 02 Jan 2024 00:00:00 GMT"
             State.hdfs_time += 1000
             self.answer(200)
+        elif self.path == "/shorten":
+            State.content = State.content[:-10]
+            self.answer(200)
+        elif self.path == "/tls":
+            self.answer(200, serve_tls().encode())
         elif self.path == "/count":
             self.answer(200, str(State.connections).encode())
         elif self.path == "/asked":
@@ -92,14 +108,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             start = int(query["offset"])
             return self.answer(200, HDFS[urllib.parse.unquote(url.path[9:])][start:start + int(query["length"])])
         name = url.path
-        if name == "/paged/":  # of S3
-            return self.page(int(dict(urllib.parse.parse_qsl(url.query)).get("continuation-token", "0")))
+        if name in ("/paged/", "/overlapping/"):  # of S3
+            return self.page(name, int(dict(urllib.parse.parse_qsl(url.query)).get("continuation-token", "0")))
         if name == "/bucket/expiring":  # of S3
             if "OLD-KEY" in self.headers.get("Authorization", ""):
                 return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>")
             return self.content("/good")
+        if name.startswith("/bucket/"):  # of S3
+            signed = self.headers.get("Authorization", "")
+            if not signed or "OLD-KEY" in signed:
+                code = name[8:] if signed else "AccessDenied"
+                return self.answer(403, f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode())
+            return self.content("/good")
         if name in ("/redirect", "/redirect-garbled"):
             return self.answer(302, b"elsewhere", [("Location", "/good" if name == "/redirect" else "/garbled")])
+        if name == "/downgrade":
+            return self.answer(302, b"", [("Location", f"http://127.0.0.1:{server.server_address[1]}/good")])
         if name == "/loop":
             return self.answer(302, b"", [("Location", "/loop")])
         if name == "/elsewhere":
@@ -117,17 +141,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if name == "/empty":
             return self.answer(416, b"", [("Content-Range", "bytes */0"), ("ETag", '"e"')])
         known = ("/good", "/no-ranges", "/no-etag", "/weak", "/bare", "/ignores", "/gzip", "/wrong", "/short", "/long",
-                 "/busy", "/slow", "/trickle")
+                 "/busy", "/slow", "/trickle", "/plain")
         return self.content(name) if name in known else self.answer(404)
 
     def is_first(self, name):
         State.asked[name] = State.asked.get(name, 0) + 1
         return State.asked[name] == 1
 
-    def page(self, number):
+    def page(self, name, number):
+        first = 2 * number if name == "/paged/" else number
         if self.is_first(str(number)):
             return self.answer(503, b"<Error><Code>SlowDown</Code><Message>Please reduce your rate.</Message></Error>")
-        keys = "".join(f"<Contents><Key>{2 * number + i}.tar</Key><ETag>e</ETag><Size>1</Size></Contents>" for i in (0, 1))
+        keys = "".join(f"<Contents><Key>{first + i}.tar</Key><ETag>e</ETag><Size>1</Size></Contents>" for i in (0, 1))
         more = f"<NextContinuationToken>{number + 1}</NextContinuationToken>" if number < 2 else ""
         body = f"<ListBucketResult><IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}{keys}</ListBucketResult>"
         return self.answer(200, body.encode())
@@ -138,15 +163,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers = []
         if name == "/weak":
             headers.append(("ETag", "W/" + etag))
-        elif name not in ("/no-etag", "/bare"):
+        elif name not in ("/no-etag", "/bare", "/plain"):
             headers.append(("ETag", etag))
-        if name != "/bare":
+        if name not in ("/bare", "/plain"):
             headers.append(("Last-Modified", State.time))
         wanted = self.headers.get("If-Match")
         if wanted and wanted != etag and name != "/ignores":
             return self.answer(412)
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if name == "/no-ranges" or not asked:
+        if name in ("/no-ranges", "/plain") or not asked:
             return self.answer(200, content, headers)
         if name == "/gzip" and "gzip" in self.headers.get("Accept-Encoding", ""):
             return self.answer(200, gzip.compress(content), headers + [("Content-Encoding", "gzip")])
@@ -225,6 +250,24 @@ class Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request, client_address):
         pass  # a client that stops in the middle is what some tests are about
+
+
+def serve_tls():
+    openssl = shutil.which("openssl")
+    if not openssl:
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = pathlib.Path(folder, "key.pem"), pathlib.Path(folder, "certificate.pem")
+        subprocess.run([openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, stderr=subprocess.DEVNULL)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        text = certificate.read_text()
+    secure = Server(("127.0.0.1", 0), Handler)
+    secure.socket = context.wrap_socket(secure.socket, server_side=True)
+    threading.Thread(target=secure.serve_forever, daemon=True).start()
+    return f"{secure.server_address[1]}\n{text}"
 
 
 server = Server(("127.0.0.1", 0), Handler)
