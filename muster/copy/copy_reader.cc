@@ -8,10 +8,10 @@
 namespace muster::copy {
 namespace {
 
-// A store speaks of data when it may not be used. A worker is started again after an error of kind
-// kIo, and by then there may be other credentials.
+// A store speaks of data, or of the machine's credentials. A worker is started again after an error
+// of kind kIo, and by then the copy may be whole, or there may be other credentials.
 Error as_io(Error error) {
-  if (error.kind() != ErrorKind::kData) return error;
+  if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kMachine) return error;
   return Error(ErrorKind::kIo, "{}", error.message());
 }
 

@@ -123,6 +123,27 @@ TEST_P(CopyReaderTest, ADamagedCheckpointDoesNotKeepTheRunFromContinuing) {
   ASSERT_TRUE(claimed.ok()) << claimed.error().message();
 }
 
+TEST_P(CopyReaderTest, ACheckpointThatMayNotBeReadIsNotPassedOver) {
+  auto first = make_run("first");
+  first.write(100, 5);
+  first.write(200, 5);
+  send(first, 5);
+  auto second = make_run("second");
+  belong_to(first, second);
+  CopyReader denied(std::make_unique<store::RetryStore>(
+                        std::make_unique<DenyingStore>(*store_, "step-000000200/state"), clock_,
+                        store::quick_retries()),
+                    *files_, second.options(to_), {});
+  const auto seen = denied.look();
+  ASSERT_TRUE(seen.ok()) << seen.error().message();
+  const auto fetched = denied.fetch(*seen->find(200));
+  ASSERT_FALSE(fetched.ok());
+  EXPECT_EQ(fetched.error().kind(), ErrorKind::kMachine);
+  EXPECT_EQ(read_run_id(*files_, second.directory())->passed_over, -1);
+  // So the copy keeps it.
+  EXPECT_FALSE(writer(second).claim(6, 100).ok());
+}
+
 TEST_P(CopyReaderTest, ADirectoryThatIsBehindTakesOverTheRollback) {
   auto first = make_run("first");
   first.write(100, 5);
@@ -153,20 +174,25 @@ TEST_P(CopyReaderTest, ACopyThatCannotBeReadIsAnErrorThatPasses) {
   auto run = make_run("run");
   class Closed final : public store::ForwardingStore {
    public:
-    using ForwardingStore::ForwardingStore;
+    Closed(store::Store& inner, ErrorKind kind) : ForwardingStore(inner), kind_(kind) {}
     Result<std::vector<store::Object>> list(std::string_view) override {
-      return Error(ErrorKind::kData, "forbidden");
+      return Error(kind_, "forbidden");
     }
+
+   private:
+    const ErrorKind kind_;
   };
-  CopyReader copy(std::make_unique<store::RetryStore>(std::make_unique<Closed>(*store_), clock_,
-                                                      store::quick_retries()),
-                  *files_, run.options(to_), {});
-  const auto seen = copy.look();
-  ASSERT_FALSE(seen.ok());
-  EXPECT_EQ(seen.error().kind(), ErrorKind::kIo);
-  EXPECT_THAT(seen.error().message(), HasSubstr("forbidden"));
-  copy.stop();
-  EXPECT_EQ(copy.look().error().kind(), ErrorKind::kInterrupted);
+  for (const auto kind : {ErrorKind::kData, ErrorKind::kMachine}) {
+    CopyReader copy(std::make_unique<store::RetryStore>(std::make_unique<Closed>(*store_, kind),
+                                                        clock_, store::quick_retries()),
+                    *files_, run.options(to_), {});
+    const auto seen = copy.look();
+    ASSERT_FALSE(seen.ok());
+    EXPECT_EQ(seen.error().kind(), ErrorKind::kIo);
+    EXPECT_THAT(seen.error().message(), HasSubstr("forbidden"));
+    copy.stop();
+    EXPECT_EQ(copy.look().error().kind(), ErrorKind::kInterrupted);
+  }
 }
 
 }  // namespace

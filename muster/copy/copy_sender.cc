@@ -11,9 +11,11 @@ constexpr Duration kSecondAttempt = std::chrono::seconds(1);
 constexpr Duration kLaterAttempts = std::chrono::seconds(10);
 constexpr auto kLook = std::chrono::milliseconds(50);
 
-// A store speaks of data when it may not be used; here it is where results go.
+// A store speaks of data, or of the machine's credentials; here it is where results go.
 Result<CopyWriter::Outcome> as_output(Result<CopyWriter::Outcome> outcome) {
-  if (outcome.ok() || outcome.error().kind() != ErrorKind::kData) return outcome;
+  if (outcome.ok()) return outcome;
+  const auto kind = outcome.error().kind();
+  if (kind != ErrorKind::kData && kind != ErrorKind::kMachine) return outcome;
   return Error(ErrorKind::kIo, "{}", outcome.error().message());
 }
 

@@ -68,6 +68,22 @@ class TestRun {
   ckpt::SnapshotStore store_;
 };
 
+// A place whose objects with this in their names may not be read by this machine.
+class DenyingStore final : public store::ForwardingStore {
+ public:
+  DenyingStore(store::Store& inner, std::string denied)
+      : ForwardingStore(inner), denied_(std::move(denied)) {}
+  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) override {
+    if (object.name.find(denied_) != std::string::npos) {
+      return Error(ErrorKind::kMachine, "'{}' may not be accessed", object.name);
+    }
+    return ForwardingStore::read(object, offset, into);
+  }
+
+ private:
+  const std::string denied_;
+};
+
 // Each test once with a directory and once with a real MinIO.
 class CopyTest : public testing::TestWithParam<const char*> {
  protected:

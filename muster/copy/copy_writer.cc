@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -29,12 +30,58 @@ std::set<std::string> objects_of(const CopyIndex& index) {
   return objects;
 }
 
-// "3-2/metrics.jsonl": the 3.
+// Takes a number as this class writes it (from 1 on, without zeros in front) from the beginning.
+std::optional<uint64_t> take_number(std::string_view& text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || text[0] == '0') return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+// What LocalStore adds to the name of a file that it has not completed.
+std::string_view without_aside(std::string_view name) {
+  constexpr std::string_view kNew = ".new";
+  constexpr size_t kDigits = 16;
+  if (!name.ends_with(kNew) || name.size() < kNew.size() + kDigits + 1) return name;
+  const auto digits = name.substr(name.size() - kNew.size() - kDigits, kDigits);
+  const bool is_aside = digits.find_first_not_of("0123456789abcdef") == std::string_view::npos &&
+                        name[name.size() - kNew.size() - kDigits - 1] == '.';
+  return is_aside ? name.substr(0, name.size() - kNew.size() - kDigits - 1) : name;
+}
+
+// Whether upload() may have been given this name: "checkpoints/step-000000500/meta.json".
+bool is_sent(std::string_view name) {
+  name = without_aside(name);
+  if (name == kJobFile || name == kMetricsFile || name == kResultFile) return true;
+  if (take(name, "checkpoints/")) {
+    if (name == ckpt::kRollbackFile) return true;
+    const size_t slash = std::min(name.find('/'), name.size());
+    const auto directory = name.substr(0, slash);
+    const auto digits = directory.substr(directory.find_last_not_of("0123456789") + 1);
+    int64_t step = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+    return error == std::errc() && end == digits.data() + digits.size() &&
+           ckpt::snapshot_directory_name(step) == directory && slash + 1 < name.size() &&
+           name.find('/', slash + 1) == std::string_view::npos;
+  }
+  return take(name, std::string(kIndexes) + "/") && name.ends_with(".index") &&
+         name.find('/') == std::string_view::npos;
+}
+
+// "3-2/metrics.jsonl": the 3. Nothing if this class does not write such an object: the place may
+// have others, even of a similar name.
 std::optional<uint64_t> claim_of(std::string_view object) {
-  uint64_t claim = 0;
-  const auto [end, error] = std::from_chars(object.data(), object.data() + object.size(), claim);
-  const bool good = error == std::errc() && end != object.data() + object.size() && *end == '-';
-  return good ? std::optional(claim) : std::nullopt;
+  const auto claim = take_number(object);
+  const bool is_ours =
+      claim && take(object, "-") && take_number(object) && take(object, "/") && is_sent(object);
+  return is_ours ? claim : std::nullopt;
 }
 
 std::string directory_name(const std::string& path) {
@@ -158,11 +205,20 @@ Status CopyWriter::remove_leftovers() {
   MUSTER_TRY(const auto found, store_.list(address_in(options_.to, "*-*/**")));
   const auto used = objects_of(index_);
   const std::string before = address_in(options_.to, "");
+  const auto folder_of = [](std::string_view name) { return name.substr(0, name.find('/')); };
+  // A directory "1-2" with anything else in it was not made by this class.
+  std::set<std::string, std::less<>> foreign;
+  for (const auto& object : found) {
+    if (!object.name.starts_with(before)) continue;
+    const std::string name = object.name.substr(before.size());
+    if (!claim_of(name)) foreign.emplace(folder_of(name));
+  }
   for (const auto& object : found) {
     if (!object.name.starts_with(before)) continue;
     const std::string name = object.name.substr(before.size());
     const auto claim = claim_of(name);
     if (!claim || *claim >= index_.claim || used.contains(name)) continue;
+    if (foreign.contains(folder_of(name))) continue;
     MUSTER_RETURN_IF_ERROR(remove(object.name));
   }
   return {};

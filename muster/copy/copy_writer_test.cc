@@ -134,6 +134,43 @@ TEST_P(CopyWriterTest, AnUploadThatIsCutOffIsNotTakenForACheckpoint) {
   EXPECT_EQ(objects(), kFilesOfCheckpoint + kOthers);
 }
 
+TEST_P(CopyWriterTest, WhatTheCopyDidNotWriteIsNotRemoved) {
+  auto run = make_run("run");
+  EXPECT_DONE(writer(run).claim(0, 0));
+  const std::vector<std::string> foreign = {
+      "1-baseline/model.pt", "1-lr0.1/latest.json", "1-lr0.1/1-1/metrics.jsonl",
+      "2024-01/photo.jpg", "2024-01/metrics.jsonl", "01-1/metrics.jsonl", "1-01/metrics.jsonl",
+      "1-0/metrics.jsonl", "0-1/metrics.jsonl", "1-2-3/metrics.jsonl", "1-/metrics.jsonl",
+      // A run directory that somebody put there: its log shows that it is none of the copy's.
+      "1-7/log.txt", "1-7/job.yaml", "1-8/model.pt", "1-9/checkpoints/step-5/meta.json",
+      "1-10/checkpoints/step-000000005/a/b", "1-11/index/a/b.index", "1-12/photo.jpg.0.new"};
+  // What an earlier process has sent, and an upload into a directory that was cut off.
+  const std::vector<std::string> left = {"1-3/job.yaml",
+                                         "1-3/metrics.jsonl",
+                                         "1-3/result.json",
+                                         "1-3/index/a.index",
+                                         "1-3/checkpoints/rollback.json",
+                                         "1-4/checkpoints/step-000000500/meta.json",
+                                         "1-4/checkpoints/step-1234567890/model.safetensors",
+                                         "1-5/metrics.jsonl.0123456789abcdef.new"};
+  const auto put = [&](const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+      const auto written = store::write_text(*store_, address_in(to_, name), "x",
+                                             store::WriteCondition::if_absent());
+      ASSERT_TRUE(written.ok() && *written) << name;
+    }
+  };
+  put(foreign);
+  put(left);
+  EXPECT_DONE(writer(run).claim(0, 0));
+  for (const auto& name : foreign) {
+    EXPECT_TRUE(store_->list(address_in(to_, name)).ok()) << name;
+  }
+  for (const auto& name : left) {
+    EXPECT_FALSE(store_->list(address_in(to_, name)).ok()) << name;
+  }
+}
+
 // A place that can be written to and not be removed from.
 class KeepingStore final : public store::ForwardingStore {
  public:
@@ -333,6 +370,24 @@ TEST_P(CopyWriterTest, ADamagedCheckpointIsPassedOver) {
   // One that could not be fetched does not keep the run from continuing before it.
   EXPECT_FALSE(writer(run).claim(0, 100).ok());
   EXPECT_DONE(writer(third).claim(0, 100));
+}
+
+// Its newest checkpoint is whole: one with other credentials fetches it.
+TEST_P(CopyWriterTest, ACheckpointThatMayNotBeReadIsNotPassedOver) {
+  auto run = make_run("run");
+  auto copy = writer(run);
+  EXPECT_DONE(copy.claim(0, 0));
+  run.write(100);
+  run.write(200);
+  EXPECT_DONE(copy.send());
+  DenyingStore denying(*store_, "step-000000200/state");
+  const auto denied = fetch_run(
+      denying, *files_, {.to = to_, .run_directory = scratch_.path() + "/there", .tell = {}});
+  ASSERT_FALSE(denied.ok());
+  EXPECT_EQ(denied.error().kind(), ErrorKind::kMachine);
+  EXPECT_THAT(denied.error().message(), HasSubstr("may not be accessed"));
+  EXPECT_FALSE(files_->exists(scratch_.path() + "/there"));
+  EXPECT_EQ(fetched_step("there"), 200);
 }
 
 // After an audit found a faulty worker, what it computed is not in the copy either.
