@@ -35,6 +35,14 @@ inline int64_t most_unpacked(uint64_t stored) {
   return kAlways + kRatio * static_cast<int64_t>(stored);
 }
 
+// Likewise what all byte strings of a column of a row group may be together, whose pages are so
+// long once they are decompressed: a dictionary has each value once, and a few bytes repeat it.
+inline uint64_t most_repeated(uint64_t unpacked) {
+  constexpr uint64_t kAlways = uint64_t{256} << 20;
+  constexpr uint64_t kRatio = 64;
+  return std::clamp(kRatio * unpacked, kAlways, static_cast<uint64_t>(kMostBytes));
+}
+
 inline Error damaged(std::string_view format, std::string_view what) {
   return Error(ErrorKind::kData, "the {} file is damaged or not one ({}); fetch it again", format,
                what);

@@ -205,8 +205,13 @@ class ColumnBuilder {
   }
 
   Status add_bytes(const uint8_t* data, size_t size) {
-    if (size > static_cast<size_t>(kMostBytes) - column_.bytes.size()) {
-      return damaged("Parquet", "too many bytes");
+    const uint64_t most = most_repeated(note_.unpacked);
+    if (size > most - column_.bytes.size()) {
+      return Error(ErrorKind::kData,
+                   "a row group has more than {} of values, {} without those that a dictionary "
+                   "repeats; write the file with shorter row groups",
+                   human_bytes(static_cast<double>(most)),
+                   human_bytes(static_cast<double>(note_.unpacked)));
     }
     const auto* from = reinterpret_cast<const std::byte*>(data);
     column_.bytes.insert(column_.bytes.end(), from, from + size);

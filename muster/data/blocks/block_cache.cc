@@ -19,7 +19,10 @@ Moment now() { return std::chrono::steady_clock::now(); }
 const Result<std::unique_ptr<DecodedBlock>>& LoadedBlock::decoded(const BlockFormat& format,
                                                                   uint32_t count,
                                                                   const Schema& schema) {
-  std::call_once(once_, [&] { decoded_ = format.decode(bytes(), count, schema); });
+  std::call_once(once_, [&] {
+    decoded_ = format.decode(bytes_->span(), count, schema);
+    if (decoded_.ok() && !(*decoded_)->needs_bytes()) bytes_.reset();
+  });
   return decoded_;
 }
 
@@ -111,10 +114,12 @@ void BlockCache::drop_if_unused(uint32_t number) {
   const auto found = entries_.find(number);
   if (found == entries_.end()) return;
   const Entry& entry = found->second;
-  if (entry.holders > 0 || entry.readers > 0 || entry.state == State::kFetching || entry.loose) {
+  if (entry.holders > 0 || entry.readers > 0 || entry.state == State::kFetching || entry.loose ||
+      entry.writing) {
     return;
   }
   bytes_ -= entry.bytes;
+  if (!entry.decoded) undecoded_ -= entry.bytes;
   entries_.erase(found);
 }
 
@@ -136,10 +141,12 @@ void BlockCache::fetch_loop() {
     if (const auto number = claim()) {
       lock.unlock();
       work_.notify_one();  // there may be more
-      bool damaged = false;
-      auto bytes = fetch(*number, damaged);
+      Fetched fetched = fetch(*number);
       lock.lock();
-      finish(*number, std::move(bytes), damaged);
+      const bool keep = disk_ != nullptr && fetched.bytes.ok() && !fetched.from_disk;
+      entries_.at(*number).writing = keep;
+      finish(*number, std::move(fetched.bytes), fetched.damaged);
+      if (keep) keep_on_disk(*number, lock);
       continue;
     }
     if (plan_one(lock)) continue;
@@ -201,6 +208,18 @@ bool BlockCache::is_far(uint64_t steps_left) const {
   return steps_left > index_.samples() / plan_.batches.batch || held_bytes_ / 2 > options_.memory;
 }
 
+// Whether a block of this length fits in the memory, once it and all others are decoded. Decoding
+// that takes less memory than the stored bytes counts for nothing: a block holds these first.
+bool BlockCache::fits(uint64_t length) const {
+  uint64_t growth = 0;
+  if (after_decoding_ > before_decoding_) {
+    growth = static_cast<uint64_t>(static_cast<double>(undecoded_ + length) *
+                                   static_cast<double>(after_decoding_ - before_decoding_) /
+                                   static_cast<double>(before_decoding_));
+  }
+  return bytes_ + length + growth <= options_.memory;
+}
+
 // The block that is due first, over all lanes.
 std::optional<uint32_t> BlockCache::claim_ahead() {
   while (true) {
@@ -221,7 +240,7 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
     const uint64_t length = index_.blocks[use.block].length;
     const auto found = entries_.find(use.block);
     const bool here = found != entries_.end() && found->second.bytes > 0;
-    if (!here && bytes_ + length > options_.memory && steps_left(*first) > plan_.ahead) {
+    if (!here && !fits(length) && steps_left(*first) > plan_.ahead) {
       // Not before something was taken.
       if (loose_.empty()) return std::nullopt;
       const uint64_t before = bytes_;
@@ -251,8 +270,10 @@ std::optional<uint32_t> BlockCache::claim_ahead() {
 void BlockCache::begin(uint32_t number, Entry& entry) {
   entry.state = State::kFetching;
   entry.error.reset();
+  entry.decoded = false;
   entry.bytes = std::max<uint64_t>(1, index_.blocks[number].length);
   bytes_ += entry.bytes;
+  undecoded_ += entry.bytes;
   make_room();
   counters_.most_bytes = std::max(counters_.most_bytes, bytes_);
 }
@@ -268,6 +289,7 @@ void BlockCache::finish(uint32_t number, Result<BlockBytes> bytes, bool damaged)
     entry.error = std::move(bytes).error();
     entry.damaged = damaged;
     bytes_ -= entry.bytes;
+    undecoded_ -= entry.bytes;
     entry.bytes = 0;
   }
   wanted_.erase(number);
@@ -275,28 +297,51 @@ void BlockCache::finish(uint32_t number, Result<BlockBytes> bytes, bool damaged)
   ready_.notify_all();
 }
 
-// Without the lock. `damaged`: set if the error is that the bytes do not have their hash.
-Result<BlockBytes> BlockCache::fetch(uint32_t number, bool& damaged) {
+// With mutex_ held since finish(), so that no reader has the block yet; it is released meanwhile.
+void BlockCache::keep_on_disk(uint32_t number, std::unique_lock<std::mutex>& lock) {
+  const auto all = entries_.at(number).block->bytes();
+  lock.unlock();
+  const auto bytes = all->span().subspan(index_.note(number).size());
+  disk_->write(DiskCache::key_of(index_, number),
+               {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  lock.lock();
+  entries_.at(number).writing = false;
+  drop_if_unused(number);
+}
+
+// Without the lock.
+BlockCache::Fetched BlockCache::fetch(uint32_t number) {
   const Block& block = index_.blocks[number];
   // In front of what the object has (BlockFormat::notes).
   const std::string_view note = index_.note(number);
   BlockBytes all(note.size() + block.length);
   std::ranges::copy(std::as_bytes(std::span(note)), all.span().begin());
   const std::span<std::byte> bytes = all.span().subspan(note.size());
-  const Hash128 key = disk_ != nullptr ? DiskCache::key_of(index_, number) : Hash128{};
   if (disk_ != nullptr) {
-    if (const auto kept = disk_->read(key, block.length)) {
+    if (const auto kept = disk_->read(DiskCache::key_of(index_, number), block.length)) {
       std::ranges::copy(std::as_bytes(std::span(*kept)), bytes.begin());
       const std::lock_guard lock(mutex_);
       ++counters_.from_disk;
-      return all;
+      return {.bytes = std::move(all), .from_disk = true};
     }
   }
+  bool damaged = false;
+  auto status = fetch_from_store(number, bytes, damaged);
+  if (!status.ok()) return {.bytes = std::move(status).error(), .damaged = damaged};
+  const std::lock_guard lock(mutex_);
+  ++counters_.fetched;
+  counters_.fetched_bytes += block.length;
+  return {.bytes = std::move(all)};
+}
+
+// Without the lock. `damaged`: set if the error is that the bytes do not have their hash.
+Status BlockCache::fetch_from_store(uint32_t number, std::span<std::byte> bytes, bool& damaged) {
+  const Block& block = index_.blocks[number];
   for (int tries = 1;; ++tries) {
     auto status =
         store_.read_stoppable(index_.objects[block.object], block.offset, bytes, stop_.get_token());
     if (!status.ok()) return std::move(status).error().context("{}", index_.describe(number));
-    if (block.hash == Hash128{} || hash128(bytes) == block.hash) break;
+    if (block.hash == Hash128{} || hash128(bytes) == block.hash) return {};
     {
       const std::lock_guard lock(mutex_);
       ++counters_.damaged;
@@ -309,13 +354,6 @@ Result<BlockBytes> BlockCache::fetch(uint32_t number, bool& damaged) {
                    index_.describe(number), options_.tries);
     }
   }
-  if (disk_ != nullptr) {
-    disk_->write(key, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  }
-  const std::lock_guard lock(mutex_);
-  ++counters_.fetched;
-  counters_.fetched_bytes += block.length;
-  return all;
 }
 
 // ---- Readers
@@ -393,13 +431,19 @@ bool BlockCache::Reading::is_damaged(size_t i) const {
   return entry.state == State::kFailed && entry.damaged;
 }
 
-void BlockCache::Reading::note_decoded(size_t i, uint64_t memory) {
-  if (memory == 0) return;
+void BlockCache::Reading::note_decoded(size_t i, const DecodedBlock& decoded) {
+  const uint64_t memory = decoded.memory();
   const std::lock_guard lock(cache_.mutex_);
   Entry& entry = cache_.entries_.at(blocks_[i]);
-  entry.bytes += memory;
-  cache_.bytes_ += memory;
-  cache_.counters_.most_bytes = std::max(cache_.counters_.most_bytes, cache_.bytes_);
+  const uint64_t before = entry.bytes;
+  entry.decoded = true;
+  entry.bytes = std::max<uint64_t>(1, memory + (decoded.needs_bytes() ? before : 0));
+  // Both were there while it was decoded.
+  cache_.counters_.most_bytes = std::max(cache_.counters_.most_bytes, cache_.bytes_ + memory);
+  cache_.bytes_ = cache_.bytes_ - before + entry.bytes;
+  cache_.undecoded_ -= before;
+  cache_.before_decoding_ += before;
+  cache_.after_decoding_ += entry.bytes;
   cache_.make_room();
 }
 

@@ -8,7 +8,9 @@
 // fetched once. No more than a pass is looked ahead.
 //
 // Blocks are kept as they are stored. The first reader decodes one, and the decoded form stays for
-// as long as the block does.
+// as long as the block does; the stored bytes too, if the decoded form refers to them. What is
+// counted is what a block holds now. Before one is fetched ahead, it and those that are not decoded
+// yet count as much as they are likely to hold then: by the mean of the blocks decoded so far.
 //
 // Errors. Waiting for a store that is away, and sending a late request a second time, is left to
 // the store (store/retry.h); what it waits for is part of waiting(). Bytes that do not have their
@@ -18,7 +20,8 @@
 //
 // Threads: `threads` of its own, named "fetch". They call the store and the disk cache. Readers
 // only wait. The destructor interrupts requests under way; with a store that cannot be interrupted
-// it waits for them.
+// it waits for them. A block is written to the disk cache by the thread that fetched it, after its
+// readers have it: a slow disk holds up the next fetch of that thread, and no reader.
 #pragma once
 
 #include <atomic>
@@ -70,11 +73,14 @@ class BlockBytes {
   size_t size_;
 };
 
-// A block as it was read, and what it was decoded to. Safe for concurrent use.
+// A block as it was read, and what it was decoded to. Safe for concurrent use, bytes() apart.
 class LoadedBlock {
  public:
-  explicit LoadedBlock(BlockBytes bytes) : bytes_(std::move(bytes)) {}
-  std::span<const std::byte> bytes() const { return bytes_.span(); }
+  explicit LoadedBlock(BlockBytes bytes)
+      : bytes_(std::make_shared<const BlockBytes>(std::move(bytes))) {}
+  // Only while nobody else may call decoded(), which gives the bytes up if they are not needed any
+  // more; then null.
+  std::shared_ptr<const BlockBytes> bytes() const { return bytes_; }
   // Decoded by whoever asks first; the others wait. The error is the format's.
   const Result<std::unique_ptr<DecodedBlock>>& decoded(const BlockFormat& format, uint32_t count,
                                                        const Schema& schema);
@@ -82,7 +88,7 @@ class LoadedBlock {
   bool is_new() { return !seen_.test() && !seen_.test_and_set(); }
 
  private:
-  const BlockBytes bytes_;
+  std::shared_ptr<const BlockBytes> bytes_;
   std::atomic_flag seen_;
   std::once_flag once_;
   Result<std::unique_ptr<DecodedBlock>> decoded_ = std::unique_ptr<DecodedBlock>();
@@ -115,8 +121,8 @@ class BlockCache final : public Fetcher {
     Result<std::shared_ptr<LoadedBlock>> get(size_t i, const KeepWaiting& keep_waiting);
     // After get() of number `i` gave an error: whether it is that the bytes do not have their hash.
     bool is_damaged(size_t i) const;
-    // Number `i` was decoded and holds this much memory besides its bytes. To be called once.
-    void note_decoded(size_t i, uint64_t memory);
+    // Number `i` was decoded to this. To be called once for each LoadedBlock.
+    void note_decoded(size_t i, const DecodedBlock& decoded);
 
    private:
     BlockCache& cache_;
@@ -143,11 +149,13 @@ class BlockCache final : public Fetcher {
     std::shared_ptr<LoadedBlock> block;
     std::optional<Error> error;
     bool damaged = false;   // the error is that its bytes do not have their hash
+    bool decoded = false;   // else its bytes are counted in undecoded_ too
     uint64_t bytes = 0;     // counted in bytes_
     int holders = 0;        // uses of the schedule that are not over
     int readers = 0;        // that wait for it, or read it
     bool demanded = false;  // in demanded_
     bool loose = false;     // in loose_
+    bool writing = false;   // to the disk cache; it stays, and is counted, so long
     Moment wanted;          // since when a reader waits
   };
   struct LaterLast {
@@ -170,6 +178,7 @@ class BlockCache final : public Fetcher {
   std::optional<uint32_t> claim();
   std::optional<uint32_t> claim_ahead();
   bool is_far(uint64_t steps_left) const;
+  bool fits(uint64_t length) const;
   void begin(uint32_t number, Entry& entry);
   void finish(uint32_t number, Result<BlockBytes> bytes, bool damaged);
   void release(LaneAhead& lane);
@@ -177,7 +186,14 @@ class BlockCache final : public Fetcher {
   void make_room();
   void demand(uint32_t number, Entry& entry);
   void stop_following();
-  Result<BlockBytes> fetch(uint32_t number, bool& damaged);
+  struct Fetched {
+    Result<BlockBytes> bytes;
+    bool damaged = false;    // the error is that the bytes do not have their hash
+    bool from_disk = false;  // from the disk cache
+  };
+  Fetched fetch(uint32_t number);
+  Status fetch_from_store(uint32_t number, std::span<std::byte> bytes, bool& damaged);
+  void keep_on_disk(uint32_t number, std::unique_lock<std::mutex>& lock);
 
   const BlockIndex& index_;
   store::Store& store_;
@@ -197,6 +213,10 @@ class BlockCache final : public Fetcher {
   uint64_t generation_ = 0;        // of follow()
   std::vector<LaneAhead> lanes_;
   uint64_t bytes_ = 0;
+  uint64_t undecoded_ = 0;  // of them, of blocks that were not decoded yet
+  // Of all blocks that were ever decoded: what they held before, and afterwards.
+  uint64_t before_decoding_ = 0;
+  uint64_t after_decoding_ = 0;
   uint64_t held_bytes_ = 0;  // of all uses that lanes hold, a block as often as it is held
   bool stopping_ = false;
   Counters counters_;

@@ -26,17 +26,20 @@ Result<std::unique_ptr<BlockDataset>> BlockDataset::open(std::shared_ptr<const B
   if (index->blocks.empty()) return Error(ErrorKind::kData, "the data has no samples");
   std::unique_ptr<DiskCache> disk;
   if (!options.cache.empty()) {
-    auto opened = DiskCache::open(fs, options.cache, options.cache_bytes);
-    if (!opened.ok()) return std::move(opened).error().context("data.cache");
-    disk = *std::move(opened);
+    disk = DiskCache::open(fs, options.cache, options.cache_bytes);
   }
   std::unique_ptr<BlockDataset> data(new BlockDataset(
       std::move(index), std::move(format), std::move(store), std::move(disk), options.fetch));
   BlockCache::Reading reading(*data->cache_, {0});
   MUSTER_TRY(const auto first, reading.get(0, keep_waiting));
-  auto schema = data->format_->schema_of(first->bytes(), data->index_->blocks[0].count);
+  const uint32_t count = data->index_->blocks[0].count;
+  auto schema = data->format_->schema_of(first->bytes()->span(), count);
   if (!schema.ok()) return std::move(schema).error().context("{}", data->index_->describe(0));
   data->schema_ = *std::move(schema);
+  // So that the cache knows what decoding takes before it fetches ahead. An error is for those who
+  // read samples of the block.
+  const auto& decoded = first->decoded(*data->format_, count, data->schema_);
+  if (decoded.ok() && first->is_new()) reading.note_decoded(0, **decoded);
   return data;
 }
 
@@ -84,7 +87,7 @@ Status BlockDataset::read_or_find_damage(std::span<const uint64_t> samples, std:
       return failed(blocks[b], decoded.error().kind() == ErrorKind::kData,
                     Error(decoded.error()).context("{}", index_->describe(blocks[b])));
     }
-    if (loaded->is_new()) reading.note_decoded(b, (*decoded)->memory());
+    if (loaded->is_new()) reading.note_decoded(b, **decoded);
     for (; next != wanted.end() && next->first == blocks[b]; ++next) {
       const size_t place = next->second;
       const auto i = static_cast<uint32_t>(samples[place] - block.first);

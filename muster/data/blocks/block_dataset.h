@@ -32,8 +32,8 @@ struct StreamOptions {
 class BlockDataset final : public Dataset {
  public:
   // Reads the first block, to learn the schema from it. Errors: kJob and kData of the format; kData
-  // for an index without samples; kIo if the block or the cache directory cannot be read. `fs` is
-  // where the cache is; it must outlive the data set.
+  // for an index without samples; kIo if the block cannot be read. `fs` is where the cache is; it
+  // must outlive the data set.
   static Result<std::unique_ptr<BlockDataset>> open(std::shared_ptr<const BlockIndex> index,
                                                     std::unique_ptr<BlockFormat> format,
                                                     std::shared_ptr<store::Store> store,

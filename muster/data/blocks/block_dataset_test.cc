@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/clock.h"
+#include "muster/base/forwarding_file_system_testing.h"
 #include "muster/base/random.h"
 #include "muster/data/blocks/blocks_testing.h"
 #include "muster/data/blocks/replacements.h"
@@ -212,10 +213,44 @@ TEST_F(BlockDatasetTest, FetchesAheadWithinItsMemory) {
   options_.fetch.memory = 1500;
   const auto data = open();
   const Loader loader(*data, plan_, all_lanes(), 0);
-  // Nothing was taken, and yet the memory fills up.
-  EXPECT_TRUE(eventually([&] { return data->cache().counters().bytes > 1400; }));
+  // Nothing was taken, and yet the memory fills up, but for what decoding is to take.
+  EXPECT_TRUE(eventually([&] { return data->cache().counters().bytes > 1300; }));
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_LE(data->cache().counters().bytes, 1500U);
+}
+
+// Blocks of 40 to 88 bytes that hold 400 more once they are decoded.
+TEST_F(BlockDatasetTest, FetchesAheadWhatFitsOnceItIsDecoded) {
+  plan_.threads = 0;
+  options_.fetch.memory = 20000;
+  auto format = std::make_unique<NumbersFormat>(index_->samples());
+  format->memory = 400;
+  const auto data = *BlockDataset::open(index_, std::move(format), store_, options_, *fs_);
+  {
+    const Loader loader(*data, plan_, all_lanes(), 0);
+    EXPECT_TRUE(eventually([&] { return data->cache().counters().blocks >= 15; }));
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_LE(data->cache().counters().blocks, 20000U / 440) << "all 120 fit as they are stored";
+  }
+  expect_whole_job(*data, all_lanes());
+}
+
+TEST_F(BlockDatasetTest, StoredBytesThatAreNotNeededAreReleased) {
+  for (const bool copies : {false, true}) {
+    const TempDir dir;  // blocks are written to disk while they are decoded
+    options_.cache = dir.path("cache");
+    auto format = std::make_unique<NumbersFormat>(index_->samples());
+    format->memory = 100;
+    format->copies = copies;
+    const auto data = *BlockDataset::open(index_, std::move(format), store_, options_, *fs_);
+    Batch batch;
+    ASSERT_TRUE(read_range(*data, 0, index_->samples(), batch).ok());
+    const auto counters = data->cache().counters();
+    EXPECT_EQ(counters.blocks, index_->blocks.size());
+    EXPECT_EQ(counters.bytes, counters.blocks * 100 + (copies ? 0 : index_->bytes()));
+    expect_whole_job(*data, all_lanes());
+    EXPECT_EQ(data->disk()->problem(), "");
+  }
 }
 
 // A job limited by time alone has no last step to look ahead to.
@@ -256,7 +291,8 @@ TEST_F(BlockDatasetTest, ABlockIsDecodedOnce) {
   plan_.threads = 2;
   expect_whole_job(*data, {1});
   const auto& strata = dynamic_cast<const Strata&>(*plan_.order);
-  EXPECT_LE(seen.decoded, strata.table(0, 1)->pieces.size());
+  // And the first block, when the data is opened.
+  EXPECT_LE(seen.decoded, strata.table(0, 1)->pieces.size() + 1);
 }
 
 TEST_F(BlockDatasetTest, AFetchThatFailsIsTriedAgain) {
@@ -613,6 +649,49 @@ TEST_F(BlockDatasetTest, TheDiskCacheServesTheNextPassAndTheNextRun) {
   EXPECT_GT(store_->reads(), before);
   std::filesystem::remove_all(options_.cache);
   expect_whole_job(*data, {1});
+}
+
+TEST_F(BlockDatasetTest, ACacheDirectoryThatCannotBeMadeIsDoneWithout) {
+  const TempDir dir;
+  (void)dir.write("file", "not a directory");
+  options_.cache = dir.path("file/cache");
+  const auto data = open();
+  EXPECT_THAT(data->fetched()->cache_problem, HasSubstr("keeps no further blocks"));
+  expect_whole_job(*data, {1});
+}
+
+// A disk on which no file is made before release(), or for 30 s.
+class StalledDisk final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
+    ++waiting;
+    for (int i = 0; i < 30000 && !released; ++i) std::this_thread::sleep_for(milliseconds(1));
+    if (!released) late = true;
+    return ForwardingFileSystem::create(path);
+  }
+  std::atomic<int> waiting = 0;
+  std::atomic<bool> released = false;
+  std::atomic<bool> late = false;
+};
+
+TEST_F(BlockDatasetTest, ASlowDiskHoldsUpNoReader) {
+  const TempDir dir;
+  options_.cache = dir.path("cache");
+  StalledDisk disk(*fs_);
+  auto opened = BlockDataset::open(index_, std::make_unique<NumbersFormat>(index_->samples()),
+                                   store_, options_, disk);
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  const auto data = *std::move(opened);
+  EXPECT_TRUE(eventually([&] { return disk.waiting > 0; }));
+  // The block that is being written is read, and counted; and another one.
+  Batch batch;
+  EXPECT_TRUE(read_range(*data, 0, 3, batch).ok());
+  EXPECT_TRUE(read_range(*data, index_->blocks[7].first, 3, batch).ok());
+  EXPECT_FALSE(disk.late);
+  EXPECT_EQ(data->cache().counters().blocks, 2U);
+  disk.released = true;
+  expect_whole_job(*data, all_lanes());
 }
 
 }  // namespace

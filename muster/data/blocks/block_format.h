@@ -45,6 +45,8 @@ class DecodedBlock {
   virtual Status read(uint32_t i, std::byte* input, std::byte* target) const = 0;
   // Memory that it holds besides the bytes it was decoded from.
   virtual uint64_t memory() const { return 0; }
+  // Whether it refers to the bytes it was decoded from. If not, they are released.
+  virtual bool needs_bytes() const { return true; }
 };
 
 // Pure: what it gives follows from the options it was made with and from its arguments. Safe for
@@ -71,7 +73,7 @@ class BlockFormat {
   virtual Status set_about(std::string_view about);
   // The schema, from the options and the first block of the data.
   virtual Result<Schema> schema_of(std::span<const std::byte> block, uint32_t count) const = 0;
-  // Keeps no pointer to `bytes` unless the caller keeps them as long as the result: it does.
+  // May keep pointers to `bytes`: if the result needs_bytes(), the caller keeps them as long as it.
   virtual Result<std::unique_ptr<DecodedBlock>> decode(std::span<const std::byte> bytes,
                                                        uint32_t count,
                                                        const Schema& schema) const = 0;

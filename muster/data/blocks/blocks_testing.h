@@ -150,17 +150,26 @@ class NumbersFormat final : public BlockFormat {
                                                const Schema& schema) const override {
     ++decoded;
     if (bytes.size() != count * sizeof(uint64_t)) return Error(ErrorKind::kData, "a wrong length");
-    return std::unique_ptr<DecodedBlock>(new Numbers(bytes, schema.input_elements()));
+    return std::unique_ptr<DecodedBlock>(
+        new Numbers(bytes, schema.input_elements(), memory, copies));
   }
   void add_to(const Schema& /*schema*/, Hasher& /*hasher*/) const override {}
 
   mutable std::atomic<uint64_t> decoded = 0;  // blocks
+  // What blocks say of themselves; set before it is used.
+  uint64_t memory = 1;
+  bool copies = false;  // decoded blocks do not need their bytes
 
  private:
   class Numbers final : public DecodedBlock {
    public:
-    Numbers(std::span<const std::byte> bytes, size_t elements)
-        : bytes_(bytes), elements_(elements) {}
+    Numbers(std::span<const std::byte> bytes, size_t elements, uint64_t memory, bool copies)
+        : bytes_(bytes), elements_(elements), memory_(memory) {
+      if (!copies) return;
+      copy_.assign(bytes.begin(), bytes.end());
+      bytes_ = copy_;
+    }
+    bool needs_bytes() const override { return copy_.empty(); }
     Status read(uint32_t i, std::byte* input, std::byte* target) const override {
       uint64_t number = 0;
       std::memcpy(&number, bytes_.data() + i * sizeof(number), sizeof(number));
@@ -174,11 +183,13 @@ class NumbersFormat final : public BlockFormat {
       std::memcpy(target, &number, sizeof(number));
       return {};
     }
-    uint64_t memory() const override { return 1; }
+    uint64_t memory() const override { return memory_; }
 
    private:
     std::span<const std::byte> bytes_;
+    std::vector<std::byte> copy_;
     size_t elements_;
+    uint64_t memory_;
   };
 
   Schema schema_;

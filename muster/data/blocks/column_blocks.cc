@@ -63,6 +63,7 @@ class ColumnBlock final : public DecodedBlock {
     for (const Column& column : columns_) sum += column.memory();
     return sum;
   }
+  bool needs_bytes() const override { return false; }
 
  private:
   const std::vector<Column> columns_;

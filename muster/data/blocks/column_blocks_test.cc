@@ -1,4 +1,6 @@
 // Files that pyarrow wrote. Without the plugin that reads them, these tests are skipped.
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -187,6 +189,121 @@ TEST_F(ColumnsTest, FilesThatAreCutShortAreRefused) {
       }
     }
   }
+}
+
+// A struct in Thrift's compact form, with fields in ascending order.
+class Thrift {
+ public:
+  static std::string varint(uint64_t value) {
+    std::string bytes;
+    for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
+    bytes.push_back(static_cast<char>(value));
+    return bytes;
+  }
+  static std::string number(uint64_t value) { return varint(2 * value); }
+  static std::string text(const std::string& value) { return varint(value.size()) + value; }
+
+  Thrift& i32(int id, uint64_t value) { return add(id, 5, number(value)); }
+  Thrift& i64(int id, uint64_t value) { return add(id, 6, number(value)); }
+  Thrift& string(int id, const std::string& value) { return add(id, 8, text(value)); }
+  Thrift& structure(int id, const Thrift& value) { return add(id, kStruct, value.end()); }
+  // Of fewer than 15 elements.
+  Thrift& list(int id, int type, const std::vector<std::string>& elements) {
+    std::string all(1, static_cast<char>(elements.size() << 4 | static_cast<size_t>(type)));
+    for (const auto& element : elements) all += element;
+    return add(id, 9, all);
+  }
+  std::string end() const { return bytes_ + std::string(1, '\0'); }
+
+  static constexpr int kStruct = 12;
+
+ private:
+  Thrift& add(int id, int type, const std::string& value) {
+    bytes_ += static_cast<char>((id - last_) << 4 | type);
+    bytes_ += value;
+    last_ = id;
+    return *this;
+  }
+  std::string bytes_;
+  int last_ = 0;
+};
+
+std::string little_endian(uint32_t value) {
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+  return bytes;
+}
+
+// A Parquet file with the column `image`, which has this value in all rows: once in a dictionary,
+// then one run of its index.
+std::string repeated(const std::string& value, uint64_t rows) {
+  constexpr int kByteArray = 6;
+  constexpr int kPlain = 0;
+  constexpr int kRle = 3;
+  constexpr int kRleDictionary = 8;
+  const auto page = [](int type, int id, const Thrift& header, const std::string& body) {
+    return Thrift()
+               .i32(1, static_cast<uint64_t>(type))
+               .i32(2, body.size())
+               .i32(3, body.size())
+               .structure(id, header)
+               .end() +
+           body;
+  };
+  const std::string dictionary = page(2, 7, Thrift().i32(1, 1).i32(2, kPlain),
+                                      little_endian(static_cast<uint32_t>(value.size())) + value);
+  // Indices of one bit: a run of zeros.
+  const std::string indices = std::string(1, '\1') + Thrift::varint(rows << 1) + '\0';
+  const std::string data =
+      page(0, 5, Thrift().i32(1, rows).i32(2, kRleDictionary).i32(3, kRle).i32(4, kRle), indices);
+  const uint64_t length = dictionary.size() + data.size();
+  const Thrift column = Thrift()
+                            .i32(1, kByteArray)
+                            .list(2, 5, {Thrift::number(kPlain), Thrift::number(kRleDictionary)})
+                            .list(3, 8, {Thrift::text("image")})
+                            .i32(4, 0)
+                            .i64(5, rows)
+                            .i64(6, length)
+                            .i64(7, length)
+                            .i64(9, 4 + dictionary.size())
+                            .i64(11, 4);
+  const Thrift group =
+      Thrift()
+          .list(1, Thrift::kStruct, {Thrift().i64(2, 4).structure(3, column).end()})
+          .i64(2, length)
+          .i64(3, rows);
+  const std::string footer =
+      Thrift()
+          .i32(1, 1)
+          .list(2, Thrift::kStruct,
+                {Thrift().string(4, "schema").i32(5, 1).end(),
+                 Thrift().i32(1, kByteArray).i32(3, 0).string(4, "image").end()})
+          .i64(3, rows)
+          .list(4, Thrift::kStruct, {group.end()})
+          .end();
+  return "PAR1" + dictionary + data + footer + little_endian(static_cast<uint32_t>(footer.size())) +
+         "PAR1";
+}
+
+TEST_F(ColumnsTest, ADictionaryThatExpandsToGigabytesIsRefused) {
+  const auto files = (*load_column_plugin("parquet"))->parquet({"image"});
+  const auto read_column = [&](const std::string& contents,
+                               uint32_t rows) -> Result<std::vector<Column>> {
+    const auto object = testing::object_of(contents);
+    MUSTER_TRY(const auto extents, files->cut(object));
+    MUSTER_TRY(const auto notes, files->notes(object));
+    const std::string block =
+        notes.at(0) + contents.substr(extents.at(0).offset, extents.at(0).length);
+    return files->read(std::as_bytes(std::span(block)), rows, "");
+  };
+  const auto good = read_column(repeated("ab", 10), 10);
+  ASSERT_TRUE(good.ok()) << good.error().message();
+  EXPECT_EQ(good->at(0).bytes.size(), 20U);
+  const auto large = read_column(repeated(std::string(1 << 20, 'x'), 4096), 4096);
+  ASSERT_FALSE(large.ok()) << "4 GiB";
+  EXPECT_EQ(large.error().kind(), ErrorKind::kData);
+  EXPECT_THAT(large.error().message(),
+              ::testing::AllOf(HasSubstr("column 'image'"), HasSubstr("shorter row groups")));
 }
 
 TEST_F(ColumnsTest, LongRowGroupsAreRefusedWithAdvice) {

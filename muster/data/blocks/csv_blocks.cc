@@ -100,6 +100,7 @@ class CsvBlock final : public DecodedBlock {
   uint64_t memory() const override {
     return inputs_.capacity() * sizeof(float) + targets_.capacity() * sizeof(double);
   }
+  bool needs_bytes() const override { return false; }
 
  private:
   const std::vector<float> inputs_;

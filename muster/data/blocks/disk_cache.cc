@@ -73,10 +73,15 @@ DiskCache::DiskCache(FileSystem& fs, std::string directory, uint64_t capacity, D
       pause_(pause),
       bytes_(bytes_in(directory_)) {}
 
-Result<std::unique_ptr<DiskCache>> DiskCache::open(FileSystem& fs, std::string directory,
-                                                   uint64_t capacity, Duration pause) {
-  MUSTER_RETURN_IF_ERROR(fs.create_directories(directory));
-  return std::unique_ptr<DiskCache>(new DiskCache(fs, std::move(directory), capacity, pause));
+std::unique_ptr<DiskCache> DiskCache::open(FileSystem& fs, std::string directory, uint64_t capacity,
+                                           Duration pause) {
+  const auto made = fs.create_directories(directory);
+  std::unique_ptr<DiskCache> cache(new DiskCache(fs, std::move(directory), capacity, pause));
+  if (!made.ok()) {
+    const std::lock_guard lock(cache->mutex_);
+    cache->note_failure(made.error());
+  }
+  return cache;
 }
 
 Hash128 DiskCache::key_of(const BlockIndex& index, size_t block) {
@@ -173,11 +178,15 @@ void DiskCache::end_write(uint64_t size, const Status& status) {
     return;
   }
   bytes_ -= std::min(bytes_, size);
+  note_failure(status.error());
+}
+
+void DiskCache::note_failure(const Error& error) {
   spare_ = 0;
   full_ = true;
   looked_ = now();
   problem_ = fmt::format("the cache of data keeps no further blocks until its disk works again: {}",
-                         status.error().message());
+                         error.message());
 }
 
 void DiskCache::write(const Hash128& key, std::string_view bytes) {

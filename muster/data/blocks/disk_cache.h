@@ -9,7 +9,8 @@
 // Files are named by hash, and end with a hash of their contents, which is checked on every read.
 // They may be deleted at any time, all or some, also while a job runs. Nothing is synced: what a
 // crash leaves torn is noticed by its hash, removed and fetched again. No error of the disk fails a
-// job: the cache then holds less, and tries again after a while.
+// job, a directory that cannot be made included: the cache then holds less, and tries again after a
+// while.
 //
 // The capacity is that of the directory, which training data, test data, workers and jobs may
 // share. None tells another what it writes. Each looks at the directory again when it has added a
@@ -43,10 +44,9 @@ class DiskCache {
   static constexpr Duration kPause = std::chrono::minutes(1);
 
   // Makes the directory if it is not there, and counts what it holds; keeps it within `capacity`
-  // bytes. The file system must outlive it.
-  static Result<std::unique_ptr<DiskCache>> open(FileSystem& fs, std::string directory,
-                                                 uint64_t capacity = kUnlimited,
-                                                 Duration pause = kPause);
+  // bytes. If it cannot be made, problem() says so. The file system must outlive it.
+  static std::unique_ptr<DiskCache> open(FileSystem& fs, std::string directory,
+                                         uint64_t capacity = kUnlimited, Duration pause = kPause);
 
   // What a block is known by: its hash, or where it is from, as long as no hash is known.
   static Hash128 key_of(const BlockIndex& index, size_t block);
@@ -74,6 +74,8 @@ class DiskCache {
   // Whether a file of this size may be written now.
   bool reserve(uint64_t size);
   void end_write(uint64_t size, const Status& status);
+  // Keeps nothing for a while. With mutex_ held.
+  void note_failure(const Error& error);
 
   FileSystem& fs_;
   const std::string directory_;

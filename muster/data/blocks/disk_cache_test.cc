@@ -30,9 +30,7 @@ class DiskCacheTest : public ::testing::Test {
  protected:
   std::unique_ptr<DiskCache> open(uint64_t capacity = DiskCache::kUnlimited,
                                   Duration pause = DiskCache::kPause) {
-    auto cache = DiskCache::open(*fs_, dir_.path("cache"), capacity, pause);
-    EXPECT_TRUE(cache.ok());
-    return *std::move(cache);
+    return DiskCache::open(*fs_, dir_.path("cache"), capacity, pause);
   }
   std::unique_ptr<FileSystem> fs_ = posix_file_system();
   TempDir dir_;
@@ -151,6 +149,19 @@ TEST_F(DiskCacheTest, KeepsBlocksAgainOnceTheDiskWorks) {
   EXPECT_EQ(cache->problem(), "");
 }
 
+TEST_F(DiskCacheTest, ADirectoryThatCannotBeMadeIsNoErrorAndTriedAgain) {
+  for (const bool waits : {true, false}) {
+    (void)dir_.write("cache", "not a directory");
+    const auto cache = open(DiskCache::kUnlimited, waits ? DiskCache::kPause : Duration{});
+    EXPECT_NE(cache->problem(), "");
+    EXPECT_EQ(cache->read(kKey, kContents.size()), std::nullopt);
+    std::filesystem::remove(dir_.path("cache"));
+    cache->write(kKey, kContents);
+    EXPECT_EQ(cache->read(kKey, kContents.size()).has_value(), !waits);
+    EXPECT_EQ(cache->problem().empty(), !waits);
+  }
+}
+
 // As those of the training and test data of four workers.
 TEST_F(DiskCacheTest, ManyThatShareADirectoryKeepItsCapacity) {
   constexpr uint64_t kBlock = kContents.size() + 16;
@@ -173,15 +184,14 @@ TEST(DiskCacheFaultTest, NoErrorOfTheDiskIsAnError) {
   for (int64_t n = 0; n <= operations; ++n) {
     for (const Fault fault : {Fault::kOnce, Fault::kDiskFull}) {
       FaultInjectionFileSystem fs;
-      auto cache = DiskCache::open(fs, "/cache");
-      ASSERT_TRUE(cache.ok());
+      const auto cache = DiskCache::open(fs, "/cache");
       const int64_t before = fs.operations();
       if (n > 0) fs.fail_at(before + n - 1, fault);
-      (*cache)->write(kKey, kContents);
+      cache->write(kKey, kContents);
       if (n == 0) operations = fs.operations() - before;
-      const auto read = (*cache)->read(kKey, kContents.size());
+      const auto read = cache->read(kKey, kContents.size());
       EXPECT_TRUE(!read || *read == kContents);
-      EXPECT_EQ(read.has_value(), (*cache)->problem().empty());
+      EXPECT_EQ(read.has_value(), cache->problem().empty());
     }
   }
   EXPECT_GE(operations, 4);

@@ -76,8 +76,14 @@ void BM_LibjpegAlone(benchmark::State& state) {
     info.dct_method = JDCT_ISLOW;
     jpeg_start_decompress(&info);
     while (info.output_scanline < kHeight) {
-      JSAMPROW row = pixels.data() + info.output_scanline * kWidth * 3;
-      jpeg_read_scanlines(&info, &row, 1);
+      // As many rows at a time as decode_image reads.
+      JSAMPROW rows[8];
+      const size_t first = info.output_scanline;
+      unsigned int count = 0;
+      for (; count < 8 && first + count < kHeight; ++count) {
+        rows[count] = pixels.data() + (first + count) * kWidth * 3;
+      }
+      jpeg_read_scanlines(&info, rows, count);
     }
     jpeg_finish_decompress(&info);
     jpeg_destroy_decompress(&info);

@@ -41,6 +41,7 @@ class LibsvmBlock final : public DecodedBlock {
     return (ids_.capacity() + starts_.capacity()) * sizeof(int64_t) +
            values_.capacity() * sizeof(float) + clicked_.capacity();
   }
+  bool needs_bytes() const override { return false; }
 
  private:
   const size_t columns_;  // of ids

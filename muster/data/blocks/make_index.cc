@@ -38,7 +38,8 @@ class Indexer {
     for (const auto& object : objects_) bytes_ += object.size;
   }
 
-  // The parts, by object, or the error of the first object that has one.
+  // The parts, by object. Of several errors: that of the first object whose indexing failed, rather
+  // than of one that was only stopped because of that, or because the caller ended it.
   Result<std::vector<Known>> run() {
     const auto wanted = std::min<size_t>(static_cast<size_t>(std::max(1, options_.threads)),
                                          std::max<size_t>(1, objects_.size()));
@@ -49,13 +50,17 @@ class Indexer {
     const bool interrupted = !watch();
     if (interrupted) stop_.request_stop();
     threads.clear();  // joins
-    if (interrupted) return Error(ErrorKind::kInterrupted, "ended while the data was indexed");
+    // Without a part: another object failed before its turn.
+    const auto failed = [](const auto& part) { return part && !part->ok(); };
+    const auto first = std::ranges::find_if(parts_, [&](const auto& part) {
+      return failed(part) && part->error().kind() != ErrorKind::kInterrupted;
+    });
+    if (first != parts_.end()) return std::move(**first).error();
+    if (interrupted || std::ranges::any_of(parts_, failed)) {
+      return Error(ErrorKind::kInterrupted, "ended while the data was indexed");
+    }
     std::vector<Known> parts;
     parts.reserve(parts_.size());
-    for (auto& part : parts_) {
-      // Without a part: another object failed before its turn.
-      if (part && !part->ok()) return std::move(*part).error();
-    }
     for (auto& part : parts_) parts.push_back(**std::move(part));
     return parts;
   }
@@ -82,7 +87,10 @@ class Indexer {
   void index_objects() {
     for (size_t i = next_++; i < objects_.size() && !failed_; i = next_++) {
       auto part = known_or_indexed(objects_[i]);
-      if (!part.ok()) failed_ = true;
+      if (!part.ok()) {
+        failed_ = true;
+        stop_.request_stop();  // what the others read would not be used, and may take hours
+      }
       parts_[i] = std::move(part);
       ++objects_done_;
     }
@@ -115,12 +123,17 @@ class Indexer {
     return {};
   }
 
+  // Ends between two reads also with a store that cannot interrupt one.
+  Status read(const store::Object& object, uint64_t offset, std::span<std::byte> into) {
+    if (stop_.stop_requested()) return Error(ErrorKind::kInterrupted, "stopped");
+    return store_.read_stoppable(object, offset, into, stop_.get_token());
+  }
+
   Result<ObjectPart> index(const store::Object& object) {
     const ObjectReader reader = {.name = store::printable(object.name),
                                  .size = object.size,
                                  .read = [&](uint64_t offset, std::span<std::byte> into) {
-                                   return store_.read_stoppable(object, offset, into,
-                                                                stop_.get_token());
+                                   return read(object, offset, into);
                                  }};
     ObjectPart part;
     MUSTER_TRY(part.extents, format_.cut(reader, options_.block));

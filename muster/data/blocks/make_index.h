@@ -45,7 +45,8 @@ struct IndexOptions {
 Error too_long(std::string_view block, uint64_t longest);
 
 // Of these objects, in their order. Errors: kData if an object is not of the format or none has
-// samples; those of the store.
+// samples; those of the store; kInterrupted. An error ends the indexing of the other objects at
+// their next read, and is returned also if `progress` gave false meanwhile.
 Result<BlockIndex> make_index(const BlockFormat& format, std::string name,
                               std::vector<store::Object> objects, store::Store& store,
                               const IndexOptions& options);

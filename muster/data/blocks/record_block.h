@@ -35,6 +35,7 @@ class RecordBlock final : public DecodedBlock {
   uint64_t memory() const override {
     return owned_.capacity() + records_.capacity() * sizeof(std::span<const std::byte>);
   }
+  bool needs_bytes() const override { return owned_.empty(); }
 
  private:
   const std::vector<std::byte> owned_;
