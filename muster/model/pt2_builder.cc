@@ -148,6 +148,9 @@ class Pt2Builder {
   Result<std::shared_ptr<Net>> build(const pt2::Plan& plan, const Pt2Interface& interface,
                                      const data::Schema& schema) {
     net_->interface_ = interface;
+    net_->file_ = file_;
+    net_->assumptions_ = program_.assumptions;
+    net_->input_shape_ = schema.input_shape;
     net_->target_shape_ = schema.target_shape;
     net_->target_dtype_ = schema.target == data::DType::kFloat32 ? torch::kFloat32 : torch::kInt64;
     MUSTER_TRY(net_->tensors_, load_tensors(program_, plan, *net_, file_));
@@ -171,6 +174,7 @@ class Pt2Builder {
       net_->steps_.push_back(std::move(step));
       nodes_.push_back(&node);
     }
+    freeze_unused();
     find_releases();
     find_lookups();
     find_layers();
@@ -274,10 +278,28 @@ class Pt2Builder {
     return needed;
   }
 
+  // A parameter that no node reads has no gradient, and PyTorch's optimizers skip such ones; weight
+  // decay would change it.
+  void freeze_unused() {
+    std::vector<at::Tensor> used;
+    const auto use = [&](Slot slot) {
+      if (fixed(slot).isTensor()) used.push_back(fixed(slot).toTensor());
+    };
+    for (const pt2::Node* node : nodes_) for_each_slot(*node, use);
+    for (const Slot slot : {net_->interface_.output, net_->interface_.loss}) {
+      if (slot != kNoSlot) use(slot);
+    }
+    for (auto& parameter : net_->parameters()) {
+      const auto is_it = [&](const at::Tensor& tensor) { return tensor.is_same(parameter); };
+      if (std::ranges::none_of(used, is_it)) parameter.set_requires_grad(false);
+    }
+  }
+
   static bool is_pure(const pt2::Node& node, Treatment treatment) {
     if (treatment == Treatment::kNumbers) return true;
     const std::string_view target = node.target;
     if (treatment != Treatment::kRun || !target.starts_with("torch.ops.aten.")) return false;
+    if (target.starts_with("torch.ops.aten._assert_scalar.")) return false;
     return !target.substr(0, target.rfind('.')).ends_with('_');
   }
 

@@ -6,6 +6,31 @@
 #include "muster/base/check.h"
 
 namespace muster::model {
+namespace {
+
+std::vector<int64_t> batched(int64_t samples, const std::vector<int64_t>& sample) {
+  std::vector<int64_t> shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+}  // namespace
+
+Status Pt2Net::check_samples(int64_t samples) const {
+  std::vector<pt2::Shape> shapes = {batched(samples, input_shape_)};
+  if (interface_.target != pt2::kNoSlot) shapes.push_back(batched(samples, target_shape_));
+  return pt2::check_shapes(assumptions_, file_, shapes);
+}
+
+// Most runs have the shapes of the one before.
+void Pt2Net::check_shapes(const torch::Tensor& input, const torch::Tensor& target) {
+  std::vector<pt2::Shape> shapes = {input.sizes().vec()};
+  if (interface_.target != pt2::kNoSlot) shapes.push_back(target.sizes().vec());
+  if (shapes == checked_) return;
+  const auto status = pt2::check_shapes(assumptions_, file_, shapes);
+  TORCH_CHECK(status.ok(), status.error().message());
+  checked_ = std::move(shapes);
+}
 
 torch::Tensor Pt2Net::forward(const torch::Tensor& input) {
   if (interface_.output == pt2::kNoSlot) {
@@ -15,9 +40,7 @@ torch::Tensor Pt2Net::forward(const torch::Tensor& input) {
   }
   torch::Tensor target;
   if (interface_.target != pt2::kNoSlot) {
-    std::vector<int64_t> shape = {input.size(0)};
-    shape.insert(shape.end(), target_shape_.begin(), target_shape_.end());
-    target = torch::zeros(shape, target_dtype_);
+    target = torch::zeros(batched(input.size(0), target_shape_), target_dtype_);
   }
   run(input, target);
   return take(interface_.output != pt2::kNoSlot ? interface_.output : interface_.loss);
@@ -52,6 +75,7 @@ int64_t Pt2Net::version_of_fixed() const {
 }
 
 void Pt2Net::run(const torch::Tensor& input, const torch::Tensor& target) {
+  check_shapes(input, target);
   const int64_t version = version_of_fixed();
   // Nodes have what is fixed; but an output may be one of these, too.
   values_ = tensors_.fixed;

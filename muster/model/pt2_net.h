@@ -60,6 +60,10 @@ class Pt2Net : public Net, public KeepsStatistics, public ComputesLoss {
   Outcome forward_with_loss(const torch::Tensor& input, const torch::Tensor& target) override;
   std::vector<Statistic> statistics() override { return tensors_.statistics_list; }
   std::vector<std::string> lookups() const override { return lookups_; }
+  // Whether the program may be run with this many samples of the data at once: it may hold only
+  // branches of Python that are right for some numbers (muster/pt2/assumptions.h). forward() throws
+  // for others. Errors: kJob.
+  Status check_samples(int64_t samples) const;
 
  private:
   friend class Pt2Builder;
@@ -70,12 +74,17 @@ class Pt2Net : public Net, public KeepsStatistics, public ComputesLoss {
     std::vector<const Pt2Part*> finished;  // modules whose output it is
     std::vector<pt2::Slot> release;        // nothing reads them later
   };
+  void check_shapes(const torch::Tensor& input, const torch::Tensor& target);
   void run(const torch::Tensor& input, const torch::Tensor& target);
   void clear();
   int64_t version_of_fixed() const;
   torch::Tensor take(pt2::Slot slot);
 
   Pt2Interface interface_;
+  std::string file_;  // its name, for errors
+  pt2::Assumptions assumptions_;
+  std::vector<pt2::Shape> checked_;    // shapes of inputs for which these hold
+  std::vector<int64_t> input_shape_;   // of a sample
   std::vector<int64_t> target_shape_;  // of a sample
   torch::Dtype target_dtype_ = torch::kInt64;
   Pt2Tensors tensors_;

@@ -296,6 +296,21 @@ TEST(Pt2Net, RefusesWhatDoesNotFitTheJob) {
   EXPECT_THAT(complaint(options, kImages), HasSubstr("width"));
 }
 
+TEST(Pt2Net, FreezesParametersThatNothingUses) {
+  const auto net = make(file("unused"), rows());
+  auto weights = net->named_parameters();
+  ASSERT_EQ(weights.size(), 4U);
+  EXPECT_TRUE(weights["fc.weight"].requires_grad());
+  EXPECT_TRUE(weights["fc.bias"].requires_grad());
+  EXPECT_FALSE(weights["spare.weight"].requires_grad());
+  EXPECT_FALSE(weights["spare.bias"].requires_grad());
+}
+
+TEST(Pt2Net, RefusesABufferThatIsTheMemoryOfAParameter) {
+  EXPECT_THAT(complaint(file("alias"), rows()),
+              HasSubstr("the buffer 'mirror' shares its memory with the parameter 'fc.bias'"));
+}
+
 TEST(Pt2Net, RefusesWhatDrawsOrChangesWithTheLineOfPython) {
   EXPECT_THAT(complaint(file("random"), rows()), HasSubstr("torch.randn_like(x)"));
   EXPECT_THAT(complaint(file("counter"), rows()), HasSubstr("self.seen.add_(1)"));
@@ -303,6 +318,45 @@ TEST(Pt2Net, RefusesWhatDrawsOrChangesWithTheLineOfPython) {
   auto options = file("evaluation");
   options.args = testing::yaml("{ evaluation_mode: true }");
   EXPECT_EQ(complaint(options, kImages), "");
+}
+
+TEST(Pt2Net, TakesOnlyNumbersOfSamplesForWhichItsBranchesAreRight) {
+  const auto made = make(file("branch"), rows(4));
+  const auto* net = dynamic_cast<const Pt2Net*>(made.get());
+  ASSERT_NE(net, nullptr);
+  EXPECT_TRUE(net->check_samples(12).ok());
+  EXPECT_THAT(
+      net->check_samples(8).error().message(),
+      AllOf(HasSubstr("branch.pt2'"), HasSubstr("for 9 or more samples at a time, not for 8")));
+  EXPECT_THAT(net->check_samples(14).error().message(), HasSubstr("`(L['x'].size()[0] % 4) == 0`"));
+  made->forward(samples(rows(4), 16));
+  for (const bool training : {true, false}) {
+    made->train(training);
+    try {
+      made->forward(samples(rows(4), 4));
+      FAIL();
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("9 or more samples"));
+    }
+  }
+  const auto with_loss = make(file("most", "file"), rows());
+  const auto input = samples(rows(), 7);
+  EXPECT_THROW(with_loss->forward(input), c10::Error);
+  with_loss->forward(input.narrow(0, 0, 6));
+  with_loss->forward(input.narrow(0, 0, 1));
+}
+
+// torch._check of a size that only the graph knows.
+TEST(Pt2Net, RunsAssertionsOfNumbers) {
+  const auto net = make(file("assertion"), rows());
+  EXPECT_EQ(net->forward(torch::ones({2, 4})).sizes(), (std::vector<int64_t>{2, 3}));
+  try {
+    net->forward(torch::zeros({2, 4}));
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(),
+                AllOf(HasSubstr("Runtime assertion failed"), HasSubstr("make_testdata.py")));
+  }
 }
 
 TEST(Pt2Net, FindsABufferThatIsChangedThroughAView) {

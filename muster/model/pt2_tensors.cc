@@ -42,6 +42,7 @@ class Loader {
     }
     for (const Input& input : program_.inputs) {
       if (input.kind != Input::Kind::kBuffer && input.kind != Input::Kind::kConstant) continue;
+      MUSTER_RETURN_IF_ERROR(check_apart(input));
       if (!is_statistic(input.slot)) fixed(input.slot) = tensor_of(input.weight);
     }
     return std::move(tensors_);
@@ -68,6 +69,20 @@ class Loader {
     const auto part = part_at(root_, std::span(path).first(path.size() - 1));
     fixed(input.slot) =
         part->register_parameter(path.back(), tensor_of(input.weight), input.weight.requires_grad);
+    return {};
+  }
+
+  // A buffer or constant is a copy, so it would not follow a parameter that is trained.
+  Status check_apart(const Input& input) const {
+    for (const Input* parameter : parameters_) {
+      if (!parameter->weight.requires_grad || !overlap(parameter->weight, input.weight)) continue;
+      return Error(ErrorKind::kJob,
+                   "'{}': the {} '{}' shares its memory with the parameter '{}', so it would have "
+                   "to change when that is trained; use the parameter itself in forward, or give "
+                   "it its own with clone()",
+                   file_, input.kind == Input::Kind::kBuffer ? "buffer" : "constant", input.name,
+                   parameter->name);
+    }
     return {};
   }
 

@@ -46,6 +46,7 @@ struct Pt2Tensors {
 
 // Makes the tensors, and registers the parameters in `root` under their names: "layer1.0.weight"
 // is the parameter `weight` of a module `0` in a module `layer1`. Of tied ones the first name.
+// A buffer or constant that shares memory with a parameter that is trained is refused.
 // Errors (kJob) call the file `file`.
 Result<Pt2Tensors> load_tensors(const pt2::Program& program, const pt2::Plan& plan,
                                 torch::nn::Module& root, const std::string& file);

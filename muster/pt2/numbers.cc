@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace muster::pt2 {
 namespace {
@@ -184,14 +185,45 @@ Result<Number> smallest(Arguments all) {
   if (all.size() != 2) return wrong_count();
   return as_double(all[1]) < as_double(all[0]) ? all[1] : all[0];
 }
-// Of truth values only: of whole numbers Python's & is bitwise.
-Result<Number> both_hold(Arguments all) {
+// f(a, b) of whole numbers only; of truth values it gives one.
+template <typename Ints>
+Result<Number> bitwise(Arguments all, const Ints& ints) {
   if (all.size() != 2) return wrong_count();
-  return Number(as_bool(all[0]) && as_bool(all[1]));
+  if (is_double(all[0]) || is_double(all[1])) return bad("bits of a number that is not whole");
+  const int64_t result = ints(as_int(all[0]), as_int(all[1]));
+  if (std::holds_alternative<bool>(all[0]) && std::holds_alternative<bool>(all[1])) {
+    return Number(result != 0);
+  }
+  return Number(result);
 }
-Result<Number> one_holds(Arguments all) {
+Result<Number> bit_and(Arguments all) {
+  return bitwise(all, [](int64_t a, int64_t b) { return a & b; });
+}
+Result<Number> bit_or(Arguments all) {
+  return bitwise(all, [](int64_t a, int64_t b) { return a | b; });
+}
+
+// The value and the count of a shift.
+Result<std::pair<int64_t, int64_t>> shift_of(Arguments all) {
   if (all.size() != 2) return wrong_count();
-  return Number(as_bool(all[0]) || as_bool(all[1]));
+  if (is_double(all[0]) || is_double(all[1])) return bad("a shift of a number that is not whole");
+  const int64_t count = as_int(all[1]);
+  if (count < 0) return bad("a shift by a negative number");
+  return std::pair(as_int(all[0]), count);
+}
+constexpr int64_t kMostShift = 62;  // 1 << 63 does not fit
+Result<Number> lshift(Arguments all) {
+  MUSTER_TRY(const auto shift, shift_of(all));
+  const auto [value, count] = shift;
+  if (value == 0) return Number(int64_t{0});
+  if (count > kMostShift) return too_large();
+  return mul(std::array<Number, 2>{value, int64_t{1} << count});
+}
+// Towards minus infinity.
+Result<Number> rshift(Arguments all) {
+  MUSTER_TRY(const auto shift, shift_of(all));
+  const auto [value, count] = shift;
+  return Number(value >> std::min(count, int64_t{63}));
 }
 
 struct Named {
@@ -199,7 +231,7 @@ struct Named {
   NumberFunction function;
 };
 
-constexpr std::array<Named, 26> kFunctions = {{
+constexpr std::array<Named, 28> kFunctions = {{
     {"_operator.add", add},         {"_operator.sub", sub},
     {"_operator.mul", mul},         {"_operator.floordiv", floordiv},
     {"_operator.truediv", truediv}, {"_operator.mod", mod},
@@ -207,8 +239,9 @@ constexpr std::array<Named, 26> kFunctions = {{
     {"_operator.pos", pos},         {"_operator.eq", eq},
     {"_operator.ne", ne},           {"_operator.lt", lt},
     {"_operator.le", le},           {"_operator.gt", gt},
-    {"_operator.ge", ge},           {"_operator.and_", both_hold},
-    {"_operator.or_", one_holds},   {"math.trunc", trunc},
+    {"_operator.ge", ge},           {"_operator.and_", bit_and},
+    {"_operator.or_", bit_or},      {"_operator.lshift", lshift},
+    {"_operator.rshift", rshift},   {"math.trunc", trunc},
     {"torch.sym_int", trunc},       {"torch.sym_float", to_float},
     {"torch.sym_max", largest},     {"torch.sym_min", smallest},
     {"torch.sym_not", logical_not}, {"torch.sym_ite", either},

@@ -22,7 +22,8 @@ double as_double(const Number& number);
 using NumberFunction = Result<Number> (*)(std::span<const Number> arguments);
 
 // Nothing: there is none of this name. What it returns fails (kJob) for a wrong number of
-// arguments, a division by zero and results beyond 64 bits.
+// arguments, a division by zero, a shift by a negative number, bits of a double, and results beyond
+// 64 bits.
 std::optional<NumberFunction> number_function(std::string_view target);
 
 }  // namespace muster::pt2

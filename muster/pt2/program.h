@@ -29,6 +29,7 @@
 #include "muster/base/hash.h"
 #include "muster/base/mapped_file.h"
 #include "muster/base/result.h"
+#include "muster/pt2/assumptions.h"
 #include "muster/pt2/zip.h"
 
 namespace muster::pt2 {
@@ -171,6 +172,7 @@ struct Program {
   std::vector<Slot> outputs;  // tensors
   // Of each slot that is a tensor, if the file tells.
   std::vector<std::optional<TensorMeta>> slots;
+  Assumptions assumptions = {};  // NOLINT(readability-redundant-member-init)
 };
 
 // A .pt2 in memory.

@@ -35,7 +35,7 @@ struct Parts {
   std::string inputs = R"({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})";
   std::string nodes = node("x", R"({"as_tensor": {"name": "y"}})");
   std::string outputs = R"({"user_output": {"arg": {"as_tensor": {"name": "y"}}}})";
-  std::string config = "";
+  std::string config = " ";  // of the weights: none of them
   std::string weight = std::string(24, 'w');
 
   static std::string node(const std::string& input, const std::string& output) {
@@ -74,7 +74,7 @@ TEST(Pt2, ReadsWhatPyTorchWrote) {
   ASSERT_NE(weight, nullptr);
   EXPECT_EQ(weight->kind, Input::Kind::kParameter);
   EXPECT_THAT(weight->weight.sizes, ElementsAre(2, 1, 3, 3));
-  EXPECT_EQ(weight->weight.data.size(), 2 * 9 * sizeof(float));
+  EXPECT_EQ(weight->weight.data.size(), std::size_t{2} * 9 * sizeof(float));
   EXPECT_TRUE(weight->weight.is_contiguous());
   // Tied weights are one tensor under two names.
   EXPECT_EQ(find_input(program, "fc1.weight")->weight.data.data(),
@@ -106,11 +106,36 @@ TEST(Pt2, ReadsWhatPyTorchWrote) {
   EXPECT_EQ(program.outputs.size(), 1u);
 }
 
+TEST(Pt2, ReadsWhatTheExporterAssumed) {
+  const auto branch = File::open(testdata("branch"));
+  ASSERT_TRUE(branch.ok()) << branch.error().message();
+  const Assumptions& assumed = branch->program().assumptions;
+  EXPECT_THAT(assumed.inputs, ElementsAre("x"));
+  ASSERT_EQ(assumed.sizes.size(), 1U);
+  EXPECT_EQ(assumed.sizes[0].range.lowest, 9);
+  EXPECT_EQ(assumed.sizes[0].range.highest, SymbolRange::kMost);
+  ASSERT_EQ(assumed.guards.size(), 2U);
+  EXPECT_EQ(assumed.guards[1].text, "(L['x'].size()[0] % 4) == 0");
+  EXPECT_TRUE(assumed.guards[1].condition);
+
+  const auto most = File::open(testdata("most"));
+  ASSERT_TRUE(most.ok()) << most.error().message();
+  EXPECT_THAT(most->program().assumptions.inputs, ElementsAre("x", "target"));
+  ASSERT_EQ(most->program().assumptions.sizes.size(), 2U);
+  EXPECT_EQ(most->program().assumptions.sizes[1].range.lowest, 0);
+  EXPECT_EQ(most->program().assumptions.sizes[1].range.highest, 6);
+  // Nothing is assumed of those that most people export.
+  for (const char* name : {"net", "plain", "attention"}) {
+    const auto file = File::open(testdata(name));
+    EXPECT_TRUE(file->program().assumptions.guards.empty()) << name;
+    EXPECT_EQ(file->program().assumptions.sizes[0].range.lowest, 0) << name;
+  }
+}
+
 TEST(Pt2, TheHashIsThatOfTheContents) {
-  const std::string one = Parts{}.file();
-  std::string other = one;
-  const auto first = File::parse(bytes_of(one), "a");
-  const auto second = File::parse(bytes_of(other), "b");
+  const std::string contents = Parts{}.file();
+  const auto first = File::parse(bytes_of(contents), "a");
+  const auto second = File::parse(bytes_of(contents), "b");
   EXPECT_EQ(first->hash(), second->hash());
   const auto third = File::open(testdata("net"));
   EXPECT_NE(first->hash(), third->hash());

@@ -46,6 +46,8 @@ void walk(const File& file) {
       }
     }
   }
+  const std::vector<muster::pt2::Shape> shapes(program.assumptions.inputs.size(), {4, 5, 6});
+  (void)muster::pt2::check_shapes(program.assumptions, "input", shapes);
   MUSTER_CHECK(total != SIZE_MAX, "the sum is used");
   const auto plan = muster::pt2::plan(file.program(), "input", {});
   if (plan.ok()) {

@@ -238,6 +238,7 @@ class Reader {
     metas_ = &member(graph, "tensor_values");
     const Json& signature = member(module, "signature");
     for (const Json& spec : list(signature, "input_specs")) read_input(spec);
+    read_assumptions();
     for (const Json& node : list(graph, "nodes")) read_node(node);
     for (const Json& spec : list(signature, "output_specs")) read_output(spec);
     return std::move(program_);
@@ -372,6 +373,54 @@ class Reader {
     }
     input.slot = define(name, SlotKind::kTensor);
     program_.inputs.push_back(std::move(input));
+  }
+
+  void read_assumptions() {
+    auto& all = program_.assumptions;
+    for (const Input& input : program_.inputs) {
+      if (input.kind != Input::Kind::kUser) continue;
+      const size_t number = all.inputs.size();
+      all.inputs.push_back(input.name);
+      if (!metas_->is_object() || !metas_->contains(input.name)) continue;
+      const Json& sizes = list(metas_->at(input.name), "sizes");
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        const Tagged kind = tagged(sizes[i]);
+        if (kind.tag != "as_expr") continue;
+        const std::string expression = text(member(*kind.value, "expr_str"), "a size");
+        if (auto size = parse_size(expression)) {
+          const auto range = range_of(size->symbol);
+          all.sizes.push_back({number, i, *std::move(size), range});
+        } else {
+          all.guards.push_back(
+              {fmt::format("size {} of '{}' is {}", i, input.name, expression), std::nullopt});
+        }
+      }
+    }
+    const auto guards = model_.find("guards_code");
+    if (guards == model_.end()) return;  // of an older PyTorch
+    for (const Json& guard : list(model_, "guards_code")) {
+      auto code = text(guard, "a guard");
+      auto condition = SizeExpression::parse(code, all.inputs);
+      all.guards.push_back({std::move(code), std::move(condition)});
+    }
+  }
+
+  SymbolRange range_of(const std::string& symbol) const {
+    SymbolRange range;
+    const auto all = model_.find("range_constraints");
+    if (all == model_.end() || !all->is_object() || !all->contains(symbol)) return range;
+    const Json& found = all->at(symbol);
+    const auto bound = [&](const char* key, int64_t none) {
+      const Json& value = member(found, key);
+      return value.is_null() ? none : std::min(integer(value, key), SymbolRange::kMost);
+    };
+    range.highest = bound("max_val", SymbolRange::kMost);
+    range.lowest = bound("min_val", 0);
+    // The exporter takes any size that is not fixed for 2 or more, and writes 2 for Dim.AUTO and
+    // 0 for Dim("samples"), of which it has assumed the same. PyTorch itself runs what it exported
+    // with 0 and 1 unless the minimum is above 2 (_check_input_constraints_for_graph).
+    if (range.lowest <= 2) range.lowest = 0;
+    return range;
   }
 
   void read_output(const Json& spec) {

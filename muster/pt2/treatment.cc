@@ -125,9 +125,10 @@ bool is_recurrent(std::string_view name) {
   return name == "lstm" || name == "gru" || name == "rnn_tanh" || name == "rnn_relu";
 }
 
-// Checks of the exporter. What they would find, the operators find too.
+// Checks of the exporter. What they would find, the operators find too. But not what a user demands
+// of sizes with torch._check, or a branch in Python: _assert_scalar is run.
 bool is_assertion(std::string_view name) {
-  return name == "_assert_scalar" || name == "_assert_tensor_metadata" || name == "_assert_async" ||
+  return name == "_assert_tensor_metadata" || name == "_assert_async" ||
          name == "sym_constrain_range" || name == "sym_constrain_range_for_size";
 }
 
@@ -235,6 +236,7 @@ class Planner {
     const std::string_view name = base_name(node.target);
     if (name.empty()) return refuse(node, "is no operator of libtorch's own (aten)");
     if (is_assertion(name)) return Treatment::kSkip;
+    if (name == "_assert_scalar") return Treatment::kRun;
     if (name == "dropout" || name == "feature_dropout") return dropout(node, name);
     if (name == "dropout_" || name == "feature_dropout_") {
       MUSTER_RETURN_IF_ERROR(in_place(node));

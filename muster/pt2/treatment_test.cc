@@ -148,5 +148,32 @@ TEST(Numbers, AreComputedAsPythonComputesThem) {
   EXPECT_EQ(result("_operator.xor", of(1, 2)), "unknown");
 }
 
+TEST(Numbers, HaveBitsAsInPython) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const int64_t least = std::numeric_limits<int64_t>::min();
+  const auto of = [](int64_t a, int64_t b) { return std::vector<Number>{a, b}; };
+  EXPECT_EQ(result("_operator.and_", of(12, 6)), "4");
+  EXPECT_EQ(result("_operator.or_", of(12, 6)), "14");
+  EXPECT_EQ(result("_operator.and_", of(-2, 7)), "6");
+  EXPECT_EQ(result("_operator.and_", {true, false}), "false");
+  EXPECT_EQ(result("_operator.or_", {true, false}), "true");
+  EXPECT_EQ(result("_operator.or_", {true, int64_t{2}}), "3");
+  EXPECT_EQ(result("_operator.and_", {2.0, int64_t{2}}), "error");
+  EXPECT_EQ(result("_operator.or_", {true}), "error");
+  EXPECT_EQ(result("_operator.lshift", of(3, 4)), "48");
+  EXPECT_EQ(result("_operator.lshift", of(-3, 4)), "-48");
+  EXPECT_EQ(result("_operator.lshift", of(0, most)), "0");
+  EXPECT_EQ(result("_operator.lshift", of(1, 62)), "4611686018427387904");
+  EXPECT_EQ(result("_operator.lshift", of(1, 63)), "error");
+  EXPECT_EQ(result("_operator.lshift", of(2, 62)), "error");
+  EXPECT_EQ(result("_operator.lshift", of(1, -1)), "error");
+  EXPECT_EQ(result("_operator.lshift", {1.0, int64_t{1}}), "error");
+  EXPECT_EQ(result("_operator.rshift", of(13, 2)), "3");
+  EXPECT_EQ(result("_operator.rshift", of(-13, 2)), "-4");
+  EXPECT_EQ(result("_operator.rshift", of(least, most)), "-1");
+  EXPECT_EQ(result("_operator.rshift", of(most, 64)), "0");
+  EXPECT_EQ(result("_operator.rshift", of(1, -1)), "error");
+}
+
 }  // namespace
 }  // namespace muster::pt2

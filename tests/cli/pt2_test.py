@@ -53,6 +53,11 @@ class Files(Pt2Test):
         facts = self.assert_ok(self.muster("config", "check", self.job, "-o", "json")).json["facts"]
         self.assertEqual(len(facts["replaced"]), 2, facts)
 
+    def test_check_names_what_is_not_trained(self):
+        self.assertNotIn("not trained", self.assert_ok(self.muster("config", "check", self.job)).out)
+        outcome = self.assert_ok(self.muster("config", "check", self.job, "-s", "model.freeze=['fc2.*']"))
+        self.assertIn("model.file: 2 tensors not trained (fc2.weight, fc2.bias): frozen, or not used", outcome.out)
+
     def test_check_names_the_line_of_python_that_is_refused(self):
         self.job.write_text(self.job.read_text().replace("lenet.pt2 }", f"{TESTDATA}/random.pt2 }}"))
         self.assert_mistake(self.muster("config", "check", self.job), JOB, "torch.ops.aten.randn_like.default",
@@ -109,7 +114,7 @@ class InPython(Pt2Test):
         self.train("run")
         self.assert_ok(self.muster("export", "./run", "--pt2", "--checkpoint", "newest", "--out", "trained.pt2"))
         outcome = self.muster("predict", "./run", "--checkpoint", "newest", "--samples", "0-7", "--raw", "-o", "json")
-        found = torch.tensor([sample["output"] for sample in self.assert_ok(outcome).json["samples"]])
+        found = torch.tensor([sample["output"] for sample in self.assert_ok(outcome).json])
         spec = importlib.util.spec_from_file_location("export_lenet", ROOT / "examples/pytorch/export_lenet.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

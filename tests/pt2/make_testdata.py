@@ -140,14 +140,65 @@ class MaxNorm(nn.Module):
         return self.out(self.embedding(tokens).mean(1))
 
 
-def without_paths(path):
-    """Takes the directories of this machine out of the stack traces, and the sample inputs out of the file."""
+class Branch(nn.Module):
+    """Has a branch that depends on the number of samples: for more than 8, and a multiple of 4."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        if x.shape[0] > 8 and x.shape[0] % 4 == 0:
+            return self.fc(x) * 2
+        return self.fc(x)
+
+
+class Assertion(nn.Module):
+    """Demands something of a size that only the graph knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        found = (x > 0).nonzero().shape[0]
+        torch._check(found >= 3)
+        return self.fc(x) * found
+
+
+class Alias(nn.Module):
+    """A buffer that is the memory of a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.register_buffer("mirror", self.fc.bias.detach())
+
+    def forward(self, x):
+        return self.fc(x) + self.mirror
+
+
+class Unused(nn.Module):
+    """Has a layer that forward does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.spare = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def without_paths(path, sample_inputs=False):
+    """Takes the directories of this machine out of the stack traces, and the sample inputs, without which torch.export
+    does not load a file, out of it unless they are wanted."""
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     path.unlink()
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in entries.items():
-            if "/sample_inputs/" in name:
+            if "/sample_inputs/" in name and not sample_inputs:
                 continue
             if name.endswith("models/model.json"):
                 text = data.decode()
@@ -169,13 +220,13 @@ def save_example():
     os.chdir(folder)
     runpy.run_path(str(folder / "export_lenet.py"), run_name="__main__")
     os.chdir(before)
-    without_paths(folder / "lenet.pt2")
+    without_paths(folder / "lenet.pt2", sample_inputs=True)  # `muster export --pt2` gives it back to PyTorch
     print("examples/pytorch/lenet.pt2", (folder / "lenet.pt2").stat().st_size)
 
 
-def save(name, module, *inputs, train=True):
+def save(name, module, *inputs, train=True, samples=None):
     torch.manual_seed(1)
-    samples = torch.export.Dim("samples")
+    samples = samples or torch.export.Dim("samples")
     program = torch.export.export(module.train(train), inputs, dynamic_shapes=tuple({0: samples} for _ in inputs))
     path = OUT / f"{name}.pt2"
     torch.export.save(program, path)
@@ -198,6 +249,11 @@ def main():
     save("in-place", InPlace(), rows)
     save("hidden-counter", HiddenCounter(), rows)
     save("max-norm", MaxNorm(), torch.randint(11, (4, 5)))
+    save("branch", Branch(), torch.randn(12, 4), samples=torch.export.Dim.AUTO)
+    save("most", WithLoss(), rows, torch.randint(3, (4,)), samples=torch.export.Dim("samples", max=6))
+    save("assertion", Assertion(), torch.ones(4, 4))
+    save("alias", Alias(), rows)
+    save("unused", Unused(), rows)
     save_example()
 
 
