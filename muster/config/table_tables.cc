@@ -86,9 +86,9 @@ void add_tables(Section<TablesOptions> s) {
       .at_least(1)
       .at_most(65536);
   s.add("memory", &TablesOptions::memory,
-        "For the rows of one server, at most; a server that needs more ends, or writes rows to "
-        "tables.disk. 0: any amount. A server of `muster coordinator` has --memory instead. No "
-        "effect on the result.")
+        "For the rows of one server, at most. Rows that need more are written to tables.disk; "
+        "without that the server ends with an error, and the job with it. 0: any amount. A server "
+        "of `muster coordinator` has --memory instead. No effect on the result.")
       .as(Form::kBytes)
       .at_least(0)
       .at_most(0x1p50);

@@ -20,6 +20,7 @@ WholeAnswer answer_to(const WholeRequest& request, TableData* data) {
   if (data == nullptr) return answer;
   answer.served = Served::kYes;
   answer.clock = data->clock();
+  answer.era = data->era();
   if (request.contents) {
     std::string contents;
     data->save_rows(contents);

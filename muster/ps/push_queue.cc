@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "muster/base/hash.h"
+
 namespace muster::ps {
 
 PushQueue::PushQueue(uint64_t client, ShardNumber shards, int copies, PushLinks& links)
@@ -13,9 +15,16 @@ const ServerKey* PushQueue::primary_of(ShardNumber shard) const {
   return primary ? &*primary : nullptr;
 }
 
+bool PushQueue::awaits(const ServerKey& server) const {
+  return std::ranges::any_of(shards_, [&](const Shard& shard) {
+    return shard.primary == server && !shard.unanswered.empty();
+  });
+}
+
 uint64_t PushQueue::push(ShardNumber number, Bytes bytes) {
   auto& shard = shards_[number];
-  shard.unanswered.push_back({client_, ++shard.last, std::move(bytes)});
+  const uint64_t hash = hash64(bytes->data(), bytes->size());
+  shard.unanswered.push_back({client_, ++shard.last, std::move(bytes), hash});
   ++unanswered_;
   if (shard.primary && !failed_)
     links_.send(*shard.primary, number, map_.epoch, shard.unanswered.back());

@@ -30,6 +30,8 @@ class PushQueue {
   // Null: there is none.
   const ServerKey* primary_of(ShardNumber shard) const;
   size_t unanswered() const { return unanswered_; }
+  // Whether that server is the primary of a shard with pushes that are not answered.
+  bool awaits(const ServerKey& server) const;
 
   // The number of the push.
   uint64_t push(ShardNumber shard, Bytes bytes);

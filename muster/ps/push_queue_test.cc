@@ -65,6 +65,19 @@ TEST_F(PushQueueTest, WhatWasNotAnsweredIsRepeatedInItsOrder) {
   EXPECT_EQ(queue_.unanswered(), 0U);
 }
 
+TEST_F(PushQueueTest, KnowsWhoseAnswersItAwaits) {
+  queue_.enter(map_of(1, "a"));
+  EXPECT_FALSE(queue_.awaits({"a", 1}));
+  queue_.push(0, bytes());
+  EXPECT_TRUE(queue_.awaits({"a", 1}));
+  EXPECT_FALSE(queue_.awaits({"a", 2})) << "the process that replaces it";
+  queue_.enter(map_of(2, "b"));
+  EXPECT_FALSE(queue_.awaits({"a", 1}));
+  EXPECT_TRUE(queue_.awaits({"b", 1}));
+  ASSERT_TRUE(queue_.answered(answer(1, PushVerdict::kApplied, 2)).ok());
+  EXPECT_FALSE(queue_.awaits({"b", 1}));
+}
+
 TEST_F(PushQueueTest, AServerThatIsLateIsTriedAgain) {
   queue_.enter(map_of(5, "a"));
   queue_.push(0, bytes());

@@ -9,6 +9,7 @@
 // Pure: no clock, no thread, no connection.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -71,6 +72,13 @@ class Questions {
       const auto found = all_.find(request);
       if (found != all_.end()) ask(request, found->second);
     }
+  }
+  // Whether that server is the primary of a shard of which something is asked.
+  bool awaits(const ServerKey& server) const {
+    return std::ranges::any_of(all_, [&](const auto& one) {
+      const ServerKey* const primary = links_.primary_of(one.second.shard);
+      return primary != nullptr && *primary == server;
+    });
   }
   // Nothing is asked any more.
   void clear() {

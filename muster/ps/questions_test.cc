@@ -63,6 +63,20 @@ TEST_F(QuestionsTest, WithoutAPrimaryOrAConnectionTheyWait) {
   EXPECT_EQ(sent(), (std::vector<Sent>{{"b", 1, 7, "x"}, {"a", 2, 0, "y"}}));
 }
 
+TEST_F(QuestionsTest, KnowsWhoseAnswersItAwaits) {
+  EXPECT_FALSE(questions_.awaits(a_));
+  connected_ = false;
+  questions_.ask(0, "x");
+  questions_.ask(7, "y");  // it has no primary
+  EXPECT_TRUE(questions_.awaits(a_));
+  EXPECT_FALSE(questions_.awaits(b_));
+  primaries_[0] = b_;
+  EXPECT_FALSE(questions_.awaits(a_));
+  EXPECT_TRUE(questions_.awaits(b_));
+  questions_.answered(1);
+  EXPECT_FALSE(questions_.awaits(b_));
+}
+
 TEST_F(QuestionsTest, AnotherMapWithTheSamePrimaryAsksNobodyAgain) {
   questions_.ask(0, "x");
   questions_.ask(1, "y");

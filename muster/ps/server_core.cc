@@ -44,11 +44,17 @@ void ServerCore::reconnected(const ServerKey& peer) {
 }
 
 int ServerCore::send_copies(int most, const std::function<bool(const ServerKey& to)>& takes_more) {
+  const int awaited = send_copies(true, most, takes_more);
+  return awaited + send_copies(false, most - awaited, takes_more);
+}
+
+int ServerCore::send_copies(bool awaited, int most,
+                            const std::function<bool(const ServerKey& to)>& takes_more) {
   int sent = 0;
   for (size_t looked = 0; looked < held_.size() && sent < most; ++looked) {
     auto& next = copy(next_copy_);
     next_copy_ = (next_copy_ + 1) % static_cast<ShardNumber>(held_.size());
-    for (const auto& follower : next.wanting_copies()) {
+    for (const auto& follower : awaited ? next.awaited_copies() : next.wanting_copies()) {
       if (sent == most) break;
       if (takes_more && !takes_more(follower)) continue;
       next.send_copy(follower);

@@ -47,8 +47,8 @@ class ServerCore {
 
   void receive(const ServerKey& from, const ShardMessage& message);
   void reconnected(const ServerKey& peer);
-  // Sends up to `most` copies that others wait for; how many. `takes_more`: whether that server may
-  // get one now; empty: all may.
+  // Sends up to `most` copies that others wait for, and first those that answers wait for; how
+  // many. `takes_more`: whether that server may get one now; empty: all may.
   int send_copies(int most, const std::function<bool(const ServerKey& to)>& takes_more = {});
 
   // Each shard that it holds, or will hold when it is ready, is here and takes part in pushes.
@@ -66,6 +66,8 @@ class ServerCore {
     std::unique_ptr<ShardCopy> copy;
   };
   ShardCopy& copy(ShardNumber shard) { return *held_[shard].copy; }
+  int send_copies(bool awaited, int most,
+                  const std::function<bool(const ServerKey& to)>& takes_more);
 
   const ServerKey self_;
   const int copies_;

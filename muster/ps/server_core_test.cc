@@ -1,5 +1,6 @@
 #include "muster/ps/server_core.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,6 +81,33 @@ TEST_F(ServerCoreTest, AServerThatIsSlowDoesNotHoldUpTheCopiesOfOthers) {
   EXPECT_EQ(core_.send_copies(1, but_b), 0);
   EXPECT_EQ(copies(), (Copies{{"c", 0}, {"c", 1}, {"c", 2}, {"c", 3}}));
   EXPECT_EQ(core_.send_copies(100), 4) << "it gets them when it takes them";
+}
+
+// When shards have moved, one that has them already may have to be sent all of them, and pushes
+// wait for it. The server still does other things between two copies.
+TEST_F(ServerCoreTest, CopiesThatAnswersWaitForAreSentOneByOneAndFirst) {
+  constexpr ShardNumber kMany = 64;
+  ServerCore moved({"a", 1}, kMany, 2, [](ShardNumber) { return std::make_unique<Text>(); }, *this);
+  ServerMap map;
+  map.epoch = 1;
+  for (const auto& key : {moved.self(), b_, c_}) map.servers.push_back({key, true, {}, 0, {}});
+  moved.enter({&map, 1});
+  for (ShardNumber shard = 0; shard < kMany; ++shard) {
+    moved.receive(b_, {shard, 1, Ask{1, 0, 7, false}});
+    moved.receive(c_, {shard, 1, Ask{1, 0, 7, true}});
+  }
+  EXPECT_TRUE(copies().empty());
+  std::string order;
+  while (moved.send_copies(1) == 1) {
+    const auto sent = copies();
+    ASSERT_EQ(sent.size(), 1U);
+    order += sent[0].first;
+  }
+  const auto awaited = std::ranges::count(order, 'c');
+  EXPECT_GT(awaited, 5);
+  EXPECT_LT(awaited, std::ssize(order) - 5);
+  EXPECT_EQ(order.substr(0, static_cast<size_t>(awaited)),
+            std::string(static_cast<size_t>(awaited), 'c'));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ HeartbeatReply ServerRegistry::heard(const Heartbeat& heartbeat, Moment now) {
   server.heard = server.beaten = now;
   server.last = heartbeat;
   if (server.joined == 0) join(key, now);
-  if (server.joined == 0) return {};
+  if (server.joined == 0) return {Standing::kWaiting, options_.lease, {}, {}};
   const auto* const entry = maps_.newest().find(key);
   if (!entry->ready && heartbeat.has_all && all_entered()) make_ready(key);
   auto maps = maps_.since(heartbeat.entered > 0 ? heartbeat.entered : server.joined - 1);
@@ -56,8 +56,10 @@ ServerEntry ServerRegistry::entry_of(const ServerKey& key, bool ready) const {
 
 void ServerRegistry::join(const ServerKey& key, Moment now) {
   if (maps_.newest().epoch == 0) return begin();
-  const bool taken = std::ranges::any_of(
-      maps_.newest().servers, [&](const ServerEntry& server) { return server.key.id == key.id; });
+  const std::string& address = servers_.at(key).last.address;
+  const bool taken = std::ranges::any_of(maps_.newest().servers, [&](const ServerEntry& server) {
+    return server.key.id == key.id || (!address.empty() && server.address == address);
+  });
   if (taken || is_quarantined(key.id, now)) return;
   ServerMap map = next_map();
   ServerEntry entry = entry_of(key, false);

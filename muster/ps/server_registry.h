@@ -10,7 +10,8 @@
 //   servers that join are ready at once and say so (ShardCopy::lost), and the job ends.
 // - A server that joins is not ready before it has said that it has all shards that it will hold,
 //   and all others have entered the newest epoch; one server in an epoch.
-// - A second server with the same id waits until the first one is removed.
+// - A second server with the same id waits until the first one is removed. So does one at the
+//   address of another one, which can only have ended: clients would have two connections to it.
 // - Of two servers that cannot reach each other, but both reach the coordinator, one is removed,
 //   after `unreachable`: they would wait for each other for ever. It is one without which no shard
 //   is lost: a server that joins, or any if all other ready servers were heard just now and have
@@ -71,11 +72,11 @@ struct Heartbeat {
 struct HeartbeatReply {
   enum class Standing : uint8_t {
     kMember,
-    kWaiting,  // for the first map, for the end of one with the same id, or in quarantine
+    kWaiting,  // for the first map, for one with the same id or address, or in quarantine
     kRemoved,  // it must start again, under another incarnation
   };
   Standing standing = Standing::kWaiting;
-  Duration lease{0};            // from when the heartbeat was sent
+  Duration lease{0};  // from when the heartbeat was sent; who waits will get as long a one
   std::vector<ServerMap> maps;  // those after `entered`
   std::string reason;           // why it is removed, if that was not for its silence
 };

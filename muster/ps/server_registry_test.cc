@@ -96,7 +96,9 @@ class ServerRegistryTest : public ::testing::Test {
 };
 
 TEST_F(ServerRegistryTest, BeginsWhenEnoughAreThere) {
-  EXPECT_EQ(beat(a_, 0).standing, Standing::kWaiting);
+  const auto waiting = beat(a_, 0);
+  EXPECT_EQ(waiting.standing, Standing::kWaiting);
+  EXPECT_GT(waiting.lease, Duration{0}) << "so that it beats often enough";
   const auto reply = beat(b_, 0);
   ASSERT_EQ(reply.standing, Standing::kMember);
   ASSERT_EQ(reply.maps.size(), 1U);
@@ -282,6 +284,20 @@ TEST_F(ServerRegistryTest, APlaceIsTakenUntilTheFirstOneIsGone) {
   registry_->ended(b_);
   EXPECT_EQ(beat(again, 0).standing, Standing::kMember);
   EXPECT_EQ(beat(b_, 1).standing, Standing::kRemoved);
+}
+
+TEST_F(ServerRegistryTest, AnAddressIsTakenUntilTheFirstOneIsGone) {
+  const auto beat_at = [&](const ServerKey& key, const std::string& address) {
+    auto made = heartbeat(key, 0);
+    made.address = address;
+    return registry_->heard(made, now_).standing;
+  };
+  EXPECT_EQ(beat_at(a_, "x:1"), Standing::kWaiting);
+  EXPECT_EQ(beat_at(b_, "x:2"), Standing::kMember);
+  EXPECT_EQ(beat_at(c_, "x:2"), Standing::kWaiting) << "b has ended, and it has b's port";
+  EXPECT_EQ(beat_at({"d", 4}, "x:3"), Standing::kMember);
+  registry_->ended(b_);
+  EXPECT_EQ(beat_at(c_, "x:2"), Standing::kMember);
 }
 
 TEST_F(ServerRegistryTest, WhoWaitedAndWentIsForgotten) {

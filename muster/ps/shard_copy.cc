@@ -80,7 +80,8 @@ ShardCopy::State ShardCopy::state_in_new_epoch(const ServerKey& key, bool was_pr
   if (before == nullptr) return State::kNew;
   // It asks again, if it has to.
   if (before->state == State::kWants) return State::kNew;
-  return before->state == State::kLeaving ? State::kMustAsk : before->state;
+  const bool asks = before->state == State::kLeaving || before->state == State::kAwaited;
+  return asks ? State::kMustAsk : before->state;
 }
 
 void ShardCopy::keep_followers(const ServerMap& map, const Holders& holders, bool was_primary) {
@@ -114,7 +115,7 @@ void ShardCopy::reconnected(const ServerKey& peer) {
   std::erase_if(later_, [&](const auto& letter) { return letter.first == peer; });
   if (auto* const follower = find(peer); follower != nullptr) {
     // It asks again. Answers go on waiting for it if they did.
-    if (follower->state == State::kInStep) follower->state = State::kMustAsk;
+    if (is_waited_for(*follower)) follower->state = State::kMustAsk;
     if (follower->state == State::kWants) follower->state = State::kNew;
   }
   if (holders_.primary != peer) return;
@@ -166,6 +167,7 @@ bool ShardCopy::all_confirmed(uint64_t place) const {
       case State::kWants:
         return true;
       case State::kMustAsk:
+      case State::kAwaited:
       case State::kLeaving:
         return false;
       case State::kInStep:
@@ -262,10 +264,9 @@ void ShardCopy::take(const ServerKey& from, const Ask& ask) {
     begin_follower(*follower, ask.place, nullptr);
     return apply_confirmed();
   }
-  const bool waited_for = follower->state == State::kMustAsk || follower->state == State::kInStep;
-  follower->state = State::kWants;
-  // Answers wait for one that is complete, so it does not wait for its turn.
-  if (ask.complete && waited_for) return send_copy(from);
+  // Answers go on waiting for one that is complete.
+  const bool awaited = ask.complete && is_waited_for(*follower);
+  follower->state = awaited ? State::kAwaited : State::kWants;
   apply_confirmed();
 }
 
@@ -295,14 +296,22 @@ void ShardCopy::confirm() { tell(*holders_.primary, Confirm{question_, place_});
 std::vector<ServerKey> ShardCopy::wanting_copies() const {
   std::vector<ServerKey> wanting;
   for (const auto& follower : followers_) {
-    if (follower.state == State::kWants) wanting.push_back(follower.key);
+    if (wants(follower)) wanting.push_back(follower.key);
   }
   return wanting;
 }
 
+std::vector<ServerKey> ShardCopy::awaited_copies() const {
+  std::vector<ServerKey> awaited;
+  for (const auto& follower : followers_) {
+    if (follower.state == State::kAwaited) awaited.push_back(follower.key);
+  }
+  return awaited;
+}
+
 void ShardCopy::send_copy(const ServerKey& key) {
   Follower* const follower = find(key);
-  if (follower == nullptr || follower->state != State::kWants || !complete_) return;
+  if (follower == nullptr || !wants(*follower) || !complete_) return;
   begin_follower(*follower, place_, Bytes(save()));
 }
 

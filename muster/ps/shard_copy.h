@@ -25,7 +25,9 @@
 // were complete are gone.
 //
 // A follower that is new has no part in answers until it is sent a copy. The server says when
-// (send_copy), so that pushes to a shard wait only while its own copy is under way.
+// (send_copy), so that pushes to a shard wait only while its own copy is under way. It also says
+// when a follower gets one for which answers wait: shards that move do so together, and a server
+// that copied all of them at once would send no heartbeat meanwhile.
 //
 // Messages. Everything between two servers is told with the epoch. What is from an earlier one is
 // dropped, what is from a later one waits until this server has entered that. A follower counts how
@@ -158,8 +160,9 @@ class ShardCopy {
   void receive(const ServerKey& from, const ShardMessage& message);
   // There is a new connection to this server. What was under way may be lost.
   void reconnected(const ServerKey& peer);
-  // Followers that wait for a copy, and sending it to one of them.
+  // Followers that wait for a copy; those for which answers wait; and sending it to one of them.
   std::vector<ServerKey> wanting_copies() const;
+  std::vector<ServerKey> awaited_copies() const;
   void send_copy(const ServerKey& follower);
 
   // Of a primary: whether that follower has confirmed everything that is applied here.
@@ -182,6 +185,7 @@ class ShardCopy {
     kNew,      // answers do not wait for it, and it has not asked yet
     kWants,    // the same, and it has asked for a copy
     kMustAsk,  // answers wait for it, and it has to ask
+    kAwaited,  // the same, and it has asked for a copy
     kInStep,   // answers wait for its confirmation
     kLeaving,  // it was primary and holds the shard no more; answers wait for its Release
   };
@@ -203,6 +207,14 @@ class ShardCopy {
   void take(const ServerKey& from, const Release& release);
 
   // Of a primary.
+  static bool wants(const Follower& follower) {
+    return follower.state == State::kWants || follower.state == State::kAwaited;
+  }
+  // Answers wait for it, and it holds the shard.
+  static bool is_waited_for(const Follower& follower) {
+    return follower.state == State::kMustAsk || follower.state == State::kAwaited ||
+           follower.state == State::kInStep;
+  }
   Follower* find(const ServerKey& key);
   State state_in_new_epoch(const ServerKey& follower, bool was_primary);
   void keep_followers(const ServerMap& map, const Holders& holders, bool was_primary);

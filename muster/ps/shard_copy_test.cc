@@ -96,6 +96,23 @@ class ShardCopyTest : public ::testing::Test {
   void push(size_t server, uint64_t number, const std::string& text, uint64_t client = 5) {
     at(server).copy.push(epoch_, {client, number, Bytes(text)});
   }
+  // 0 was a follower of 1 and has a push that was not answered; then it becomes primary, and 1 has
+  // asked it for its copy. The client repeats its push.
+  void begin_behind() {
+    enter({{1, true}, {0, false}});
+    deliver();
+    if (!at(0).copy.in_step()) {
+      at(1).copy.send_copy(at(0).key);
+      deliver();
+    }
+    push(1, 1, "a");
+    deliver_one();
+    ASSERT_EQ(at(0).data.text, "a");
+    under_way_.clear();  // its confirmation is lost
+    enter({{1, true}, {0, true}});
+    push(0, 1, "a");
+    deliver();
+  }
   std::vector<PushVerdict> verdicts() {
     std::vector<PushVerdict> found;
     for (const auto& answer : answers_) found.push_back(answer.verdict);
@@ -258,24 +275,62 @@ TEST_F(ShardCopyTest, AServerThatJoinsTakesOverWhenItIsReady) {
 }
 
 TEST_F(ShardCopyTest, ANewPrimaryAnswersNothingThatOthersMayNotHave) {
-  // 0 was a follower of 1 and has a push that was not answered; then it becomes primary.
-  enter({{1, true}, {0, false}});
-  deliver();
-  if (!at(0).copy.in_step()) {
-    at(1).copy.send_copy(at(0).key);
-    deliver();
-  }
-  push(1, 1, "a");
-  deliver_one();
-  EXPECT_EQ(at(0).data.text, "a");
-  under_way_.clear();  // its confirmation is lost
-  enter({{1, true}, {0, true}});
-  push(0, 1, "a");
+  begin_behind();
   EXPECT_TRUE(answers_.empty());
   EXPECT_FALSE(at(0).copy.serves(epoch_));
+  at(0).copy.send_copy(at(1).key);
   deliver();
   EXPECT_EQ(verdicts(), Verdicts{kApplied});
   EXPECT_EQ(at(1).data.text, "a");
+}
+
+// Many shards may have moved at the same time: the server sends one copy after the other, and
+// heartbeats between.
+TEST_F(ShardCopyTest, ACopyThatAnswersWaitForIsSentWhenTheServerSaysSo) {
+  begin_behind();
+  EXPECT_TRUE(at(1).copy.complete());
+  EXPECT_FALSE(at(1).copy.in_step()) << "nothing was sent";
+  EXPECT_EQ(at(0).copy.wanting_copies(), std::vector{at(1).key});
+  EXPECT_EQ(at(0).copy.awaited_copies(), std::vector{at(1).key});
+  push(0, 2, "b");
+  deliver();
+  EXPECT_TRUE(answers_.empty()) << "the other one is complete, and may be primary next";
+  EXPECT_EQ(at(0).data.text, "a");
+  at(0).copy.send_copy(at(1).key);
+  EXPECT_TRUE(at(0).copy.wanting_copies().empty());
+  deliver();
+  EXPECT_EQ(verdicts(), (Verdicts{kApplied, kApplied}));
+  EXPECT_EQ(at(0).data.text, "ab");
+  EXPECT_EQ(at(1).data.text, "ab");
+}
+
+TEST_F(ShardCopyTest, AnswersGoOnWaitingForACopyThroughAReconnectAndAnEpoch) {
+  begin_behind();
+  at(0).copy.reconnected(at(1).key);
+  EXPECT_TRUE(at(0).copy.wanting_copies().empty()) << "it asks first";
+  push(0, 2, "b");
+  EXPECT_TRUE(answers_.empty());
+  at(1).copy.reconnected(at(0).key);
+  deliver();
+  ASSERT_EQ(at(0).copy.awaited_copies().size(), 1U);
+  enter({{1, true}, {0, true}, {2, false}});
+  EXPECT_TRUE(at(0).copy.awaited_copies().empty()) << "it asks again";
+  EXPECT_TRUE(answers_.empty());
+  deliver();
+  ASSERT_EQ(at(0).copy.awaited_copies(), std::vector{at(1).key});
+  EXPECT_TRUE(answers_.empty());
+  at(0).copy.send_copy(at(1).key);
+  deliver();
+  EXPECT_EQ(at(1).data.text, "ab");
+  EXPECT_TRUE(at(0).copy.serves(epoch_));
+}
+
+TEST_F(ShardCopyTest, OneThatIsNotCompleteIsNotWaitedFor) {
+  begin_behind();
+  at(0).copy.receive(at(1).key, {0, epoch_, Ask{9, 0, 0, false}});
+  EXPECT_EQ(at(0).copy.wanting_copies(), std::vector{at(1).key});
+  EXPECT_TRUE(at(0).copy.awaited_copies().empty());
+  EXPECT_EQ(verdicts(), Verdicts{kApplied}) << "nothing that was answered is there alone";
 }
 
 TEST_F(ShardCopyTest, WithOneCopyTheOldPrimaryIsWaitedFor) {

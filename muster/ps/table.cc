@@ -91,9 +91,9 @@ Error TableShard::no_room(const TieredRows& rows) const {
                  options_->name);
   }
   return Error(ErrorKind::kMachine,
-               "table '{}' has no memory for another row: give its servers more memory, or a disk "
-               "(tables.disk), use more servers, or evict rows (tables.evict_after, "
-               "tables.most_rows)",
+               "table '{}' has no memory for another row: give its servers more memory "
+               "(tables.memory) or a disk (tables.disk), use more servers (tables.servers), or "
+               "evict rows (tables.evict_after, tables.most_rows)",
                options_->name);
 }
 

@@ -207,7 +207,7 @@ Status TableData::check(std::string_view push) const {
       return Error(ErrorKind::kIo, "a push is malformed: key {} is not of shard {}", key, shard_);
     }
   }
-  if (header.kind != PushKind::kUpdate && !all_finite(push.substr(gradients_at(header.count)))) {
+  if (!all_finite(push.substr(gradients_at(header.count)))) {
     return Error(ErrorKind::kIo, "a push is malformed: a gradient is not finite");
   }
   return {};

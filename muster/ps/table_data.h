@@ -4,7 +4,8 @@
 // twice as many). The keys ascend, so none is there twice, and all fall into the shard.
 //
 // Three ways to update:
-// - at once (kUpdate): the floats are a gradient, and rows change when the push is applied;
+// - at once (kUpdate): the floats are a gradient, and rows change when the push is applied. No
+//   program sends it: tests and benchmarks do. No era fences it, and the simulation has none;
 // - step by step (kAdd, kCommit): the gradients of all lanes of a step are added up (step_sums.h),
 //   each lane once, and become one update when the step is committed. Both may come again, from
 //   another worker, and then have no effect. The clock counts the steps that are committed. A lane
@@ -110,6 +111,8 @@ class TableData final : public ShardData {
   TableShard& table(uint32_t id) { return tables_[id]; }
   // Steps that are committed, or updates.
   int64_t clock() const { return clock_; }
+  // That of the last load.
+  uint64_t era() const { return era_; }
   const TaskOrder& order() const { return order_; }
 
   // Whether rows of a table can be read as they were when the clock was there.

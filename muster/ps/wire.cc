@@ -12,7 +12,7 @@ namespace muster::ps {
 namespace {
 
 constexpr uint32_t kMagic = 0x5350554d;  // "MUPS"
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 
 // Part of the format: never renumber.
 enum class Kind : uint8_t {
@@ -149,7 +149,8 @@ Packet encode_one(const WholeRequest& request) {
 
 Packet encode_one(const WholeAnswer& answer) {
   return Writer(Kind::kWholeAnswer, answer.shard, answer.epoch, static_cast<uint8_t>(answer.served))
-      .add(answer.request, static_cast<uint64_t>(answer.clock), answer.hash.low, answer.hash.high)
+      .add(answer.request, static_cast<uint64_t>(answer.clock), answer.era, answer.hash.low,
+           answer.hash.high)
       .finish(answer.contents);
 }
 
@@ -277,7 +278,8 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       answer.shard = header.shard;
       answer.epoch = header.epoch;
       if (!take_served(header, answer.served)) return {};
-      if (!take_each(fields, answer.request, answer.clock, answer.hash.low, answer.hash.high)) {
+      if (!take_each(fields, answer.request, answer.clock, answer.era, answer.hash.low,
+                     answer.hash.high)) {
         return {};
       }
       answer.contents = carried;

@@ -92,8 +92,9 @@ struct WholeAnswer {
   uint64_t request = 0;
   Served served = Served::kNo;
   int64_t clock = 0;
-  Hash128 hash;    // of the rows (TableData::hash); or
-  Bytes contents;  // TableData::save_rows, which has it
+  uint64_t era = 0;  // of the shard, as `clock` is
+  Hash128 hash;      // of the rows (TableData::hash); or
+  Bytes contents;    // TableData::save_rows, which has it
 };
 
 using WireMessage = std::variant<ShardMessage, PushRequest, PushAnswer, ReadRequest, ReadAnswer,

@@ -43,14 +43,26 @@ constexpr Duration kAskAgain = 5ms;  // what a server could not answer
 constexpr Duration kRegistryRetry = 200ms;
 constexpr Duration kAloneFor = 30s;
 constexpr Duration kLostFor = 3s;             // then it is an error
+constexpr Duration kAskStatus = 1s;           // how often the registry is asked who is there
+constexpr Duration kHeardWithin = 5s;         // a server that the registry reaches
+constexpr Duration kLongestTurn = 1s;         // what is beyond, this process was suspended
 constexpr size_t kMostUnanswered = 64 << 20;  // bytes of pushes; then push() waits
 constexpr size_t kHeader = 1024;              // of a message, besides what it carries, at most
 
+// Each worker that is started again would meet these two again: their kinds end the job
+// (launch/restarts.h).
 Error too_large(ShardNumber shard, size_t most) {
-  return Error(ErrorKind::kMachine,
+  return Error(ErrorKind::kJob,
                "shard {} is too large to be sent: it is one message, of {} bytes at most; the job "
                "needs more tables.shards, from its beginning",
                shard, most);
+}
+
+Error rows_lost(ShardNumber shard) {
+  return Error(ErrorKind::kCheckpoint,
+               "the rows of shard {} are lost: every parameter server that had them has failed; go "
+               "on from the last checkpoint with `muster resume`",
+               shard);
 }
 
 }  // namespace
@@ -149,6 +161,7 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
     ConnectionId connection = 0;
     bool open = false;
     Moment retry_at;
+    Duration missed{0};  // how long something was asked of it without a connection
   };
 
   // ---- The thread.
@@ -165,6 +178,7 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
       const Moment now = clock_.now();
       connect_all(now);
       look_for_servers(now);
+      look_for_connections(now);
       if (now >= retry_at_) retry(now);
       network_.turn(questions_.wants_retry() ? kAskAgain : kRetry / 2);
       publish();
@@ -271,6 +285,35 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
     }
   }
 
+  // A server that cannot be reached from here is removed by nobody, as long as the registry hears
+  // it. Of one that is silent the registry decides, or all wait for it.
+  void look_for_connections(Moment now) {
+    const Duration passed = std::min(now - std::exchange(looked_, now), kLongestTurn);
+    bool any = false;
+    for (auto& [key, server] : servers_) {
+      const bool missing = !server.open && (queue_->awaits(key) || questions_.awaits(key));
+      server.missed = missing ? server.missed + passed : Duration{0};
+      any |= server.missed > limits_.unreachable;
+    }
+    if (!any || !registry_open_ || now < ask_status_at_) return;
+    ask_status_at_ = now + kAskStatus;
+    network_.send(registry_, encode_control(AskStatus{}));
+  }
+
+  void compare(const ServersStatus& status) {
+    for (const auto& one : status.servers) {
+      const auto server = servers_.find(one.key);
+      if (server == servers_.end() || server->second.missed <= limits_.unreachable) continue;
+      if (one.heard_ago > kHeardWithin) continue;
+      return fail(Error(ErrorKind::kMachine,
+                        "parameter server {} at {} could not be reached from here for {} s, though "
+                        "the registry at {} hears from it: check the address on which it listens "
+                        "(--host, --listen, or `address` in the hosts file), and firewalls between "
+                        "the two machines",
+                        one.key.id, one.address, seconds(limits_.unreachable), registry_address_));
+    }
+  }
+
   // Of what servers could not answer then.
   void retry(Moment now) {
     retry_at_ = now + kAskAgain;
@@ -300,7 +343,9 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
     const auto known = connections_.find(connection);
     if (known == connections_.end()) return;
     if (const auto server = servers_.find(known->second); server != servers_.end()) {
-      server->second = {0, false, clock_.now() + kRetry};
+      server->second.connection = 0;
+      server->second.open = false;
+      server->second.retry_at = clock_.now() + kRetry;
     }
     questions_.disconnected(known->second);
     connections_.erase(known);
@@ -342,6 +387,8 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
       setup_ = std::move(*setup);
     } else if (const auto* const newest = std::get_if<NewMap>(&*message)) {
       if (queue_ && newest->map.epoch > map_.epoch) enter(newest->map);
+    } else if (const auto* const status = std::get_if<ServersStatus>(&*message)) {
+      compare(*status);
     }
   }
 
@@ -365,10 +412,7 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
     const Moment now = clock_.now();
     if (!lost_since_) lost_since_ = now;
     if (now - *lost_since_ < kLostFor) return;
-    fail(Error(ErrorKind::kMachine,
-               "the rows of shard {} are lost: every parameter server that had them has failed; go "
-               "on from the last checkpoint with `muster resume`",
-               shard));
+    fail(rows_lost(shard));
   }
 
   void answered(const PushAnswer& answer) {
@@ -484,6 +528,8 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
   bool registry_open_ = false;
   std::optional<Moment> alone_since_;
   Moment registry_retry_at_;
+  Moment looked_;  // for connections, the last time
+  Moment ask_status_at_;
   Moment retry_at_;
   std::optional<Moment> lost_since_;  // some shard, in the present epoch
   std::map<ServerKey, ServerConnection> servers_;
@@ -624,24 +670,47 @@ Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool 
     }
     if (progress) progress();
   }
-  for (const auto& shard : read->shards) {
-    if (clock < 0 || shard.clock == clock) continue;
-    return Error(ErrorKind::kInternal,
-                 "rows after step {} were asked for, and shard {} has gone on to {}", clock,
-                 shard.shard, shard.clock);
-  }
   return read;
 }
 
-Result<Hash128> Client::hash(int64_t clock, const Progress& progress) {
-  MUSTER_TRY(const auto read, read_all(clock, false, progress));
-  Hasher hasher;
-  for (const auto& shard : read->shards) hasher.add(&shard.hash, sizeof(shard.hash));
-  return hasher.finish();
+Status Client::check_cut(const WholeRead& read, uint64_t era, int64_t clock) {
+  for (const auto& shard : read.shards) {
+    if (shard.era != era) {
+      return Error(ErrorKind::kInternal, "rows of era {} were asked for, and shard {} is in era {}",
+                   era, shard.shard, shard.era);
+    }
+    if (shard.clock != clock) {
+      return Error(ErrorKind::kInternal,
+                   "rows after step {} were asked for, and shard {} has gone on to {}", clock,
+                   shard.shard, shard.clock);
+    }
+  }
+  return {};
 }
 
-Result<std::vector<std::string>> Client::save(int64_t clock, const Progress& progress) {
+namespace {
+Hash128 hash_of(std::span<const WholeAnswer> shards) {
+  Hasher hasher;
+  for (const auto& shard : shards) hasher.add(&shard.hash, sizeof(shard.hash));
+  return hasher.finish();
+}
+}  // namespace
+
+Result<Hash128> Client::hash() {
+  MUSTER_TRY(const auto read, read_all(0, false, {}));
+  return hash_of(read->shards);
+}
+
+Result<Hash128> Client::hash(uint64_t era, int64_t clock, const Progress& progress) {
+  MUSTER_TRY(const auto read, read_all(clock, false, progress));
+  MUSTER_RETURN_IF_ERROR(check_cut(*read, era, clock));
+  return hash_of(read->shards);
+}
+
+Result<std::vector<std::string>> Client::save(uint64_t era, int64_t clock,
+                                              const Progress& progress) {
   MUSTER_TRY(const auto read, read_all(clock, true, progress));
+  MUSTER_RETURN_IF_ERROR(check_cut(*read, era, clock));
   std::vector<std::string> shards;
   // One by one: all rows would be there twice.
   for (auto& shard : read->shards) shards.emplace_back(*std::exchange(shard.contents, {}));

@@ -55,6 +55,9 @@ struct ClientLimits {
   // In which a hash or save gets no further shard: then it fails.
   Duration silence = std::chrono::minutes(2);
   size_t largest_message = kLargestMessage;  // bytes
+  // For which something is asked of a server without a connection to it, while the registry hears
+  // from it: then everything fails, with an error of the kind kMachine that names the server.
+  Duration unreachable = std::chrono::seconds(30);
 };
 
 class Client {
@@ -97,12 +100,14 @@ class Client {
   // Is called while these three wait, by the thread that called them, for each shard or some; may
   // be empty.
   using Progress = std::function<void()>;
-  // Of all rows of all tables, after exactly that many steps; an error, of the kind kInternal, if
-  // there are more. -1: as they are.
-  Result<Hash128> hash(int64_t clock = -1, const Progress& progress = {});
-  // All rows, by shard (TableData::save_rows), and putting them in place of what servers have;
-  // empty ones: begin anew. `era`: see TableData.
-  Result<std::vector<std::string>> save(int64_t clock, const Progress& progress = {});
+  // Of all rows of all tables, as they are.
+  Result<Hash128> hash();
+  // The same, and all rows, by shard (TableData::save_rows), after exactly that many steps of that
+  // era (TableData). An error of the kind kInternal: there are more, or the others have begun
+  // another era.
+  Result<Hash128> hash(uint64_t era, int64_t clock, const Progress& progress = {});
+  Result<std::vector<std::string>> save(uint64_t era, int64_t clock, const Progress& progress = {});
+  // Puts these in place of what servers have; empty ones: begin anew.
   Status load(uint64_t era, std::span<const std::string> shards, const Progress& progress = {});
   // Of pushes and reads, with their headers.
   uint64_t sent_bytes() const;
@@ -115,6 +120,8 @@ class Client {
   explicit Client(std::unique_ptr<Impl> impl);
   Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents,
                                               const Progress& progress);
+  // All shards are at that clock of that era.
+  static Status check_cut(const WholeRead& read, uint64_t era, int64_t clock);
   Status push_to_all(std::string push);
   std::unique_ptr<Impl> impl_;
 };

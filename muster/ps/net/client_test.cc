@@ -29,7 +29,13 @@ constexpr ShardNumber kFew = 8;
 struct PlayedRegistry final : NetworkListener {
   void opened(ConnectionId /*connection*/) override {}
   void closed(ConnectionId connection) override { std::erase(clients, connection); }
-  void received(ConnectionId connection, const Bytes& /*hello*/) override {
+  void received(ConnectionId connection, const Bytes& bytes) override {
+    const auto message = decode_control(*bytes);
+    if (message.ok() && std::holds_alternative<AskStatus>(*message)) {
+      ++asked;
+      network.send(connection, encode_control(status));
+      return;
+    }
     clients.push_back(connection);
     network.send(connection, encode_control(small_setup(kFew)));
     network.send(connection, encode_control(NewMap{map}));
@@ -39,6 +45,8 @@ struct PlayedRegistry final : NetworkListener {
   }
 
   ServerMap map;
+  ServersStatus status;
+  int asked = 0;
   std::vector<ConnectionId> clients;
   Network network{*this};
 };
@@ -60,11 +68,13 @@ struct PlayedServer final : NetworkListener {
     answer.request = request.request;
     answer.served = served;
     answer.clock = request.clock;
+    answer.era = era;
     answer.contents = Bytes("rows of " + std::to_string(request.shard));
     network.send(client, encode(answer));
   }
 
   ConnectionId client = 0;
+  uint64_t era = 2;
   std::vector<WholeRequest> wholes;
   std::vector<ReadRequest> reads;
   Network network{*this};
@@ -126,7 +136,7 @@ class ClientTest : public ::testing::Test {
 TEST_F(ClientTest, AServerThatStaysIsAskedOnce) {
   connect();
   std::optional<Result<std::vector<std::string>>> saved;
-  call([&] { saved = client_->save(3); });
+  call([&] { saved = client_->save(2, 3); });
   turn_until([&] { return server_.wholes.size() == kFew; });
   for (int i = 0; i < 5; ++i) {
     ++registry_.map.epoch;
@@ -153,11 +163,27 @@ TEST_F(ClientTest, AServerThatStaysIsAskedOnce) {
   EXPECT_EQ((*saved)->at(7), "rows of 7");
 }
 
+// All others have gone back to a checkpoint, and are at the same step again.
+TEST_F(ClientTest, RowsOfAnotherEraAreNotSaved) {
+  connect();
+  std::optional<Result<std::vector<std::string>>> saved;
+  call([&] { saved = client_->save(2, 3); });
+  turn_until([&] { return server_.wholes.size() == kFew; });
+  for (const auto& request : server_.wholes) {
+    server_.era = request.shard == 5 ? 4 : 2;
+    server_.answer(request, Served::kYes);
+  }
+  turn_until([&] { return returned_.load(); });
+  ASSERT_FALSE(saved->ok());
+  EXPECT_EQ(saved->error().kind(), ErrorKind::kInternal);
+  EXPECT_EQ(saved->error().message(), "rows of era 2 were asked for, and shard 5 is in era 4");
+}
+
 TEST_F(ClientTest, ASaveMayTakeLongWhileRowsArrive) {
   connect({.silence = 2s});
   std::optional<Result<std::vector<std::string>>> saved;
   std::atomic<int> progress = 0;
-  call([&] { saved = client_->save(3, [&] { ++progress; }); });
+  call([&] { saved = client_->save(2, 3, [&] { ++progress; }); });
   turn_until([&] { return server_.wholes.size() == kFew; });
   for (const auto& request : server_.wholes) {
     const auto next = std::chrono::steady_clock::now() + 400ms;
@@ -173,7 +199,7 @@ TEST_F(ClientTest, ASaveMayTakeLongWhileRowsArrive) {
 TEST_F(ClientTest, ASaveEndsIfNothingArrives) {
   connect({.silence = 300ms});
   std::optional<Result<std::vector<std::string>>> saved;
-  call([&] { saved = client_->save(3); });
+  call([&] { saved = client_->save(2, 3); });
   turn_until([&] { return server_.wholes.size() == kFew; });
   server_.answer(server_.wholes[0], Served::kYes);
   turn_until([&] { return returned_.load(); });
@@ -183,6 +209,58 @@ TEST_F(ClientTest, ASaveEndsIfNothingArrives) {
                 "parameter servers gave 1 of 8 shards after step 3, and no other one in 0.3 s"),
             0U)
       << saved->error().message();
+}
+
+// Port 1: nobody listens there.
+class UnreachableServer : public ClientTest {
+ protected:
+  void SetUp() override {
+    ClientTest::SetUp();
+    auto& server = registry_.map.servers[0];
+    server.address = "127.0.0.1:1";
+    ServerStatus one;
+    one.key = server.key;
+    one.address = server.address;
+    one.heard_ago = 50ms;
+    registry_.status.servers.push_back(one);
+  }
+};
+
+TEST_F(UnreachableServer, ThatTheRegistryHearsIsAnErrorThatNamesIt) {
+  connect({.unreachable = 300ms});
+  std::optional<Status> loaded;
+  call([&] { loaded = client_->load(1, std::vector<std::string>(kFew)); });
+  turn_until([&] { return returned_.load(); });
+  ASSERT_FALSE(loaded->ok());
+  EXPECT_EQ(loaded->error().kind(), ErrorKind::kMachine);
+  const auto& said = loaded->error().message();
+  EXPECT_EQ(said.find("parameter server a at 127.0.0.1:1 could not be reached from here for 0.3 s"),
+            0U)
+      << said;
+  EXPECT_NE(said.find("firewalls"), std::string::npos) << said;
+}
+
+TEST_F(UnreachableServer, OfWhichNothingIsAskedIsNoError) {
+  connect({.unreachable = 200ms});
+  const auto until = std::chrono::steady_clock::now() + 800ms;
+  turn_until([&] { return std::chrono::steady_clock::now() >= until; });
+  EXPECT_EQ(registry_.asked, 0);
+  EXPECT_TRUE(client_->wait().ok());
+}
+
+TEST_F(UnreachableServer, ThatIsSilentForTheRegistryTooIsWaitedFor) {
+  registry_.status.servers[0].heard_ago = 10s;
+  connect({.unreachable = 200ms});
+  const std::vector<uint64_t> key = {1};
+  const auto read = client_->begin_read(0, key);
+  ASSERT_TRUE(read.ok());
+  turn_until([&] { return registry_.asked >= 2; });
+  const auto there = client_->finish_within(**read, 100ms);
+  ASSERT_TRUE(there.ok()) << there.error().message();
+  EXPECT_FALSE(*there);
+  registry_.status.servers[0].heard_ago = 50ms;  // only the registry reaches it again
+  call([&] { EXPECT_FALSE(client_->finish(**read).ok()); });
+  turn_until([&] { return returned_.load(); });
 }
 
 }  // namespace

@@ -13,7 +13,10 @@
 namespace muster::ps {
 namespace {
 
-constexpr int kMostAtOnce = 256;  // completions of one turn
+// Of one turn: completions, and for how long. Each may be a copy of a shard, which takes long to
+// load; a server's heartbeats come between turns.
+constexpr int kMostAtOnce = 256;
+constexpr auto kLongest = std::chrono::milliseconds(50);
 
 // ms, of the end that listens; the one that connects does the same (roster/wire/channel.cc). Else a
 // peer that is suspended, or whose machine is gone, would have its connection, and what waits to be
@@ -109,9 +112,10 @@ class Network::Impl final : public Stream::Listener {
     void* tag = nullptr;
     bool ok = false;
     auto next = queue_->AsyncNext(&tag, &ok, after(longest));
+    const auto until = std::chrono::steady_clock::now() + kLongest;
     for (int i = 0; next == grpc::CompletionQueue::GOT_EVENT; ++i) {
       static_cast<Completion*>(tag)->done(ok);
-      if (i == kMostAtOnce) break;
+      if (i == kMostAtOnce || std::chrono::steady_clock::now() >= until) break;
       next = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::time_point{});
     }
     flush();

@@ -49,7 +49,8 @@ class Network {
   // closed() does not follow.
   void close(ConnectionId connection);
 
-  // Handles what has come; if there is nothing, waits for it, at most so long.
+  // Handles what has come, or some of it: returns after 50 ms, so that who calls it can do
+  // something else between. If there is nothing, waits for it, at most so long.
   void turn(Duration longest);
   // Ends the waiting of turn(). From any thread.
   void wake();

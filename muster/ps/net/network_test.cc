@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,13 +26,19 @@ namespace {
 using namespace std::chrono_literals;
 
 struct End final : NetworkListener {
-  void opened(ConnectionId connection) override { open = connection; }
+  void opened(ConnectionId connection) override {
+    open = connection;
+    ++opens;
+  }
   void received(ConnectionId /*connection*/, const Bytes& message) override {
     got.push_back(message);
+    std::this_thread::sleep_for(takes);
   }
   void closed(ConnectionId /*connection*/) override { open = 0; }
 
   ConnectionId open = 0;
+  int opens = 0;
+  Duration takes{};  // for a message
   std::vector<Bytes> got;
 };
 
@@ -40,7 +47,8 @@ class NetworkTest : public ::testing::Test {
   void SetUp() override {
     const auto address = there_->listen("127.0.0.1:0");
     ASSERT_TRUE(address.ok()) << address.error().message();
-    here_->connect(*address);
+    address_ = *address;
+    here_->connect(address_);
     turn_until([&] { return here_end_.open != 0; });
   }
   void turn_until(const std::function<bool()>& done) {
@@ -53,6 +61,7 @@ class NetworkTest : public ::testing::Test {
   }
   void send(Packet packet) { here_->send(here_end_.open, std::move(packet)); }
 
+  std::string address_;
   End here_end_;
   End there_end_;
   std::unique_ptr<Network> here_ = std::make_unique<Network>(here_end_);
@@ -132,6 +141,22 @@ TEST_F(NetworkTest, WhatWasSentIsFreedAndNotBefore) {
   send({"head", Bytes(std::move(owner), again)});
   here_.reset();
   EXPECT_TRUE(unsent.expired());
+}
+
+// Each message may be a copy of a shard, and heartbeats come between turns.
+TEST_F(NetworkTest, ATurnInWhichAMessageTookLongEnds) {
+  constexpr int kMore = 3;
+  std::vector<ConnectionId> all = {here_end_.open};
+  for (int i = 0; i < kMore; ++i) all.push_back(here_->connect(address_));
+  turn_until([&] { return here_end_.opens == 1 + kMore && there_end_.opens == 1 + kMore; });
+  there_end_.takes = 60ms;
+  for (const ConnectionId connection : all) here_->send(connection, {"a message"});
+  for (int i = 0; i < 10; ++i) here_->turn(5ms);  // all of them arrive
+  while (there_end_.got.size() < all.size()) {
+    const size_t before = there_end_.got.size();
+    there_->turn(10ms);
+    ASSERT_LE(there_end_.got.size(), before + 1);
+  }
 }
 
 // A process that is suspended keeps its connections, as the kernel answers for it.

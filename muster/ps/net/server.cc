@@ -21,6 +21,7 @@ constexpr Duration kRetry = 30ms;  // until a connection is tried again
 constexpr Duration kRegistryRetry = 200ms;
 constexpr Duration kAloneFor = 60s;       // without the registry
 constexpr Duration kLookForCopies = 1ms;  // how often, if there were none
+constexpr int64_t kBeatsInALease = 4;     // at least: some may come late
 // Copies and whole shards that wait to be sent to somebody hold memory, and what is behind them
 // waits: no further one is begun while there are more than these bytes.
 constexpr size_t kMostWaiting = 64 << 20;
@@ -32,7 +33,10 @@ std::string with_host(const std::string& address, const std::string& host) {
 }  // namespace
 
 Server::Server(ServerOptions options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), self_{options_.id, draw_incarnation()} {}
+    : options_(std::move(options)),
+      clock_(clock),
+      self_{options_.id, draw_incarnation()},
+      heartbeat_(options_.heartbeat) {}
 Server::~Server() {
   fetcher_.reset();  // it wakes the network
   network_.reset();
@@ -48,7 +52,7 @@ Result<Server::End> Server::run() {
     look_for_registry(now);
     if (registry_open_ && setup_ && now >= next_beat_) beat();
     if (core_) copy_some(now);
-    network_->turn(whole_.empty() ? std::min(options_.heartbeat / 2, Duration{10ms}) : 1ms);
+    network_->turn(whole_.empty() ? std::min(heartbeat_ / 2, Duration{10ms}) : 1ms);
     if (!core_) continue;
     take_fetched();
     answer_held();
@@ -79,7 +83,7 @@ void Server::connect_all(Moment now) {
 void Server::look_for_registry(Moment now) {
   if (registry_open_ || registry_seen_ == Moment{}) registry_seen_ = now;
   if (now - registry_seen_ <= kAloneFor) return;
-  failure_ = Error(ErrorKind::kMachine,
+  failure_ = Error(ErrorKind::kIo,
                    "the registry at {} has not answered for {} s: the launcher or coordinator of "
                    "the job has ended, or a network is in the way",
                    options_.registry, std::chrono::floor<std::chrono::seconds>(kAloneFor).count());
@@ -111,9 +115,9 @@ void Server::closed(ConnectionId connection) {
     return;
   }
   if (const auto client = clients_.find(connection); client != clients_.end()) {
-    const auto found = connection_of_.find(client->second);
-    if (found != connection_of_.end() && found->second == connection) connection_of_.erase(found);
+    const uint64_t id = client->second;
     clients_.erase(client);
+    forget_connection(id, connection);
   }
   if (const auto server = servers_.find(connection); server != servers_.end()) {
     auto& peer = peers_[server->second];
@@ -123,6 +127,19 @@ void Server::closed(ConnectionId connection) {
     peer.open = false;
     peer.retry_at = clock_.now() + kRetry;
     servers_.erase(server);
+  }
+}
+
+// Of that client. It may have another one, where it waits for its answers.
+void Server::forget_connection(uint64_t client, ConnectionId connection) {
+  const auto found = connection_of_.find(client);
+  if (found == connection_of_.end() || found->second != connection) return;
+  const auto other =
+      std::ranges::find_if(clients_, [&](const auto& one) { return one.second == client; });
+  if (other == clients_.end()) {
+    connection_of_.erase(found);
+  } else {
+    found->second = other->first;
   }
 }
 
@@ -213,7 +230,7 @@ void Server::send(const ServerKey& to, ShardMessage message) {
   Packet packet = encode(message);
   if (packet.size() > options_.largest_message) {
     failure_ =
-        Error(ErrorKind::kMachine,
+        Error(ErrorKind::kJob,
               "shard {} has {} bytes, and a copy of it is one message of {} at most: the job "
               "needs more tables.shards, from its beginning",
               message.shard, packet.size(), options_.largest_message);
@@ -273,6 +290,8 @@ void Server::from_registry(std::string_view bytes) {
     auto same = check_same(*setup_, *setup, options_.registry);
     if (!same.ok()) failure_ = std::move(same).error();
   } else if (const auto* const answer = std::get_if<BeatAnswer>(&*message); answer && core_) {
+    const Duration lease = answer->reply.lease;
+    if (lease > Duration{0}) heartbeat_ = std::min(options_.heartbeat, lease / kBeatsInALease);
     if (answer->reply.standing == HeartbeatReply::Standing::kRemoved) {
       removed_ = true;
       const auto& reason = answer->reply.reason;
@@ -309,7 +328,7 @@ void Server::begin(TablesSetup setup) {
 
 void Server::beat() {
   const Moment now = clock_.now();
-  next_beat_ = now + options_.heartbeat;
+  next_beat_ = now + heartbeat_;
   Beat beat;
   beat.asked = now.time_since_epoch().count();
   Heartbeat& heartbeat = beat.heartbeat;

@@ -48,8 +48,8 @@ struct ServerOptions {
   size_t memory = std::numeric_limits<size_t>::max();  // bytes, of rows
   // Where rows go that do not fit. May be empty: nowhere.
   std::function<Result<std::unique_ptr<ColdRows>>(const ServerKey& self)> open_disk;
-  Duration heartbeat = std::chrono::milliseconds(100);
-  size_t largest_message = kLargestMessage;  // bytes
+  Duration heartbeat = std::chrono::milliseconds(100);  // or more often, if its lease is short
+  size_t largest_message = kLargestMessage;             // bytes
   // Asked about every 10 ms: whether to stop. May be empty.
   std::function<bool()> stopped;
   // What happens, in sentences. May be empty.
@@ -96,6 +96,7 @@ class Server final : NetworkListener, ShardLinks {
   void greet(ConnectionId connection, std::string_view bytes);
   void handle(ConnectionId from, WireMessage message);
   void refuse(ConnectionId connection);
+  void forget_connection(uint64_t client, ConnectionId connection);
 
   // ServerCore.
   void send(const ServerKey& to, ShardMessage message) override;
@@ -136,6 +137,7 @@ class Server final : NetworkListener, ShardLinks {
   const ServerOptions options_;
   const Clock& clock_;
   const ServerKey self_;
+  Duration heartbeat_;  // how often it beats
   std::string address_;
   bool removed_ = false;
   std::optional<Error> failure_;

@@ -190,7 +190,7 @@ TEST(Servers, IfAllAreKilledAtOnceClientsAreToldThatRowsAreLost) {
     for (const char* const id : {"s0", "s1"}) servers.start(id);
     const auto read = client->read(0, keys);
     ASSERT_FALSE(read.ok()) << "they are lost";
-    EXPECT_EQ(read.error().kind(), ErrorKind::kMachine);
+    EXPECT_EQ(read.error().kind(), ErrorKind::kCheckpoint) << "which ends the job at once";
     EXPECT_NE(read.error().message().find("are lost"), std::string::npos) << read.error().message();
     EXPECT_NE(read.error().message().find("muster resume"), std::string::npos);
   }
@@ -295,6 +295,23 @@ TEST(Servers, OneWithoutMemoryForARowEndsAndSaysSo) {
   EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ErrorKind::kMachine));
 }
 
+// The backup applies a push first, and the primary would fail in the same way: whoever starts
+// servers has to see from the first end that memory is full (launch/restarts.h).
+TEST(Servers, OfTwoWithoutMemoryForARowTheFirstToEndSaysSo) {
+  ServerProcesses servers(2, small_setup(), {"--memory", "1MiB"});
+  const auto client = servers.connect();
+  std::vector<uint64_t> keys(20000);
+  std::iota(keys.begin(), keys.end(), uint64_t{0});
+  const std::vector<float> gradients(keys.size() * 8, 1.0F);
+  ASSERT_TRUE(client->push({.table = 1, .lr = 0.1}, keys, gradients).ok());
+  for (const char* const id : {"s0", "s1"}) {
+    const int status = servers.wait_end(id);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ErrorKind::kMachine)) << id;
+    servers.registry().ended(id);
+  }
+}
+
 // So many rows that a server with a limit writes most of them to disk.
 void fill(Client& client, int64_t keys, int64_t batch) {
   for (int64_t first = 0; first < keys; first += batch) {
@@ -357,10 +374,62 @@ TEST(Servers, AClientThatDoesNotTakeWhatItHasAskedForHoldsUpNobody) {
   EXPECT_FALSE(greedy.closed()) << "the other client had to wait until its connection was given up";
 }
 
+// A client with two connections to one server, the second of which it closes.
+class TwiceConnected final : NetworkListener {
+ public:
+  explicit TwiceConnected(const ServerMap& map)
+      : epoch_(map.epoch), address_(map.servers[0].address), first_(network_.connect(address_)) {
+    wait_for("the first connection", [&] { return turn() && greeted_ == 1; });
+    const ConnectionId second = network_.connect(address_);
+    wait_for("the second one", [&] { return turn() && greeted_ == 2; });
+    network_.close(second);
+  }
+  // Repeats it, as the server may not have noticed at once that a connection is closed.
+  void push() {
+    const Bytes commit(push_bytes({.kind = PushKind::kCommit}, {}, {}));
+    wait_for("the answer of a push", [&] {
+      network_.send(first_, encode(PushRequest{0, epoch_, Push(kSelf, 1, commit)}));
+      return turn() && answered_;
+    });
+  }
+
+ private:
+  static constexpr uint64_t kSelf = 77;
+  bool turn() {
+    network_.turn(5ms);
+    return true;
+  }
+  // A question whose answer shows that the server knows the connection.
+  void opened(ConnectionId connection) override {
+    network_.send(connection, encode_control(Hello{false, {"", kSelf}}));
+    network_.send(connection, encode(WholeRequest{.epoch = epoch_, .request = 1}));
+  }
+  void received(ConnectionId /*connection*/, const Bytes& bytes) override {
+    const auto message = decode(bytes);
+    ASSERT_TRUE(message.ok());
+    if (std::holds_alternative<WholeAnswer>(*message)) ++greeted_;
+    if (std::holds_alternative<PushAnswer>(*message)) answered_ = true;
+  }
+  void closed(ConnectionId /*connection*/) override {}
+
+  const uint64_t epoch_;
+  const std::string address_;
+  int greeted_ = 0;
+  bool answered_ = false;
+  Network network_{*this};
+  const ConnectionId first_;
+};
+
+TEST(Servers, AnswerAClientOnTheConnectionThatIsLeft) {
+  ServerProcesses servers(1);
+  servers.wait_ready(1);
+  TwiceConnected(servers.registry().map()).push();
+}
+
 // A server in this process.
 class ServerThread {
  public:
-  ServerThread(const RegistryService& registry, const Clock& clock,
+  ServerThread(const std::string& registry, const Clock& clock,
                size_t largest_message = kLargestMessage)
       : server_(options(registry, largest_message), clock) {}
   ~ServerThread() { stopped_ = true; }
@@ -373,10 +442,10 @@ class ServerThread {
   }
 
  private:
-  ServerOptions options(const RegistryService& registry, size_t largest_message) {
+  ServerOptions options(const std::string& registry, size_t largest_message) {
     ServerOptions options;
     options.id = "s0";
-    options.registry = registry.address();
+    options.registry = registry;
     options.largest_message = largest_message;
     options.stopped = [this] { return stopped_.load(); };
     return options;
@@ -396,11 +465,11 @@ TEST(Servers, AShardThatIsTooLargeForAMessageIsNotSentAndThatIsSaid) {
   options.registry.lease = ServerProcesses::kLong / 2;
   const auto registry = RegistryService::start(options, clock);
   ASSERT_TRUE(registry.ok());
-  ServerThread server(**registry, clock, 100000);
+  ServerThread server((*registry)->address(), clock, 100000);
   const auto client = Client::connect((*registry)->address(), clock, 20s);
   ASSERT_TRUE(client.ok()) << client.error().message();
   fill(**client, 8000, 4000);  // 60 kB in each shard
-  auto shards = (*client)->save(-1);
+  auto shards = (*client)->save(0, 0);
   ASSERT_TRUE(shards.ok()) << shards.error().message();
   shards->at(5).resize(100000);
   ClientLimits limits;
@@ -409,12 +478,14 @@ TEST(Servers, AShardThatIsTooLargeForAMessageIsNotSentAndThatIsSaid) {
   ASSERT_TRUE(limited.ok());
   const auto loaded = (*limited)->load(1, *shards);
   ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().kind(), ErrorKind::kJob);
   EXPECT_EQ(loaded.error().message().find("shard 5 is too large to be sent"), 0U);
 
   fill(**client, 40000, 4000);
   ASSERT_TRUE((*client)->hash().ok());
-  const auto saved = (*client)->save(-1);
+  const auto saved = (*client)->save(0, 0);
   ASSERT_FALSE(saved.ok());
+  EXPECT_EQ(saved.error().kind(), ErrorKind::kJob) << "which ends the job at once";
   EXPECT_NE(saved.error().message().find("is too large to be sent"), std::string::npos);
   EXPECT_NE(saved.error().message().find("more tables.shards"), std::string::npos);
 
@@ -423,11 +494,52 @@ TEST(Servers, AShardThatIsTooLargeForAMessageIsNotSentAndThatIsSaid) {
                                             "--host", "127.0.0.1", "--listen", "127.0.0.1:0"});
   const auto& end = server.end();
   ASSERT_FALSE(end.ok());
+  EXPECT_EQ(end.error().kind(), ErrorKind::kJob) << "which ends the job at once";
   EXPECT_NE(end.error().message().find("bytes, and a copy of it is one message of 100000 at most"),
             std::string::npos)
       << end.error().message();
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
+}
+
+// Lets servers wait, and notes the shortest time between two heartbeats.
+struct WaitingRegistry final : NetworkListener {
+  void opened(ConnectionId /*connection*/) override {}
+  void closed(ConnectionId /*connection*/) override {}
+  void received(ConnectionId connection, const Bytes& bytes) override {
+    const auto message = decode_control(*bytes);
+    ASSERT_TRUE(message.ok());
+    const auto* const beat = std::get_if<Beat>(&*message);
+    if (beat == nullptr) return network.send(connection, encode_control(small_setup()));
+    if (beats > 0) shortest = std::min(shortest, Duration(beat->asked - last));
+    last = beat->asked;
+    ++beats;
+    const HeartbeatReply reply{HeartbeatReply::Standing::kWaiting, lease, {}, {}};
+    network.send(connection, encode_control(BeatAnswer{reply, beat->asked}));
+  }
+
+  Duration lease{0};
+  int beats = 0;
+  int64_t last = 0;
+  Duration shortest = Duration::max();
+  Network network{*this};
+};
+
+TEST(Servers, BeatSeveralTimesInAShortLease) {
+  const BootClock clock;
+  for (const Duration lease : {Duration{40ms}, Duration{10s}}) {
+    WaitingRegistry registry;
+    registry.lease = lease;
+    const auto address = registry.network.listen("127.0.0.1:0");
+    ASSERT_TRUE(address.ok());
+    const ServerThread server(*address, clock);
+    const bool is_short = lease < 100ms;
+    wait_for("heartbeats", [&] {
+      registry.network.turn(1ms);
+      return is_short ? registry.shortest < lease : registry.beats == 5;
+    });
+    EXPECT_EQ(registry.shortest < 100ms, is_short);
+  }
 }
 
 // A registry that listens where another one was.
@@ -441,7 +553,7 @@ TEST(Servers, OneThatFindsAnotherRegistryDoesNotTakeItsRowsThere) {
     options.address = "127.0.0.1:0";
     auto registry = RegistryService::start(options, clock);
     ASSERT_TRUE(registry.ok());
-    ServerThread server(**registry, clock);
+    ServerThread server((*registry)->address(), clock);
     const auto client = Client::connect((*registry)->address(), clock, 20s);
     ASSERT_TRUE(client.ok());
     const std::vector<uint64_t> keys = {9, 2, 500};

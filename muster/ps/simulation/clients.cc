@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "muster/ps/bytes.h"
 #include "muster/ps/simulation/cluster.h"
 
 namespace muster::ps::simulation {
@@ -31,6 +32,7 @@ void Cluster::act(int place) {
 void Cluster::act_now(ClientProcess& client) {
   if (client.queue->wants_retry()) client.queue->retry();
   if (client.worker != nullptr) {
+    if (client.worker->is_stuck()) return replace(client);
     client.worker->retry();
     client.worker->act();
   } else if (!is_calm() && client.queue->unanswered() < kMostUnanswered) {
@@ -48,6 +50,14 @@ void Cluster::act_after(int place, Duration delay) {
 
 void Cluster::new_update(ClientProcess& client) {
   const auto shard = static_cast<ShardNumber>(world_.below(shards_));
+  new_push(client, shard, update_of(shard));
+}
+
+// Of any lane of the step that is not known to be committed, or the commit of it, which others may
+// have pushed too: what comes again has no effect.
+std::string Cluster::update_of(ShardNumber shard) {
+  const int64_t step = steps_[shard];
+  if (world_.chance(0.4)) return push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {});
   std::vector<uint64_t> keys;
   for (uint64_t key = world_.below(40); keys.size() < 2; ++key) {
     if (shard_of(key, shards_) == shard) keys.push_back(key);
@@ -56,7 +66,9 @@ void Cluster::new_update(ClientProcess& client) {
   for (size_t i = 0; i < 2 * keys.size(); ++i) {
     gradients.push_back(static_cast<float>(world_.below(1000)) / 500 - 1);
   }
-  new_push(client, shard, push_bytes({.step = witness_.next_push(), .lr = 0.1}, keys, gradients));
+  const auto lane = static_cast<uint16_t>(world_.below(16));
+  return push_bytes({.kind = PushKind::kAdd, .lane = lane, .step = step, .lr = 0.1}, keys,
+                    gradients);
 }
 
 void Cluster::new_push(ClientProcess& client, ShardNumber shard, std::string bytes) {
@@ -76,10 +88,18 @@ void Cluster::got_answer(ClientProcess& client, const PushAnswer& answer) {
     const auto& [shard, number] = one.first;
     if (shard != answer.shard || number > answer.number) return false;
     witness_.answered(one.second);
+    note_answered(shard, *witness_.push(one.second).bytes);
     ++tally_.pushes;
     return true;
   });
   if (client.worker != nullptr) client.worker->act();
+}
+
+// Clients::kUpdates.
+void Cluster::note_answered(ShardNumber shard, std::string_view push) {
+  PushHeader header;
+  if (training_ != nullptr || !ps::take(push, header) || header.kind != PushKind::kCommit) return;
+  steps_[shard] = std::max(steps_[shard], header.step + 1);
 }
 
 void Cluster::read(ClientProcess& client) {

@@ -461,8 +461,24 @@ void Cluster::check_end() {
     fail(witness_.check_end(shard, copies, *make_data(shard)));
     if (!copies.empty()) shards.push_back(copies[0]);
   }
-  if (training_ != nullptr && violation_.empty()) fail(training_->check_end(shards));
+  if (training_ != nullptr && violation_.empty()) {
+    std::vector<TableData*> data;
+    for (auto* const shard : shards) data.push_back(&shard->data());
+    fail(training_->check_end(data));
+  }
   for (auto* const shard : shards) tally_.evicted += shard->table(kRowTable).tombstones().size();
+}
+
+std::string Cluster::check(const Checkpoint& checkpoint) {
+  Slabs aside;
+  std::vector<std::unique_ptr<TableData>> data;
+  std::vector<TableData*> shards;
+  for (ShardNumber shard = 0; shard < shards_; ++shard) {
+    data.push_back(std::make_unique<TableData>(shard, shards_, tables_, aside));
+    if (!data.back()->load(checkpoint.shards[shard]).ok()) return "saved rows cannot be loaded";
+    shards.push_back(data.back().get());
+  }
+  return training_->check(shards, checkpoint.position, checkpoint.eras);
 }
 
 void Cluster::fail(const std::string& what) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,13 @@ class Cluster {
   // One that is suspended takes it when it continues.
   void take_client(int place, const std::function<void(ClientProcess&)>& what);
   void send_client(int from, int to, std::function<void(ClientProcess&)> what);
+  // What is wrong with it; empty: nothing.
+  std::string check(const Checkpoint& checkpoint);
+  // Plant::kSameEra.
+  uint64_t era_of_load(uint64_t group, uint64_t last) const {
+    return plant_ == Plant::kSameEra && last > 0 ? last : group;
+  }
+  bool saves_any_era() const { return plant_ == Plant::kAnyEra; }
   Tally& tally() { return tally_; }
   void fail(const std::string& what);  // nothing if it is empty
 
@@ -136,6 +144,8 @@ class Cluster {
   void receive(ServerProcess& server, const Asked& asked);
   void answer_held(ServerProcess& server);
   template <typename One>
+  void when_due(ServerProcess& server, const Asked& asked, const One& request);
+  template <typename One>
   void reply(const ServerProcess& server, const Asked& asked, const One& request,
              RecordedData* data);
 
@@ -143,6 +153,8 @@ class Cluster {
   void act(int place);
   void act_now(ClientProcess& client);
   void new_update(ClientProcess& client);
+  std::string update_of(ShardNumber shard);
+  void note_answered(ShardNumber shard, std::string_view push);
   void got_answer(ClientProcess& client, const PushAnswer& answer);
   void read(ClientProcess& client);
   void begin_again(ClientProcess& client);  // Plant::kNewNumbers
@@ -164,7 +176,8 @@ class Cluster {
   void replace(ClientProcess& client);
   void reconnect_client();
   void fault_worker();
-  void suspend(ClientProcess& client);
+  void lose_workers();
+  void suspend(ClientProcess& client, Duration least, Duration most);
 
   // The end.
   bool all_answered() const;
@@ -193,8 +206,9 @@ class Cluster {
   std::optional<std::pair<std::string, std::string>> parted_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;  // all that ever were
   std::vector<std::unique_ptr<ClientProcess>> clients_;
-  std::map<uint64_t, int> senders_;     // places of clients, by the number that servers know
-  std::unique_ptr<Training> training_;  // null: Clients::kUpdates
+  std::map<uint64_t, int> senders_;       // places of clients, by the number that servers know
+  std::unique_ptr<Training> training_;    // null: Clients::kUpdates
+  std::map<ShardNumber, int64_t> steps_;  // Clients::kUpdates: whose commits were answered
   Witness witness_;
   Moment calm_at_;
   Moment end_at_;

@@ -93,6 +93,9 @@ bool Cluster::can_lose(const ServerProcess& victim) {
 void Cluster::hurt(ServerProcess& victim, uint64_t kind) {
   if (kind < 2) return crash(victim);
   if (kind == 2) {
+    // It fails when it is given something to hold. Until then one of two that cannot reach each
+    // other may rejoin, get its shards and be removed again: a double failure.
+    if (parted_) return;
     world_.trace("server {} has no memory left", victim.place);
     for (auto* const data : victim.data) data->fill();
     return;
@@ -217,19 +220,36 @@ void Cluster::reconnect_client() {
 void Cluster::fault_worker() {
   if (is_calm()) return;
   world_.after(world_.between(20ms, 500ms), [this] { fault_worker(); });
+  if (world_.chance(0.05)) return lose_workers();
+  if (world_.chance(0.02)) return training_->groups().audit();
   auto& client = *clients_[world_.below(clients_.size())];
   if (!client.alive || is_suspended(client) || !training_->groups().can_lose(client)) return;
   if (clients_.size() <= kMostWorkers && world_.chance(0.4)) {
     replace(client);
   } else {
-    suspend(client);
+    suspend(client, 5ms, world_.chance(0.7) ? 300ms : 1500ms);
+  }
+}
+
+// All at once: others go back to a checkpoint. Those that are suspended are missed, and go on later
+// with what they had begun.
+void Cluster::lose_workers() {
+  const size_t count = clients_.size();
+  for (size_t i = 0; i < count; ++i) {
+    auto& client = *clients_[i];
+    if (!client.alive || is_suspended(client)) continue;
+    if (clients_.size() <= kMostWorkers && world_.chance(0.5)) {
+      replace(client);
+    } else {
+      suspend(client, 200ms, 1500ms);
+    }
   }
 }
 
 // Maybe for so long that the others go on without it.
-void Cluster::suspend(ClientProcess& client) {
+void Cluster::suspend(ClientProcess& client, Duration least, Duration most) {
   client.paused_at = world_.now();
-  client.paused_until = world_.now() + world_.between(5ms, world_.chance(0.7) ? 300ms : 1500ms);
+  client.paused_until = world_.now() + world_.between(least, most);
   world_.trace("client {} is suspended", client.place);
   world_.at(client.paused_until, [this, place = client.place] {
     auto* const there = client_at(place);

@@ -17,7 +17,7 @@ Message over_the_wire(const Message& message) {
   return std::get<Message>(*std::move(got));
 }
 
-using Request = std::variant<ReadRequest, OrderRequest>;
+using Request = std::variant<ReadRequest, OrderRequest, WholeRequest>;
 
 // A request that a server has.
 struct Asked {

@@ -1,5 +1,6 @@
 #include "muster/ps/simulation/recorded_data.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -53,7 +54,12 @@ Status RecordedData::apply(std::string_view push) {
 std::string RecordedData::with_mistake(std::string_view push, PushHeader header) {
   std::string_view body = push.substr(sizeof(header));
   std::string other(push);
-  if (plant_ == Plant::kAddAgain && header.kind == PushKind::kAdd) {
+  if (plant_ == Plant::kOldEras || plant_ == Plant::kLoadAgain) {
+    mistake_era(header);
+    std::memcpy(other.data(), &header, sizeof(header));
+  } else if (plant_ == Plant::kTellAgain && header.kind == PushKind::kLoad) {
+    told_ = 0;
+  } else if (plant_ == Plant::kAddAgain && header.kind == PushKind::kAdd) {
     header.lane = static_cast<uint16_t>(order_.size() % StepSums::kMostLanes);
     std::memcpy(other.data(), &header, sizeof(header));
   } else if (plant_ == Plant::kTellAgain && header.kind == PushKind::kApply) {
@@ -71,10 +77,26 @@ std::string RecordedData::with_mistake(std::string_view push, PushHeader header)
   return other;
 }
 
+void RecordedData::mistake_era(PushHeader& header) {
+  const bool loads = header.kind == PushKind::kLoad;
+  const bool is_new = header.era > era_;
+  era_ = std::max(era_, header.era);
+  if (plant_ == Plant::kOldEras) {
+    if (!loads) header.era = era_;
+    return;
+  }
+  // The shard counts loads in place of eras.
+  const bool is_present = header.era == era_;
+  if (loads && (is_new || is_present)) ++loads_;
+  header.era = is_present ? loads_ : loads ? 1 : 0;
+}
+
 void RecordedData::save(std::string& to) {
   append(to, uint64_t{order_.size()});
   for (const int64_t push : order_) append(to, push);
   append(to, told_);
+  append(to, era_);
+  append(to, loads_);
   data_.save(to);
 }
 
@@ -84,6 +106,8 @@ Status RecordedData::load(std::string_view from) {
   order_.resize(count);
   for (int64_t& push : order_) (void)take(from, push);
   (void)take(from, told_);
+  (void)take(from, era_);
+  (void)take(from, loads_);
   auto loaded = data_.load(from);
   if (plant_ == Plant::kEvictCopies && loaded.ok()) data_.table(0).evict(data_.clock());
   return loaded;
@@ -92,6 +116,7 @@ Status RecordedData::load(std::string_view from) {
 void RecordedData::clear() {
   order_.clear();
   told_ = 0;
+  era_ = loads_ = 0;
   data_.clear();
 }
 

@@ -28,7 +28,9 @@ class RecordedData final : public ShardData {
   const TaskOrder& tasks() const { return data_.order(); }
   TableData& data() { return data_; }
 
-  Status check(std::string_view push) const override { return data_.check(push); }
+  Status check(std::string_view push) const override {
+    return plant_ == Plant::kLoadAgain ? Status() : data_.check(push);
+  }
   // From now on there is no memory.
   void fill() { full_ = true; }
   bool is_full() const { return full_; }
@@ -39,11 +41,15 @@ class RecordedData final : public ShardData {
 
  private:
   std::string with_mistake(std::string_view push, PushHeader header);
+  void mistake_era(PushHeader& header);
 
   const Plant plant_;
   bool full_ = false;
   std::vector<int64_t> order_;
   int64_t told_ = 0;  // places, each as often as it was told: Plant::kTellAgain
+  // Plant::kOldEras and kLoadAgain: the era, and how often it was loaded.
+  uint64_t era_ = 0;
+  uint64_t loads_ = 0;
   TableData data_;
 };
 

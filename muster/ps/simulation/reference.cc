@@ -27,8 +27,9 @@ std::vector<float> Reference::read(uint32_t table, std::span<const uint64_t> key
 
 void Reference::push(const PushHeader& header, std::span<const uint64_t> keys,
                      std::span<const float> gradients) {
-  const auto pushes = pushes_by_shard(header, keys, gradients, tables_[header.table].width,
-                                      static_cast<ShardNumber>(shards_.size()));
+  const size_t floats = floats_of(header.kind, tables_[header.table].width);
+  const auto pushes =
+      pushes_by_shard(header, keys, gradients, floats, static_cast<ShardNumber>(shards_.size()));
   for (const auto& [shard, bytes] : pushes) apply(shard, *bytes);
 }
 
@@ -41,7 +42,7 @@ void Reference::apply(ShardNumber shard, std::string_view push) {
   MUSTER_CHECK(applied.ok(), "the reference cannot apply a push");
 }
 
-std::string Reference::compare(std::span<RecordedData* const> shards) {
+std::string Reference::compare(std::span<TableData* const> shards) {
   if (shards.size() != shards_.size()) return "there are other shards than there should be";
   for (size_t i = 0; i < shards.size(); ++i) {
     if (shards[i]->clock() != shards_[i]->clock()) {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "muster/ps/simulation/recorded_data.h"
 #include "muster/ps/slabs.h"
 #include "muster/ps/table_data.h"
 
@@ -23,7 +22,7 @@ class Reference {
             std::span<const float> gradients);
   void push_to_all(const std::string& push);
   // What is different there; empty: nothing. `shards`: a copy of each.
-  std::string compare(std::span<RecordedData* const> shards);
+  std::string compare(std::span<TableData* const> shards);
 
  private:
   void apply(ShardNumber shard, std::string_view push);

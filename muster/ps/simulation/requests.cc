@@ -28,12 +28,20 @@ void Cluster::receive(ServerProcess& server, const Asked& asked) {
   if (const auto* const order = std::get_if<OrderRequest>(&asked.request)) {
     return reply(server, asked, *order, readable(server, order->shard, order->epoch));
   }
-  const auto& read = std::get<ReadRequest>(asked.request);
-  RecordedData* const data = readable(server, read.shard, read.epoch);
-  if (data != nullptr && is_early(read, data->data())) {
+  if (const auto* const whole = std::get_if<WholeRequest>(&asked.request)) {
+    return when_due(server, asked, *whole);
+  }
+  when_due(server, asked, std::get<ReadRequest>(asked.request));
+}
+
+template <typename One>
+void Cluster::when_due(ServerProcess& server, const Asked& asked, const One& request) {
+  RecordedData* const data = readable(server, request.shard, request.epoch);
+  const bool hasty = std::is_same_v<One, WholeRequest> && plant_ == Plant::kEarlySave;
+  if (data != nullptr && is_early(request, data->data()) && !hasty) {
     server.held.push_back(asked);
   } else {
-    reply(server, asked, read, data);
+    reply(server, asked, request, data);
   }
 }
 
@@ -53,6 +61,9 @@ void Cluster::reply(const ServerProcess& server, const Asked& asked, const One& 
           answer.weights->size() / sizeof(float),
           [&](float* now) { data->table(request.table).read(request.keys, now); });
     }
+  }
+  if constexpr (std::is_same_v<One, WholeRequest>) {
+    if (plant_ == Plant::kEarlySave) answer.clock = request.clock;
   }
   answer.shard = request.shard;
   answer.epoch = server.core.epoch();

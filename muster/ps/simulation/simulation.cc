@@ -15,7 +15,7 @@ Outcome simulate(uint64_t seed, Plant plant, std::ostream* trace, int servers,
 
 const std::vector<ClientsName>& client_names() {
   static const std::vector<ClientsName> names = {
-      {Clients::kUpdates, "updates", "each pushes to any shard at any time"},
+      {Clients::kUpdates, "updates", "each adds and commits at any shard at any time"},
       {Clients::kSteps, "steps", "they train step by step"},
       {Clients::kTasks, "tasks", "they train asynchronously"}};
   return names;
@@ -54,7 +54,13 @@ const std::vector<PlantName>& plants() {
       {Plant::kMoveUp, "move-up", "when a server is gone, others of its host move up in the order",
        Clients::kUpdates},
       {Plant::kNoComplaints, "no-complaints", "a server does not say whom it cannot reach",
-       Clients::kUpdates}};
+       Clients::kUpdates},
+      {Plant::kOldEras, "old-eras", "pushes of an earlier era take effect", std::nullopt},
+      {Plant::kLoadAgain, "load-again", "a second load of an era takes effect", std::nullopt},
+      {Plant::kSameEra, "same-era", "all go back to a checkpoint and begin no era", std::nullopt},
+      {Plant::kEarlySave, "early-save", "a save does not wait for the clock of its shard",
+       std::nullopt},
+      {Plant::kAnyEra, "any-era", "a save takes rows of another era", std::nullopt}};
   return names;
 }
 
@@ -75,6 +81,10 @@ Tally& Tally::operator+=(const Tally& other) {
   again += other.again;
   late += other.late;
   evicted += other.evicted;
+  saves += other.saves;
+  returns += other.returns;
+  stale += other.stale;
+  foreign += other.foreign;
   return *this;
 }
 
@@ -82,9 +92,10 @@ std::string Tally::text() const {
   return fmt::format(
       "{} pushes answered, {} reads, {} epochs, {} copies; {} crashes, {} suspended, {} cuts and "
       "{} for ever, {} joined, {} removed alive; {} steps, {} tasks, {} groups of workers, {} "
-      "lanes or tasks again, {} late pushes, {} rows evicted",
+      "lanes or tasks again, {} late pushes, {} rows evicted; {} checkpoints, {} returns to one, "
+      "{} pushes of earlier eras, {} saves that found rows of a later era",
       pushes, reads, epochs, copies, crashes, pauses, cuts, parted, joins, removals, steps, tasks,
-      groups, again, late, evicted);
+      groups, again, late, evicted, saves, returns, stale, foreign);
 }
 
 }  // namespace muster::ps::simulation

@@ -1,9 +1,10 @@
 // Parameter servers under fire, in one process and in virtual time: servers that crash, are
 // suspended, cut off, restarted and joined, clients that push and read, as a seed says; and a
 // witness. The rules are the product's: ServerRegistry, ServerCore, ShardCopy, PushQueue,
-// TableData, and so StepSums, StagedPushes and TaskOrder. Clock and network are simulated, and so
-// are the workers of a training: what they ask and push, and in which order, is written down a
-// second time, after train/rows and train/step (step_client.h, task_client.h).
+// Questions, TableData, and so StepSums, StagedPushes and TaskOrder, and roster::agree. Clock and
+// network are simulated, and so are the workers of a training: what they ask and push, and in which
+// order, is written down a second time, after train/rows and train/step (step_client.h,
+// task_client.h).
 //
 // A server is hurt only if every shard has a complete copy elsewhere, so nothing may ever be lost.
 // What is checked, for every seed:
@@ -15,6 +16,9 @@
 // - at the end, if no server is gone, the two copies of a shard are on different hosts;
 // - at the end all copies have the same rows, bit for bit, which are those that the order gives
 //   when it is computed alone;
+// - at the end, and in each checkpoint, all shards are those of one position and of one history:
+//   that of the checkpoint from which its era began, and what was computed in that era. Gradients
+//   are others in each era, so what is left of another one shows;
 // - when faults stop, all pushes are answered, and a training ends, within bound().
 // Of workers that train step by step, while they are lost, suspended and replaced:
 // - each step reads exactly what the steps before it gave;
@@ -39,7 +43,7 @@ namespace muster::ps::simulation {
 
 // What the clients of a schedule do.
 enum class Clients : uint8_t {
-  kUpdates,  // each pushes to any shard at any time
+  kUpdates,  // each adds and commits (kAdd, kCommit) at any shard at any time
   kSteps,    // they train step by step
   kTasks,    // they train asynchronously, with an order of tasks
 };
@@ -71,6 +75,11 @@ enum class Plant : uint8_t {
   kEvictCopies,    // a server evicts rows when it gets a copy, not when the clock says so
   kMoveUp,         // when a server is gone, others of its host move up in the order
   kNoComplaints,   // a server does not say whom it cannot reach
+  kOldEras,        // pushes of an earlier era take effect
+  kLoadAgain,      // a second load of an era takes effect
+  kSameEra,        // all go back to a checkpoint and begin no era
+  kEarlySave,      // a save does not wait for the clock of its shard
+  kAnyEra,         // a save takes rows of another era
 };
 struct PlantName {
   Plant plant;
@@ -98,6 +107,11 @@ struct Tally {
   uint64_t again = 0;    // lanes that were pushed again, tasks that were given again
   uint64_t late = 0;     // pushes of workers whose group had been replaced
   uint64_t evicted = 0;  // rows
+  uint64_t saves = 0;    // checkpoints
+  uint64_t returns = 0;  // to one of them
+  uint64_t loads = 0;    // of these returns, those whose checkpoint a worker loaded completely
+  uint64_t stale = 0;    // pushes of earlier eras
+  uint64_t foreign = 0;  // saves of an earlier era that found rows of a later one
   Tally& operator+=(const Tally& other);
   std::string text() const;
 };

@@ -14,22 +14,24 @@ using namespace std::chrono_literals;
 
 namespace {
 
-PushHeader header_of(int64_t step, uint64_t lane) {
+PushHeader header_of(uint64_t era, int64_t step, uint64_t lane) {
   return {.kind = PushKind::kAdd,
           .lane = static_cast<uint16_t>(lane),
           .table = kRowTable,
+          .era = era,
           .step = step,
           .lr = kRate};
 }
 
-std::string commit_bytes(int64_t step) {
-  return push_bytes({.kind = PushKind::kCommit, .step = step}, {}, {});
+std::string commit_bytes(uint64_t era, int64_t step) {
+  return push_bytes({.kind = PushKind::kCommit, .era = era, .step = step}, {}, {});
 }
 
-std::vector<float> gradient_of(int64_t step, uint64_t lane, const std::vector<float>& rows) {
+std::vector<float> gradient_of(uint64_t era, int64_t step, uint64_t lane,
+                               const std::vector<float>& rows) {
   std::vector<float> gradient;
   for (size_t i = 0; i < rows.size(); ++i) {
-    gradient.push_back(0.25F * rows[i] + noise(static_cast<uint64_t>(step), lane, i));
+    gradient.push_back(0.25F * rows[i] + noise(era, static_cast<uint64_t>(step), lane, i));
   }
   return gradient;
 }
@@ -45,11 +47,11 @@ void StepClient::publish(bool last) {
   barrier([this, last] {
     if (rank() == 0 || world().chance(0.2)) commit(step() - 1);
     if (last) return stop();
-    run_lane(rank());
+    save_sometimes(step(), [this] { run_lane(rank()); });
   });
 }
 
-void StepClient::commit(int64_t step) { push_to_all(commit_bytes(step)); }
+void StepClient::commit(int64_t step) { push_to_all(commit_bytes(era(), step)); }
 
 // This one and those after it that are this worker's.
 void StepClient::run_lane(uint64_t lane) {
@@ -79,7 +81,7 @@ void StepClient::add(uint64_t lane, const std::vector<uint64_t>& keys, const Row
     return;
   }
   training_.note_lane(position_, lane);
-  push(header_of(step(), lane), keys, gradient_of(step(), lane, rows.weights));
+  push(header_of(era(), step(), lane), keys, gradient_of(era(), step(), lane, rows.weights));
   const uint64_t next = lane + group().members.size();
   sleep(world().between(0ms, 20ms), [this, next] { run_lane(next); });
 }
@@ -107,9 +109,15 @@ std::unique_ptr<Worker> StepTraining::make_worker(ClientProcess& client) {
   return std::make_unique<StepClient>(cluster(), *this, client);
 }
 
-std::string StepTraining::check_end(std::span<RecordedData* const> shards) {
+std::string StepTraining::check_end(std::span<TableData* const> shards) {
+  cluster().tally().steps += groups().position();
+  return Training::check_end(shards);
+}
+
+std::string StepTraining::check(std::span<TableData* const> shards, uint64_t position,
+                                const std::vector<uint64_t>& eras) {
   Reference reference(cluster().shards(), cluster().tables());
-  const auto steps = static_cast<int64_t>(groups().position());
+  const auto steps = static_cast<int64_t>(position);
   std::deque<std::vector<float>> kept;  // all rows, as they were: the first ones are read
   for (int64_t step = 0; step < steps; ++step) {
     kept.push_back(reference.read(kRowTable, first_keys(kKeys)));
@@ -122,11 +130,11 @@ std::string StepTraining::check_end(std::span<RecordedData* const> shards) {
         const auto row = kept.front().begin() + static_cast<std::ptrdiff_t>(key * width);
         rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(width));
       }
-      reference.push(header_of(step, lane), keys, gradient_of(step, lane, rows));
+      const uint64_t era = eras[static_cast<size_t>(step)];
+      reference.push(header_of(0, step, lane), keys, gradient_of(era, step, lane, rows));
     }
-    reference.push_to_all(commit_bytes(step));
+    reference.push_to_all(commit_bytes(0, step));
   }
-  cluster().tally().steps += groups().position();
   return reference.compare(shards);
 }
 

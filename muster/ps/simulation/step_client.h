@@ -31,7 +31,9 @@ class StepTraining final : public Training {
   void note_lane(uint64_t step, uint64_t lane);
 
   std::unique_ptr<Worker> make_worker(ClientProcess& client) override;
-  std::string check_end(std::span<RecordedData* const> shards) override;
+  std::string check(std::span<TableData* const> shards, uint64_t position,
+                    const std::vector<uint64_t>& eras) override;
+  std::string check_end(std::span<TableData* const> shards) override;
 
  private:
   const uint64_t lanes_;

@@ -13,7 +13,6 @@ namespace muster::ps::simulation {
 using namespace std::chrono_literals;
 
 namespace {
-constexpr uint64_t kEra = 0;
 constexpr double kCutShort = 0.01;  // of all times that a worker wants a task
 constexpr int64_t kNoPlace = std::numeric_limits<int64_t>::max();  // of interest
 }  // namespace
@@ -103,7 +102,16 @@ void TaskClient::commit(const RowsRead& weights) {
   meet(cluster().is_calm() ? 1 : 0, [this](uint64_t last) {
     position_ = static_cast<uint64_t>(view_.end);
     if (last != 0) return stop();
-    begin_round();
+    save_sometimes(updates_told(), [this] { begin_round(); });
+  });
+}
+
+// Somebody who was given up may have opened a round while rows were saved (TaskRows::save).
+void TaskClient::check_position(uint64_t position, const Then& then) {
+  order(0, kNoPlace, false, [this, position, then](const OrderView& view) {
+    if (view.end == static_cast<int64_t>(position) && view.over()) return then();
+    if (is_current()) fail(fmt::format("servers are not at task {} any more", position));
+    overtaken();
   });
 }
 
@@ -123,10 +131,11 @@ void TaskClient::tell_places() {
   PlacedPushes placed{
       .first = view_.from, .pushes = training_.pushes(), .oldest = view_.oldest, .placed = {}};
   for (const auto& ordered : view_.ordered) {
-    placed.placed.push_back({ordered.ticket, training_.weight_of(ordered.staleness), 0});
+    placed.placed.push_back(
+        {ordered.ticket, training_.weight_of(ordered.staleness), training_.compensation()});
   }
   told_ = view_.places();
-  push_to_all(apply_bytes(kEra, placed));
+  push_to_all(apply_bytes(era(), placed));
 }
 
 void TaskClient::next() {
@@ -207,15 +216,17 @@ void TaskClient::read_rows() {
 
 void TaskClient::compute(const std::vector<uint64_t>& keys, const RowsRead& rows) {
   versions_.push_back(rows.clocks);
-  const auto gradient = gradient_of(task_, rows.weights, weights_.weights);
+  const auto gradient = gradient_of(era(), task_, rows.weights, weights_.weights);
   result_ = {};
   result_.samples = 1;
   result_.used = gradient.hash;
   // It may be lost when a part of it is pushed.
-  sleep(world().between(0ms, 20ms), [this, keys, gradient] {
-    push(stage_header(kRowTable, ticket_), keys, gradient.rows);
+  sleep(world().between(0ms, 20ms), [this, keys, gradient, read = rows.weights] {
+    push(training_.stage_header(era(), kRowTable, ticket_), keys,
+         training_.with_reads(kRowTable, gradient.rows, read));
     sleep(world().between(0ms, 5ms), [this, gradient] {
-      push(stage_header(kWeightTable, ticket_), weight_keys(), gradient.weights);
+      push(training_.stage_header(era(), kWeightTable, ticket_), weight_keys(),
+           training_.with_reads(kWeightTable, gradient.weights, weights_.weights));
       next();
     });
   });

@@ -25,6 +25,7 @@ class TaskClient final : public Worker {
  private:
   // A round.
   void begin() override { begin_round(); }
+  void check_position(uint64_t position, const Then& then) override;
   void begin_round();
   void open();
   void check_opened(uint64_t token, uint64_t openings, const OrderView& after);

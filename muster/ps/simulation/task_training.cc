@@ -27,8 +27,8 @@ class Replay {
     keep();
   }
 
-  // Returns what cannot be.
-  std::string run(const ps::PushRecord& record);
+  // Returns what cannot be. `era`: in which it was computed.
+  std::string run(const ps::PushRecord& record, uint64_t era);
   Reference& reference() { return reference_; }
   // Of the last push.
   uint64_t hash() const { return hash_; }
@@ -73,7 +73,7 @@ bool Replay::read(uint32_t table, std::span<const uint64_t> keys,
   return sound && part == versions.size();
 }
 
-std::string Replay::run(const ps::PushRecord& record) {
+std::string Replay::run(const ps::PushRecord& record, uint64_t era) {
   const auto keys = row_keys(record.task);
   std::vector<float> weights;
   std::vector<float> rows;
@@ -82,17 +82,19 @@ std::string Replay::run(const ps::PushRecord& record) {
       !read(kRowTable, keys, record.versions[1], rows)) {
     return fmt::format("task {}, at place {}, has read what there never was", record.task, places_);
   }
-  const auto gradient = gradient_of(record.task, rows, weights);
+  const auto gradient = gradient_of(era, record.task, rows, weights);
   hash_ = gradient.hash;
   const auto ticket = static_cast<uint64_t>(places_ + 1);
-  reference_.push(stage_header(kRowTable, ticket), keys, gradient.rows);
-  reference_.push(stage_header(kWeightTable, ticket), weight_keys(), gradient.weights);
+  reference_.push(training_.stage_header(0, kRowTable, ticket), keys,
+                  training_.with_reads(kRowTable, gradient.rows, rows));
+  reference_.push(training_.stage_header(0, kWeightTable, ticket), weight_keys(),
+                  training_.with_reads(kWeightTable, gradient.weights, weights));
   const int64_t updates = places_ / training_.pushes();
   const float weight = training_.weight_of(record.staleness(updates));
   reference_.push_to_all(apply_bytes(0, {.first = places_,
                                          .pushes = training_.pushes(),
                                          .oldest = 0,
-                                         .placed = {{ticket, weight, 0}}}));
+                                         .placed = {{ticket, weight, training_.compensation()}}}));
   ++places_;
   if (places_ % training_.pushes() == 0) keep();
   return {};
@@ -100,17 +102,17 @@ std::string Replay::run(const ps::PushRecord& record) {
 
 }  // namespace
 
-TaskGradient gradient_of(int64_t task, const std::vector<float>& rows,
+TaskGradient gradient_of(uint64_t era, int64_t task, const std::vector<float>& rows,
                          const std::vector<float>& weights) {
   const auto number = static_cast<uint64_t>(task);
   TaskGradient gradient;
   for (size_t i = 0; i < rows.size(); ++i) {
     gradient.rows.push_back(0.25F * rows[i] + 0.125F * weights[i % weights.size()] +
-                            noise(number, kRowTable, i));
+                            noise(era, number, kRowTable, i));
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     gradient.weights.push_back(0.25F * weights[i] + 0.125F * rows[i % rows.size()] +
-                               noise(number, kWeightTable, i));
+                               noise(era, number, kWeightTable, i));
   }
   gradient.hash = hash64(gradient.rows.data(), gradient.rows.size() * sizeof(float));
   gradient.hash =
@@ -125,9 +127,24 @@ const std::vector<uint64_t>& weight_keys() {
   return keys;
 }
 
-PushHeader stage_header(uint32_t table, uint64_t ticket) {
-  return {
-      .kind = PushKind::kStage, .table = table, .step = static_cast<int64_t>(ticket), .lr = kRate};
+PushHeader TaskTraining::stage_header(uint64_t era, uint32_t table, uint64_t ticket) const {
+  return {.kind = compensates_ ? PushKind::kStageRead : PushKind::kStage,
+          .table = table,
+          .era = era,
+          .step = static_cast<int64_t>(ticket),
+          .lr = kRate};
+}
+
+std::vector<float> TaskTraining::with_reads(uint32_t table, const std::vector<float>& gradients,
+                                            const std::vector<float>& read) const {
+  if (!compensates_) return gradients;
+  const auto width = static_cast<std::ptrdiff_t>(cluster().tables()[table].width);
+  std::vector<float> both;
+  for (auto g = gradients.begin(), r = read.begin(); g != gradients.end(); g += width, r += width) {
+    both.insert(both.end(), g, g + width);
+    both.insert(both.end(), r, r + width);
+  }
+  return both;
 }
 
 TaskTraining::TaskTraining(Cluster& cluster)
@@ -137,6 +154,7 @@ TaskTraining::TaskTraining(Cluster& cluster)
       staleness_(cluster.world().chance(0.5) ? -1 : static_cast<int64_t>(cluster.world().below(5))),
       fetch_(static_cast<int64_t>(1 + cluster.world().below(2))),
       scaled_(cluster.world().chance(0.5)),
+      compensates_(pushes_ == 1 && cluster.world().chance(0.5)),
       chain_(cluster.world().chance(0.5) ? 0 : static_cast<int64_t>(1 + cluster.world().below(6))) {
 }
 
@@ -189,9 +207,18 @@ std::string TaskTraining::check_chains(const std::vector<ps::PushRecord>& record
   return {};
 }
 
-std::string TaskTraining::check_end(std::span<RecordedData* const> shards) {
-  const auto done = static_cast<int64_t>(groups().position());
-  const TaskOrder& order = shards[kOrderShard]->tasks();
+std::string TaskTraining::check_end(std::span<TableData* const> shards) {
+  const uint64_t done = groups().position();
+  cluster().tally().tasks += done;
+  const auto& order = shards[kOrderShard]->order();
+  cluster().tally().again += order.view(0, 0, false).oldest - 1 - done;  // tickets begin with 1
+  return Training::check_end(shards);
+}
+
+std::string TaskTraining::check(std::span<TableData* const> shards, uint64_t position,
+                                const std::vector<uint64_t>& eras) {
+  const auto done = static_cast<int64_t>(position);
+  const TaskOrder& order = shards[kOrderShard]->order();
   const auto records = read_records(order.record(), pushes_);
   if (!records.ok()) return records.error().message();
   if (order.places() != done || records->size() != static_cast<size_t>(done)) {
@@ -204,15 +231,15 @@ std::string TaskTraining::check_end(std::span<RecordedData* const> shards) {
   const OrderView view = order.view(0, 0, true);  // of the last round
   Replay replay(*this, cluster().shards(), cluster().tables());
   for (const auto& record : *records) {
-    if (auto wrong = replay.run(record); !wrong.empty()) return wrong;
+    // A round is of one era, and all of it has places before the next one.
+    const uint64_t era = eras[static_cast<size_t>(record.task)];
+    if (auto wrong = replay.run(record, era); !wrong.empty()) return wrong;
     if (record.task < view.first) continue;
     const auto& result = view.results[static_cast<size_t>(record.task - view.first)];
     if (result.used != replay.hash()) {
       return fmt::format("the result of task {} is not that of its place", record.task);
     }
   }
-  cluster().tally().tasks += records->size();
-  cluster().tally().again += view.oldest - 1 - records->size();  // tickets begin with 1
   return replay.reference().compare(shards);
 }
 

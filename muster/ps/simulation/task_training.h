@@ -21,13 +21,11 @@ struct TaskGradient {
   uint64_t hash = 0;
 };
 // From what the task has read.
-TaskGradient gradient_of(int64_t task, const std::vector<float>& rows,
+TaskGradient gradient_of(uint64_t era, int64_t task, const std::vector<float>& rows,
                          const std::vector<float>& weights);
 
 std::vector<uint64_t> row_keys(int64_t task);
 const std::vector<uint64_t>& weight_keys();
-// Of its pushes.
-PushHeader stage_header(uint32_t table, uint64_t ticket);
 
 class TaskTraining final : public Training {
  public:
@@ -42,9 +40,17 @@ class TaskTraining final : public Training {
   int64_t fetch() const { return fetch_; }          // tasks that use the same weights
   // Of a push that is so many updates late.
   float weight_of(int64_t staleness) const;
+  // Of each push; 0: there is none (PlacedPushes).
+  float compensation() const { return compensates_ ? 0.25F : 0; }
+  // A push of a task, and what it has for each row.
+  PushHeader stage_header(uint64_t era, uint32_t table, uint64_t ticket) const;
+  std::vector<float> with_reads(uint32_t table, const std::vector<float>& gradients,
+                                const std::vector<float>& read) const;
 
   std::unique_ptr<Worker> make_worker(ClientProcess& client) override;
-  std::string check_end(std::span<RecordedData* const> shards) override;
+  std::string check(std::span<TableData* const> shards, uint64_t position,
+                    const std::vector<uint64_t>& eras) override;
+  std::string check_end(std::span<TableData* const> shards) override;
 
  private:
   std::string check_places(const std::vector<ps::PushRecord>& records) const;
@@ -55,6 +61,7 @@ class TaskTraining final : public Training {
   const int64_t staleness_;
   const int64_t fetch_;
   const bool scaled_;  // late pushes count less
+  const bool compensates_;
   const int64_t chain_;
 };
 

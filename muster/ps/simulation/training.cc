@@ -35,8 +35,13 @@ std::vector<uint64_t> first_keys(uint64_t count) {
   return keys;
 }
 
-float noise(uint64_t step, uint64_t lane, uint64_t i) {
-  return static_cast<float>(mixed(step, lane, 1000 + i) % 1000) / 500 - 1;
+float noise(uint64_t era, uint64_t step, uint64_t lane, uint64_t i) {
+  return static_cast<float>(mixed(mixed(era, step, 0), lane, 1000 + i) % 1000) / 500 - 1;
+}
+
+std::string Training::check_end(std::span<TableData* const> shards) {
+  const uint64_t position = groups_.position();
+  return check(shards, position, groups_.checkpoints().eras_of(groups_.era(), position));
 }
 
 }  // namespace muster::ps::simulation

@@ -27,11 +27,16 @@ class Training {
 
   Groups& groups() { return groups_; }
   virtual std::unique_ptr<Worker> make_worker(ClientProcess& client) = 0;
-  // What is wrong at the end; empty: nothing. `shards`: a copy of each.
-  virtual std::string check_end(std::span<RecordedData* const> shards) = 0;
+  // What is wrong with these rows, a copy of each shard, as those of a position (Worker::position);
+  // empty: nothing. `eras`: in which each step or task before it was computed.
+  virtual std::string check(std::span<TableData* const> shards, uint64_t position,
+                            const std::vector<uint64_t>& eras) = 0;
+  // At the end.
+  virtual std::string check_end(std::span<TableData* const> shards);
 
  protected:
   Cluster& cluster() { return cluster_; }
+  const Cluster& cluster() const { return cluster_; }
 
  private:
   Cluster& cluster_;
@@ -45,7 +50,8 @@ std::unique_ptr<Training> make_training(Clients clients, Cluster& cluster);
 std::vector<uint64_t> some_keys(uint64_t step, uint64_t lane);
 // 0, 1, ...
 std::vector<uint64_t> first_keys(uint64_t count);
-// A part of its gradient that does not depend on what it has read; from -1 to 1.
-float noise(uint64_t step, uint64_t lane, uint64_t i);
+// A part of its gradient that does not depend on what it has read; from -1 to 1. In each era it is
+// another one, as if workers of the eras before had computed wrongly: what is left of them shows.
+float noise(uint64_t era, uint64_t step, uint64_t lane, uint64_t i);
 
 }  // namespace muster::ps::simulation

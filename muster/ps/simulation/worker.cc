@@ -13,7 +13,8 @@ using namespace std::chrono_literals;
 
 namespace {
 constexpr Duration kUsual = 200ms;  // that a read takes at most
-constexpr uint64_t kEra = 0;
+constexpr Duration kStuck = 1s;     // for so long one that was removed may wait for servers
+constexpr double kSaves = 0.08;     // of all boundaries
 }  // namespace
 
 roster::simulation::World& Worker::world() { return cluster_.world(); }
@@ -50,6 +51,7 @@ void Worker::sleep(Duration duration, Then then) {
 void Worker::told(const Group& group) {
   if (group.number <= told_.number) return;
   told_ = group;
+  told_at_ = world().now();
   if (in_operation_ || !then_) enter();
 }
 
@@ -61,22 +63,139 @@ bool Worker::leave() {
 
 // What it waits for it gives up. Its pushes stay under way.
 void Worker::enter() {
+  if (told_.since.at(client_.place) > group_.number) has_state_ = false;
   group_ = told_;
-  operations_ = 0;
-  in_operation_ = false;
+  operations_ = 1;
+  in_operation_ = true;
   stopped_ = false;
   met_.reset();
+  agreement_.reset();
+  whole_.clear();
   then_ = nullptr;
   questions_.clear();
   reading_ = {};
   seen_.reset();
-  world().trace("client {} enters group {} as {}, at {}", client_.place, group_.number, rank(),
-                position_);
-  meet(position_, [this](uint64_t most) {
-    position_ = most;
+  const auto mine = report();
+  world().trace("client {} enters group {} as {}, at {} of era {}{}", client_.place, group_.number,
+                rank(), position_, era_, has_state_ ? "" : ", without a state");
+  wait_for([this] { return agreement_.has_value(); },
+           [this] {
+             in_operation_ = false;
+             recover(*agreement_);
+           });
+  groups_.agree(group_, client_.place, mine, era_);
+}
+
+bool Worker::is_stuck() const {
+  if (told_.number <= group_.number || in_operation_ || !then_) return false;
+  return told_.since.at(client_.place) > group_.number &&
+         cluster_.world().now() - told_at_ > kStuck;
+}
+
+// As Recovery::report.
+roster::StateReport Worker::report() {
+  const auto& checkpoints = groups_.checkpoints();
+  if (checkpoints.rollback() > rollback_) {
+    rollback_ = checkpoints.rollback();
+    has_state_ = false;
+  }
+  roster::StateReport mine;
+  mine.rollback = rollback_;
+  mine.has_state = has_state_;
+  mine.restorable = checkpoints.newest();
+  if (has_state_) mine.position.step = position_;
+  return mine;
+}
+
+void Worker::agreed(uint64_t group, const Agreed& agreed) {
+  if (group != group_.number || operations_ != 1) return;
+  agreement_ = agreed;
+  act();
+}
+
+// As Recovery::run: what is received is there when all have come, what is restored at once.
+void Worker::recover(const Agreed& agreed) {
+  const auto compare = [this, agreed] {
+    barrier([this, agreed] {
+      take_state(agreed);
+      begin();
+    });
+  };
+  if (agreed.action == roster::Action::kGoOn) {
     agreed_ = group_.number;
-    begin();
+    return compare();
+  }
+  has_state_ = false;
+  if (agreed.action == roster::Action::kReceive) return compare();
+  const auto loaded = [this, agreed, compare] {
+    if (groups_.checkpoints().note_loaded(agreed.era)) ++cluster_.tally().loads;
+    take_state(agreed);
+    compare();
+  };
+  load(agreed, [this, agreed, loaded] {
+    agreed.position == 0 ? loaded() : check_position(agreed.position, loaded);
   });
+}
+
+void Worker::take_state(const Agreed& agreed) {
+  position_ = agreed.position;
+  era_ = agreed.era;
+  agreed_ = group_.number;
+  has_state_ = true;
+}
+
+// As Client::load.
+void Worker::load(const Agreed& agreed, Then then) {
+  world().trace("client {} loads {} as era {}", client_.place, agreed.position, agreed.era);
+  for (ShardNumber shard = 0; shard < cluster_.shards(); ++shard) {
+    const bool anew = agreed.checkpoint == nullptr;
+    new_push(shard, load_bytes(agreed.era, anew ? "" : agreed.checkpoint->shards[shard]));
+  }
+  wait(std::move(then));
+}
+
+// As Client::save.
+void Worker::save_sometimes(int64_t clock, Then then) {
+  if (rank() != 0 || position_ == 0 || !world().chance(kSaves)) return then();
+  whole_.clear();
+  for (ShardNumber shard = 0; shard < cluster_.shards(); ++shard) {
+    WholeRequest request;
+    request.clock = clock;
+    request.contents = true;
+    questions_.ask(shard, request);
+  }
+  wait_for([this] { return whole_.size() == cluster_.shards(); },
+           [this, clock, then = std::move(then)] {
+             for (const auto& [shard, answer] : whole_) {
+               const bool foreign = answer.era != era_ && !cluster_.saves_any_era();
+               if (answer.clock == clock && !foreign) continue;
+               if (is_current()) fail("rows were to be saved, and a shard has gone on");
+               if (foreign) ++cluster_.tally().foreign;
+               leave();
+               return;
+             }
+             check_position(position_, [this, clock, then] {
+               write(clock);
+               then();
+             });
+           });
+}
+
+void Worker::write(int64_t clock) {
+  Checkpoint checkpoint{.position = position_,
+                        .group = group_.number,
+                        .eras = groups_.checkpoints().eras_of(era_, position_),
+                        .shards = {}};
+  for (const auto& [shard, answer] : whole_) checkpoint.shards.emplace_back(*answer.contents);
+  world().trace("client {} saves {} of era {}, clock {}", client_.place, position_, era_, clock);
+  if (const auto wrong = cluster_.check(checkpoint); !wrong.empty()) return fail(wrong);
+  if (groups_.checkpoints().write(std::move(checkpoint))) ++cluster_.tally().saves;
+}
+
+void Worker::answered(const WholeAnswer& answer, const ServerKey& from) {
+  if (!take_question<WholeRequest>(answer, from)) return;
+  whole_[answer.shard] = answer;
+  act();
 }
 
 uint64_t Worker::rank() const {
@@ -112,13 +231,14 @@ void Worker::stop() {
 
 void Worker::new_push(ShardNumber shard, const std::string& push) {
   if (!is_current()) ++cluster_.tally().late;
+  if (has_state_ && era_ < groups_.checkpoints().last_era()) ++cluster_.tally().stale;
   cluster_.new_push(client_, shard, push);
 }
 
 void Worker::push(const PushHeader& header, std::span<const uint64_t> keys,
                   std::span<const float> gradients) {
-  const size_t width = cluster_.tables()[header.table].width;
-  const auto pushes = pushes_by_shard(header, keys, gradients, width, cluster_.shards());
+  const size_t floats = floats_of(header.kind, cluster_.tables()[header.table].width);
+  const auto pushes = pushes_by_shard(header, keys, gradients, floats, cluster_.shards());
   for (const auto& [shard, bytes] : pushes) new_push(shard, std::string(*bytes));
 }
 
@@ -127,7 +247,7 @@ void Worker::push_to_all(const std::string& push) {
 }
 
 void Worker::push_order(std::string_view operation) {
-  new_push(kOrderShard, ps::order_push(kEra, operation));
+  new_push(kOrderShard, ps::order_push(era_, operation));
 }
 
 // ---- Questions.

@@ -48,15 +48,22 @@ class Worker : Questions<Request>::Links {
   void reconnected(const ServerKey& server);
   void answered(const ReadAnswer& answer, const ServerKey& from);
   void answered(const OrderAnswer& answer, const ServerKey& from);
+  void answered(const WholeAnswer& answer, const ServerKey& from);
+  // It was left out of a group, and its thread hangs: such a process ends (Membership::on_stuck).
+  bool is_stuck() const;
 
   // ---- For its group.
   void told(const Group& group);
+  void agreed(uint64_t group, const Agreed& agreed);
   void met(uint64_t group, uint64_t operation, uint64_t result);
   const Group& group() const { return group_; }
   // Steps, or rounds, that it knows to be committed.
   uint64_t position() const { return position_; }
   // The last group whose position it has heard of.
   uint64_t agreed() const { return agreed_; }
+  // The state of the job. One that begins has none.
+  bool has_state() const { return has_state_; }
+  uint64_t era() const { return era_; }  // of the state
   bool stopped() const { return stopped_; }
 
  protected:
@@ -66,8 +73,11 @@ class Worker : Questions<Request>::Links {
     std::vector<int64_t> clocks;  // of the shards that have keys of these
   };
 
-  // It has entered a group, and all go on from where the one is that knows the most.
+  // It has entered a group, and has the state from which all go on.
   virtual void begin() = 0;
+  // StepRows::is_at, of rows that were read for a checkpoint or loaded from one: `then`, if nobody
+  // has gone on from this position meanwhile.
+  virtual void check_position(uint64_t /*position*/, const Then& then) { then(); }
   // It has come to the end, together with the others of its group.
   void stop();
 
@@ -85,6 +95,10 @@ class Worker : Questions<Request>::Links {
             std::function<void(const RowsRead&)> then, Then if_late, bool exactly = false);
   void order(uint64_t worker, int64_t from, bool results,
              std::function<void(const OrderView&)> then);
+  // Now and then, at a boundary, as Recorder::save does: the worker of rank 0 reads all rows, as
+  // they are when the clock is exactly there, and writes the checkpoint of position(). The others
+  // continue at once.
+  void save_sometimes(int64_t clock, Then then);
   // An operation of the group, which gives the largest value of all.
   void meet(uint64_t value, std::function<void(uint64_t)> then);
   void barrier(Then then) {
@@ -117,6 +131,11 @@ class Worker : Questions<Request>::Links {
 
   void wait_for(std::function<bool()> ready, Then then);
   void enter();
+  roster::StateReport report();
+  void recover(const Agreed& agreed);
+  void load(const Agreed& agreed, Then then);
+  void take_state(const Agreed& agreed);
+  void write(int64_t clock);
   void new_push(ShardNumber shard, const std::string& push);
   const ServerKey* primary_of(ShardNumber shard) const override;
   bool ask(const ServerKey& to, uint64_t request, ShardNumber shard, const Request& what) override;
@@ -129,11 +148,16 @@ class Worker : Questions<Request>::Links {
 
   Group group_;
   Group told_;  // the newest that it knows of
+  Moment told_at_;
   uint64_t agreed_ = 0;
+  bool has_state_ = false;
+  uint64_t era_ = 0;
+  roster::Rollback rollback_;  // the last that it knows of
   bool stopped_ = false;
   uint64_t operations_ = 0;  // of the group
   bool in_operation_ = false;
   std::optional<uint64_t> met_;  // the result
+  std::optional<Agreed> agreement_;
 
   // What it waits for, and what it does then. Empty: nothing, until there is another group.
   std::function<bool()> ready_;
@@ -142,6 +166,7 @@ class Worker : Questions<Request>::Links {
   Questions<Request> questions_{*this};
   Reading reading_;
   std::optional<OrderView> seen_;
+  std::map<ShardNumber, WholeAnswer> whole_;
 };
 
 }  // namespace muster::ps::simulation
