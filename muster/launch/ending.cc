@@ -48,7 +48,7 @@ std::string signal_name(int number) {
 }
 
 std::string ending_text(const Ending& ending) {
-  if (ending.signal != 0) return fmt::format("was ended by {}", signal_name(ending.signal));
+  if (ending.signal != 0) return fmt::format("was killed by {}", signal_name(ending.signal));
   if (ending.exit_code == 0) return "left";
   const auto kind = kind_of(ending);
   return kind ? fmt::format("left with exit code {} ({})", ending.exit_code, error_kind_name(*kind))
@@ -60,17 +60,18 @@ std::optional<ExitMessage> exit_message(const Ending& ending, const std::string&
   const std::string tail = advice.empty() ? "" : "; " + advice;
   if (ending.signal == 0) {
     if (!cannot_start(ending)) return std::nullopt;
-    return ExitMessage{ErrorKind::kMachine,
-                       fmt::format("{} could not start: a library it needs is missing (above is "
-                                   "which; `muster doctor` looks further){}",
-                                   who, tail),
-                       static_cast<int>(ErrorKind::kMachine)};
+    return ExitMessage{
+        ErrorKind::kMachine,
+        fmt::format("{} could not start: its program, or a library that it needs, is "
+                    "missing (above is which; `muster doctor` looks further){}",
+                    who, tail),
+        static_cast<int>(ErrorKind::kMachine)};
   }
   const std::string name = signal_name(ending.signal);
   const bool asked = ending.signal == SIGINT || ending.signal == SIGTERM || ending.signal == SIGHUP;
   const std::string sentence =
       asked ? fmt::format("stopped by {} before {} could save", name, who)
-            : fmt::format("{} was ended by {}: {}", who, name, meaning(ending.signal));
+            : fmt::format("{} was killed by {}: {}", who, name, meaning(ending.signal));
   return ExitMessage{asked ? ErrorKind::kInterrupted : ErrorKind::kInternal, sentence + tail,
                      128 + ending.signal};
 }

@@ -25,7 +25,7 @@ std::optional<ErrorKind> kind_of(const Ending& ending);
 // "SIGKILL"
 std::string signal_name(int number);
 
-// Goes behind a worker's name: "was ended by SIGKILL", "left with exit code 4 (data)", "left".
+// Goes behind a worker's name: "was killed by SIGKILL", "left with exit code 4 (data)", "left".
 std::string ending_text(const Ending& ending);
 
 // For a worker that did not leave by itself: the sentence, and the exit code to leave with.

@@ -14,7 +14,7 @@ TEST(Ending, InWords) {
   EXPECT_EQ(ending_text({0, 0}), "left");
   EXPECT_EQ(ending_text({4, 0}), "left with exit code 4 (data)");
   EXPECT_EQ(ending_text({77, 0}), "left with exit code 77");
-  EXPECT_EQ(ending_text({0, SIGKILL}), "was ended by SIGKILL");
+  EXPECT_EQ(ending_text({0, SIGKILL}), "was killed by SIGKILL");
   EXPECT_EQ(kind_of({127, 0}), ErrorKind::kMachine);
   EXPECT_EQ(kind_of({9, 0}), std::nullopt);
   EXPECT_EQ(kind_of({3, SIGKILL}), std::nullopt);

@@ -11,7 +11,7 @@ namespace muster::launch {
 namespace {
 
 // Wrong in the same way on every machine and at every try.
-bool comes_again(ErrorKind kind) {
+bool comes_again(ErrorKind kind, const RestartOptions& options) {
   switch (kind) {
     case ErrorKind::kUsage:
     case ErrorKind::kJob:
@@ -19,6 +19,8 @@ bool comes_again(ErrorKind kind) {
     case ErrorKind::kCheckpoint:
     case ErrorKind::kNumerics:
       return true;
+    case ErrorKind::kMachine:
+      return options.machine_errors_end_job;
     default:
       return false;
   }
@@ -44,10 +46,11 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
     if (ending.exit_code == 0 || ending.exit_code == 128 + SIGTERM) return done(Then::kLeft, text);
     if (ending.exit_code == 128 + SIGINT) return done(Then::kStopped, text);
     const auto kind = kind_of(ending);
-    if (kind && (options.errors_end_job || comes_again(*kind))) return done(Then::kEndJob, text);
+    if (kind && options.errors_end_job) return done(Then::kEndJob, text);
     if (cannot_start(ending)) {
       return done(Then::kGiveUp, text + ": it cannot start on that machine");
     }
+    if (kind && comes_again(*kind, options)) return done(Then::kEndJob, text);
     // As it is refused now, it would be again; the others continue.
     if (kind == ErrorKind::kRefused) return done(Then::kGiveUp, text);
   }
@@ -59,6 +62,10 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
                                            recent, human_seconds(seconds(options.within))));
   }
   const int64_t before = now - history.started >= options.settled ? 0 : history.in_a_row;
+  if (ending.signal == 0 && kind_of(ending) == ErrorKind::kMachine &&
+      before >= options.most_of_machine) {
+    return done(Then::kGiveUp, fmt::format("{}; {} restarts in a row did not help", text, before));
+  }
   const Duration after = pause(before, options);
   return {Then::kAgain, after, before + 1,
           after == Duration{0}

@@ -24,6 +24,12 @@ struct RestartOptions {
   // Any error that a worker ends with ends the job, and only those that were killed are started
   // again: for work that can be continued at any time.
   bool errors_end_job = false;
+  // Likewise of what its machine cannot do (kMachine): for parameter servers, all of which hold
+  // about as many rows.
+  bool machine_errors_end_job = false;
+  // What its machine cannot do it may learn to (memory gets free, credentials are put there). After
+  // so many restarts in a row it is not likely any more.
+  int64_t most_of_machine = 4;
 };
 
 struct SlotHistory {
@@ -44,7 +50,7 @@ struct Verdict {
   Then then = Then::kAgain;
   Duration after{0};
   int64_t in_a_row = 0;  // with kAgain: that restart included
-  std::string reason;    // behind the worker's name: "was ended by SIGKILL; it is started again"
+  std::string reason;    // behind the worker's name: "was killed by SIGKILL; it is started again"
 };
 
 Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,

@@ -56,6 +56,20 @@ TEST(Restarts, AWorkerThatIsRefusedIsNotStartedAgainAndTheOthersContinue) {
   EXPECT_EQ(verdict.reason, "left with exit code 10 (refused)");
 }
 
+TEST(Restarts, WhatAMachineCannotDoIsTriedAFewTimesOnly) {
+  Slot slot;
+  slot.restart(slot.runs(3s, exit_with(8)));  // it had worked
+  for (int i = 0; i < 3; ++i) {
+    const auto verdict = slot.runs(1s, exit_with(8));
+    ASSERT_EQ(verdict.then, Then::kAgain) << verdict.reason;
+    slot.restart(verdict);
+  }
+  slot.restart(slot.runs(1s));  // killed: that is no reason to give up
+  const auto verdict = slot.runs(1s, exit_with(8));
+  EXPECT_EQ(verdict.then, Then::kGiveUp);
+  EXPECT_EQ(verdict.reason, "left with exit code 8 (machine); 5 restarts in a row did not help");
+}
+
 TEST(Restarts, WhoHasTakenPartBeginsAnew) {
   Slot slot;
   for (int i = 0; i < 8; ++i) slot.restart(slot.runs(1s));
@@ -80,7 +94,7 @@ TEST(Restarts, AfterSoManyWithinTenMinutesTheSlotIsGivenUp) {
   for (int i = 0; i < 3; ++i) slot.restart(slot.runs(100s));
   const auto verdict = slot.runs(100s);
   EXPECT_EQ(verdict.then, Then::kGiveUp);
-  EXPECT_EQ(verdict.reason, "was ended by SIGKILL; it was started again 3 times within 10m00s");
+  EXPECT_EQ(verdict.reason, "was killed by SIGKILL; it was started again 3 times within 10m00s");
   EXPECT_EQ(slot.runs(300s).then, Then::kAgain) << "the oldest restart is 10 minutes ago";
 }
 
@@ -117,6 +131,16 @@ TEST(Restarts, WhereWorkCanBeContinuedAnyErrorEndsTheJob) {
   EXPECT_EQ(slot.runs(1s, exit_with(static_cast<int>(ErrorKind::kIo))).then, Then::kEndJob);
   EXPECT_EQ(slot.runs(1s, kKilled).then, Then::kAgain);
   EXPECT_EQ(slot.runs(1s, exit_with(0)).then, Then::kLeft);
+}
+
+TEST(Restarts, OfServersWhatAMachineCannotDoEndsTheJob) {
+  RestartOptions options;
+  options.machine_errors_end_job = true;
+  Slot slot(options);
+  EXPECT_EQ(slot.runs(1s, exit_with(static_cast<int>(ErrorKind::kMachine))).then, Then::kEndJob);
+  EXPECT_EQ(slot.runs(1s, exit_with(static_cast<int>(ErrorKind::kIo))).then, Then::kAgain);
+  EXPECT_EQ(slot.runs(1s, exit_with(127)).then, Then::kGiveUp) << "others may start";
+  EXPECT_EQ(slot.runs(1s, kKilled).then, Then::kAgain);
 }
 
 TEST(Restarts, WhoLeftIsNotCalledBack) {

@@ -80,6 +80,9 @@ class Supervisor::Loop {
 
   std::optional<Moment> next_moment() {
     std::optional<Moment> next;
+    // First: what it finds out may end the job.
+    if (options_.look) next = options_.look(clock_.now());
+    hear_failure();
     const auto consider = [&](std::optional<Moment> moment) {
       if (moment && (!next || *moment < *next)) next = moment;
     };
@@ -89,7 +92,6 @@ class Supervisor::Loop {
     if (wants_keepalive()) consider(keepalive_at_);
     consider(kill_at_);
     consider(abandon_at_);
-    if (options_.look) consider(options_.look(clock_.now()));
     return next;
   }
 
@@ -271,6 +273,16 @@ class Supervisor::Loop {
         stop();
         break;
     }
+  }
+
+  // Of a process that is not in a slot.
+  void hear_failure() {
+    if (stopping_ || !options_.take_failure) return;
+    auto failure = options_.take_failure();
+    if (!failure) return;
+    say(fmt::format("{} {} has failed, and the job needs it", failure->role, failure->id));
+    end_.failure = std::move(failure);
+    stop();
   }
 
   // A slot is lost; the job goes on with the others if there are enough.

@@ -33,13 +33,15 @@
 
 namespace muster::launch {
 
-// One thing that went wrong: a worker that ended otherwise than it should.
+// One thing that went wrong: a worker, or another process of the job, that ended otherwise than it
+// should.
 struct WorkerFailure {
   std::string id;
   Moment when;
   Ending ending;
-  std::string reason;      // behind "worker ID ": how it ended, and what that led to
-  std::string last_words;  // the last lines of its standard error; may be empty
+  std::string reason;           // behind "worker ID ": how it ended, and what that led to
+  std::string last_words;       // the last lines of its standard error; may be empty
+  std::string role = "worker";  // stands in front of the id
 };
 
 struct SupervisorOptions {
@@ -70,6 +72,9 @@ struct SupervisorOptions {
   std::function<std::vector<KillRequest>()> take_kill_requests;
   // Called each time round the loop; returns when it wants to be called again at the latest.
   std::function<std::optional<Moment>(Moment now)> look;
+  // The failure of a process without which the job cannot continue, and which run() did not start.
+  // It ends the job. Asked after each look().
+  std::function<std::optional<WorkerFailure>()> take_failure;
 };
 
 // Makes a supervisor's loop go round. Safe for concurrent use.

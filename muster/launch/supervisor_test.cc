@@ -95,10 +95,10 @@ TEST_F(SupervisorTest, WhoIsKilledIsStartedAgainUntilTheJobIsFinished) {
   ASSERT_TRUE(end.ok());
   EXPECT_TRUE(end->finished);
   EXPECT_FALSE(end->failure);
-  EXPECT_THAT(exits_, ElementsAre("0 was ended by SIGKILL", "0 was ended by SIGKILL", "0 left"));
-  EXPECT_THAT(events_, testing::Contains("worker 0 was ended by SIGKILL; it is started again"));
+  EXPECT_THAT(exits_, ElementsAre("0 was killed by SIGKILL", "0 was killed by SIGKILL", "0 left"));
+  EXPECT_THAT(events_, testing::Contains("worker 0 was killed by SIGKILL; it is started again"));
   EXPECT_THAT(events_,
-              testing::Contains("worker 0 was ended by SIGKILL; it is started again in 0.1 s"));
+              testing::Contains("worker 0 was killed by SIGKILL; it is started again in 0.1 s"));
 }
 
 TEST_F(SupervisorTest, WhatWouldComeAgainEndsTheJobAndTheFirstToFailIsShown) {
@@ -272,6 +272,31 @@ TEST_F(SupervisorTest, SleepsUntilSomethingIsDue) {
   EXPECT_LT(looks, 6);
 }
 
+TEST_F(SupervisorTest, AFailureBesideTheWorkersEndsTheJob) {
+  options_.ids = {"0", "1"};
+  bool taken = false;
+  options_.take_failure = [&]() -> std::optional<WorkerFailure> {
+    const bool up = std::filesystem::exists(path("up.0")) && std::filesystem::exists(path("up.1"));
+    if (!up || std::exchange(taken, true)) return std::nullopt;
+    return WorkerFailure{"server0", clock_.now(), {8, 0}, "left", "no memory", "parameter server"};
+  };
+  const auto waker = when_there("up.0", [&] {
+    while (!std::filesystem::exists(path("up.1"))) std::this_thread::sleep_for(1ms);
+    waker_.wake();
+  });
+  const auto end =
+      run("trap 'touch told.$id; exit 5' INT; touch up.$id; while :; do sleep 0.01; done");
+  ASSERT_TRUE(end.ok());
+  EXPECT_FALSE(end->finished);
+  EXPECT_TRUE(end->killed.empty());
+  ASSERT_TRUE(end->failure);
+  EXPECT_EQ(end->failure->id, "server0") << "workers failed because they were told to stop";
+  EXPECT_EQ(end->failure->role, "parameter server");
+  EXPECT_TRUE(std::filesystem::exists(path("told.0")));
+  EXPECT_TRUE(std::filesystem::exists(path("told.1")));
+  EXPECT_EQ(starts("0"), 1);
+}
+
 TEST_F(SupervisorTest, CanBeWoken) {
   bool told = false;
   options_.look = [&](Moment) -> std::optional<Moment> {
@@ -303,7 +328,7 @@ TEST_F(SupervisorTest, AHungWorkerIsKilledAndReplaced) {
           "mv pid.$id up.$id; while ! [ -e finished ]; do sleep 0.01; done");
   ASSERT_TRUE(end.ok());
   EXPECT_TRUE(end->finished);
-  EXPECT_THAT(exits_, testing::Contains("1 was ended by SIGKILL"));
+  EXPECT_THAT(exits_, testing::Contains("1 was killed by SIGKILL"));
   EXPECT_THAT(events_, testing::Contains("worker 1 is killed: the coordinator removed it because "
                                          "it hangs: no progress for 3s after step 7"));
   EXPECT_EQ(starts("0"), 1);

@@ -80,21 +80,23 @@ Result<std::unique_ptr<JobServers>> JobServers::start(const config::Job& job,
                                                       const track::RunDirectory& run,
                                                       const Slots& slots,
                                                       const launch::HeldSignals& held, Log& log,
-                                                      TellServers tell) {
+                                                      ServerNews news) {
   if (!config::has_tables(job)) return std::unique_ptr<JobServers>();
-  std::unique_ptr<JobServers> servers(new JobServers(job, log, std::move(tell)));
+  std::unique_ptr<JobServers> servers(new JobServers(job, log, std::move(news)));
   MUSTER_RETURN_IF_ERROR(servers->begin(job, run.worker_logs(), slots, held));
   return servers;
 }
 
-JobServers::JobServers(const config::Job& job, Log& log, TellServers tell)
-    : log_(log), tell_(std::move(tell)) {
+JobServers::JobServers(const config::Job& job, Log& log, ServerNews news)
+    : log_(log), news_(std::move(news)), copies_(job.tables.copies) {
   restarts_.most = job.workers.restarts;
+  // Above all memory that is full: the other copy of its rows needs as much, and fails next.
+  restarts_.machine_errors_end_job = true;
 }
 
 Status JobServers::begin(const config::Job& job, const std::string& logs, const Slots& slots,
                          const launch::HeldSignals& held) {
-  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_, log_, tell_));
+  MUSTER_TRY(registry_, start_registry(job, host_of(slots.listen), clock_, log_, news_.event));
   MUSTER_RETURN_IF_ERROR(make_starter(job, logs, slots, held));
   const Moment now = SystemClock().now();
   for (int64_t i = 0; i < job.tables.servers; ++i) {
@@ -193,14 +195,40 @@ void JobServers::see_end(const std::string& id, Slot& slot, Moment now) {
   slot.process.reset();
   slot.verdict = launch::after_end(now, slot.history, ending, restarts_);
   log_.info("parameter server {} {}", id, slot.verdict.reason);
-  tell_(fmt::format("{} {}", id, slot.verdict.reason));
+  news_.event(fmt::format("{} {}", id, slot.verdict.reason));
   const auto words = starter_->last_words(id, 3);
   if (!words.empty()) log_.info("it said: {}", words);
+  using launch::Then;
+  const Then then = slot.verdict.then;
+  if (then == Then::kEndJob || then == Then::kGiveUp) return lose(id, slot, ending, now);
   // The job goes on, so it is needed, also if somebody has told it to stop.
-  const bool left = slot.verdict.then == launch::Then::kLeft;
-  if (slot.verdict.then == launch::Then::kAgain || left) {
-    slot.start_at = now + (left ? Duration{500ms} : slot.verdict.after);
+  slot.start_at = now + (then == Then::kAgain ? slot.verdict.after : Duration{500ms});
+}
+
+// It is not started again.
+void JobServers::lose(const std::string& id, const Slot& slot, const launch::Ending& ending,
+                      Moment now) {
+  constexpr int kLastWords = 20;
+  const auto& verdict = slot.verdict;
+  if (verdict.then == launch::Then::kGiveUp && others_are_ready(id)) {
+    news_.warning(fmt::format(
+        "parameter server {} {}; it is not started again, and the job continues with the others",
+        id, verdict.reason));
+  } else if (!failure_) {
+    auto words = starter_->last_words(id, kLastWords);
+    failure_ = {id, now, ending, verdict.reason, std::move(words), "parameter server"};
   }
+}
+
+// If one of them is, they have all shards together. Its own slot must not be lost too.
+bool JobServers::others_are_ready(const std::string& id) const {
+  if (copies_ < 2) return false;
+  const auto map = registry_->map();
+  return std::ranges::any_of(map.servers, [&](const ps::ServerEntry& server) {
+    const auto slot = slots_.find(server.key.id);
+    const bool ended = slot != slots_.end() && slot->second.process == nullptr;
+    return server.ready && server.key.id != id && !ended;
+  });
 }
 
 }  // namespace muster::cli

@@ -9,20 +9,27 @@
 namespace muster::cli {
 namespace {
 
-// A worker's own sentence: the last line it wrote, without what every program of ours puts in
-// front.
-std::string own_sentence(const std::string& last_words) {
-  std::string line = last_words.substr(last_words.rfind('\n') + 1);  // npos + 1 is 0
-  constexpr std::string_view kName = "muster: ";
-  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+std::string name_of(const launch::WorkerFailure& failure) {
+  return fmt::format("{} {}", failure.role, failure.id);
+}
+
+// Its own sentence: the last line it wrote, without what every program of ours puts in front.
+std::string own_sentence(const launch::WorkerFailure& failure) {
+  const auto& words = failure.last_words;
+  std::string line = words.substr(words.rfind('\n') + 1);  // npos + 1 is 0
+  for (const auto& name :
+       {std::string("muster: "), fmt::format("muster-server {}: ", failure.id)}) {
+    if (line.starts_with(name)) return line.substr(name.size());
+  }
+  return line;
 }
 
 ReportedError in_words(const launch::WorkerFailure& failure, const std::string& advice) {
-  const std::string who = fmt::format("worker {}", failure.id);
+  const std::string who = name_of(failure);
   if (const auto death = launch::exit_message(failure.ending, who, advice)) {
     return {death->kind, death->sentence, death->exit_code};
   }
-  const std::string own = own_sentence(failure.last_words);
+  const std::string own = own_sentence(failure);
   return {launch::kind_of(failure.ending).value_or(ErrorKind::kInternal),
           fmt::format("{}{}; {}", who, own.empty() ? " " + failure.reason : ": " + own, advice),
           failure.ending.exit_code};
@@ -38,8 +45,8 @@ int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const s
                            end.hurried ? "" : "did not leave in time and ", many ? "were" : "was",
                            end.hurried ? " at the second SIGINT" : "");
   } else if (end.failure) {
-    sentence = fmt::format("worker {} could not leave as it should: {}", end.failure->id,
-                           own_sentence(end.failure->last_words));
+    sentence = fmt::format("{} could not leave as it should: {}", name_of(*end.failure),
+                           own_sentence(*end.failure));
   }
   // A worker that left in order has said so itself.
   if (!sentence.empty()) {
@@ -61,9 +68,12 @@ int tell_stop(const launch::JobEnd& end, const track::RunDirectory& run, const s
 ReportedError tell_failure(const launch::WorkerFailure& failure, const std::string& advice,
                            bool json, Context& context) {
   ReportedError told = in_words(failure, advice);
-  if (failure.last_words.find('\n') != std::string::npos) {
+  const bool many = failure.last_words.find('\n') != std::string::npos;
+  // The sentence of one that could not start points at them.
+  const bool only_these = launch::cannot_start(failure.ending) && !failure.last_words.empty();
+  if (many || only_these) {
     context.console.note(
-        fmt::format("the last words of worker {}, which failed first:", failure.id));
+        fmt::format("the last words of {}, which failed first:", name_of(failure)));
     for (const auto& line : split(failure.last_words, '\n')) context.console.aside("  " + line);
   }
   context.console.error(told.kind, told.sentence, json);
@@ -76,7 +86,13 @@ Status say_running(const track::RunDirectory& run, const Clock& clock) {
 
 int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
                bool json, Context& context) {
-  if (end.finished) return 0;
+  if (end.finished) {
+    // A program with a loop of its own may say after its training that something is wrong
+    // (sys.exit("too bad")). What else goes wrong while workers leave does not count.
+    const bool refused = end.failure && launch::kind_of(end.failure->ending) == ErrorKind::kJob;
+    if (!refused) return 0;
+    return tell_failure(*end.failure, "the training itself is complete", json, context).exit_code;
+  }
   if (end.stopped_by != 0) return tell_stop(end, run, again, json, context);
   if (end.failure) {
     const auto told = tell_failure(

@@ -15,7 +15,7 @@ struct ReportedError {
   std::string sentence;
   int exit_code = 0;
 };
-// Prints the last words of a worker that failed, and one sentence; `advice` ends it.
+// Prints the last words of a worker or server that failed, and one sentence; `advice` ends it.
 ReportedError tell_failure(const launch::WorkerFailure& failure, const std::string& advice,
                            bool json, Context& context);
 
@@ -23,8 +23,9 @@ ReportedError tell_failure(const launch::WorkerFailure& failure, const std::stri
 Status say_running(const track::RunDirectory& run, const Clock& clock);
 
 // Prints what there is to say, brings the run's status up to date if no worker did, and returns the
-// exit code: 0 if the job is finished, 128 + signal if it was stopped, else that of the worker that
-// failed first. `again`: the command line that goes on with the run.
+// exit code: 0 if the job is finished, unless the program of an own loop says afterwards that
+// something is wrong; 128 + signal if it was stopped; else that of the worker that failed first.
+// `again`: the command line that goes on with the run.
 int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const std::string& again,
                bool json, Context& context);
 

@@ -48,7 +48,7 @@ void RosterEvents::roster(const roster::Issued& issued) {
     line["removed"] = std::move(removed);
   }
   line["members"] = std::move(members);
-  log_.write(std::move(line));
+  log_.write(line);
   told_ = issued.roster;
 }
 

@@ -98,7 +98,7 @@ TEST(RosterEvents, NothingIsToldTwice) {
   }
   now += options.gather + std::chrono::seconds(1);
   registrar.tick(now);
-  registrar.exited(now, "b", 0, "was ended by SIGKILL");
+  registrar.exited(now, "b", 0, "was killed by SIGKILL");
   for (const auto& one : registrar.take_gone()) events.gone(one);
   for (const auto& one : registrar.take_new_events()) events.event(one);
   for (const auto& one : registrar.take_issued()) events.roster(one);

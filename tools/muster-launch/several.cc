@@ -167,11 +167,17 @@ Outcome train_with_events(const ReadyRun& ready, const SeveralArguments& several
     kill_requests.add({gone.key.id, gone.process, gone.reason, gone.when});
     waker.wake();
   };
-  MUSTER_TRY(const auto servers,
-             JobServers::start(with_servers(ready.job, slots.machines), run, slots, held, log,
-                               [&events](const std::string& what) {
-                                 events.write({{"event", "server"}, {"text", what}});
-                               }));
+  ServerNews server_news;
+  server_news.event = [&events](const std::string& what) {
+    events.write({{"event", "server"}, {"text", what}});
+  };
+  server_news.warning = [&context](const std::string& what) {
+    // The progress line of whoever trains is on the screen.
+    if (isatty(STDERR_FILENO) == 1) context.console.aside("");
+    context.console.warning(what);
+  };
+  MUSTER_TRY(const auto servers, JobServers::start(with_servers(ready.job, slots.machines), run,
+                                                   slots, held, log, std::move(server_news)));
   const std::string registry = servers != nullptr ? servers->address() : "";
   how.servers = registry;
   MUSTER_TRY(how.offer, make_offer(ready, context.files));
@@ -210,6 +216,7 @@ Outcome train_with_events(const ReadyRun& ready, const SeveralArguments& several
     const auto sooner = servers != nullptr ? servers->look(now) : std::nullopt;
     return again && sooner ? std::min(again, sooner) : (again ? again : sooner);
   };
+  if (servers != nullptr) options.take_failure = [&] { return servers->take_failure(); };
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
   MUSTER_TRY(auto end, supervisor.run());

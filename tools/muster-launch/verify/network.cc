@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "muster/base/check.h"
-#include "muster/launch/ssh_starter.h"
+#include "muster/base/shell.h"
 
 namespace muster::cli {
 
@@ -47,10 +47,10 @@ std::string wrapper_script(const std::string& worker,
   for (size_t i = 0; i < hosts.size(); ++i) {
     const auto& [words, address] = hosts[i];
     text += fmt::format("{}) exec {} --wd=\"$PWD\" -- {} \"$@\" --host {} ;;\n", i, words,
-                        launch::quoted(worker), address);
+                        shell_quoted(worker), address);
   }
   return text + fmt::format("*) exec {} \"$@\" ${{host:+--host \"$host\"}} ;;\nesac\n",
-                            launch::quoted(worker));
+                            shell_quoted(worker));
 }
 
 Status Network::write_wrapper(int slots, const std::string& folder, const std::string& worker) {

@@ -23,6 +23,7 @@
 
 #include "muster/base/scratch_directory.h"
 #include "muster/base/text.h"
+#include "muster/track/start_script.h"
 
 #include "tools/muster-launch/verify/accused.h"
 #include "tools/muster-launch/verify/children.h"
@@ -271,7 +272,8 @@ Outcome verify(const VerifyArguments& given, Context& context) {
     folder.emplace(std::move(made));
     arguments.job = folder->path() + "/job.yaml";
     MUSTER_RETURN_IF_ERROR(write_file_atomically(context.files, arguments.job, program.job));
-    MUSTER_TRY(arguments.worker, write_start_script(program, folder->path(), context.files));
+    MUSTER_TRY(arguments.worker,
+               track::write_start_script(context.files, folder->path(), program.start));
   }
   MUSTER_TRY(auto plan, make_plan(arguments, context));
   if (!folder) {
