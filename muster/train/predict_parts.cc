@@ -103,15 +103,17 @@ Status check_output(OutputFormat format) {
 Result<PredictPlan> plan_parts(Session& session, const data::Dataset& dataset,
                                const PartOptions& options) {
   if (dataset.size() == 0) return Error(ErrorKind::kData, "the data has no samples");
+  const auto size = static_cast<uint64_t>(session.job().eval.batch);
   data::Batch batch;
   batch.memory = session.plan().memory;
-  MUSTER_RETURN_IF_ERROR(data::read_range(dataset, 0, 1, batch, options.keep_waiting));
   Predictions first;
   MUSTER_RETURN_IF_ERROR(session.for_each_net(1, [&](LaneNet& net, size_t) -> Status {
+    // One sample, unless the model's file excludes that.
+    const uint64_t samples = net.check_samples(1).ok() ? 1 : std::min(size, dataset.size());
+    MUSTER_RETURN_IF_ERROR(data::read_range(dataset, 0, samples, batch, options.keep_waiting));
     MUSTER_TRY(first, predict_batch(net, batch, session.schema(), options.what));
     return {};
   }));
-  const auto size = static_cast<uint64_t>(session.job().eval.batch);
   MUSTER_TRY(const auto data_hash, dataset.try_hash());
   parts::PartPlan plan{{{"checkpoint", session.arena().counters().step},
                         {"weights", session.arena().weights_hash().hex()},

@@ -488,11 +488,14 @@ Status Recorder::interrupt(int signal, const nlohmann::json& result) {
     warn(fmt::format("the newest checkpoint is not in '{}' yet", parts_.copy->to()));
   }
   progress_->message(fmt::format(
-      "stopped at step {}, {}; go on with: muster resume {}", step,
+      "stopped at step {}, {}; {}", step,
       saved() ? "everything is saved"
               : "in the middle of a round or before the weights of a step were read: what was done "
                 "since the last checkpoint is lost",
-      parts_.run->path()));
+      parts_.resumable ? fmt::format("go on with: muster resume {}", parts_.run->path())
+                       : fmt::format("{} cannot be resumed, because its program is in no file "
+                                     "that could be started again",
+                                     parts_.run->path())));
   progress_->finish(result);
   return {};
 }

@@ -64,6 +64,7 @@ struct RecorderParts {
   // Of several workers, with a copy: lines of the metrics are kept in memory, and what another
   // host has recorded is taken over from the copy.
   bool takes_over = false;
+  bool resumable = true;  // false: `muster resume` cannot start this program again
 };
 
 // How the last step went, beyond what is in the state.

@@ -468,7 +468,7 @@ Status Session::finish_hashing() {
   fingerprint_.test_data = std::move(data.test);
   if (test_ == nullptr) test_ = std::move(data.test_data);
   hashed_.reset();
-  return {};
+  return test_ != nullptr ? check_evaluation(*test_) : Status();
 }
 
 Result<JobFingerprint> Session::fingerprint() {
@@ -519,6 +519,7 @@ std::vector<std::string> Session::replaced_blocks(uint64_t first) const {
 
 Result<EvalReport> Session::evaluate() {
   MUSTER_TRY(const auto* test, test_data());
+  MUSTER_RETURN_IF_ERROR(check_evaluation(*test));
   strategy_->show_weights();
   return train::evaluate(
       *test, plan_, *team_, nets_, job_.eval.batch, job_.eval.samples,
@@ -561,21 +562,67 @@ Status Session::try_forward() {
   if (plan_.own != nullptr) return {};
   data::Batch batch;
   batch.memory = plan_.memory;
-  MUSTER_RETURN_IF_ERROR(data::read_range(*train_, 0, 1, batch, setup_.keep_waiting));
+  MUSTER_RETURN_IF_ERROR(check_lanes());
+  // One sample, unless the model's file excludes that.
+  const auto batches = this->batches();
+  const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);
+  const uint64_t samples = nets_[0]->check_samples(1).ok() ? 1 : usual;
+  MUSTER_RETURN_IF_ERROR(
+      data::read_range(*train_, 0, std::min(samples, train_->size()), batch, setup_.keep_waiting));
   const model::GeneratorWatch generator;
   MUSTER_TRY(const auto evaluation, nets_[0]->evaluate(batch));
   (void)evaluation;
   MUSTER_RETURN_IF_ERROR(try_smallest_lanes());
   // What has no statistics was not tried.
-  const auto batches = this->batches();
-  const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);
   if (!nets_[0]->keeps_statistics()) MUSTER_RETURN_IF_ERROR(nets_[0]->try_training(usual));
   return nets_[0]->check_generator(generator);
+}
+
+Status Session::check_lanes_of(const data::BatchPlan& batches, uint64_t step) const {
+  std::optional<uint64_t> checked;
+  for (uint64_t lane = 0; lane < batches.lanes; ++lane) {
+    const uint64_t samples = data::lane_slice(batches, step, lane).count;
+    if (samples == 0 || samples == checked) continue;
+    MUSTER_RETURN_IF_ERROR(nets_[0]->check_samples(samples));
+    checked = samples;
+  }
+  return {};
+}
+
+// A program of model.file may be for some numbers of samples only.
+Status Session::check_lanes() const {
+  if (job_.model.file.empty()) return {};
+  const auto batches = this->batches();
+  MUSTER_RETURN_IF_ERROR(check_lanes_of(batches, batches.first_step));
+  if (!batches.limited() || batches.steps() <= batches.first_step) return {};
+  const uint64_t last = batches.steps() - 1;
+  auto fits = check_lanes_of(batches, last);
+  if (fits.ok()) return {};
+  return std::move(fits).error().context(
+      "the last step has only {} of the batch's {} samples (leave it out with steps: {})",
+      data::step_slice(batches, last).count, batches.batch, last);
+}
+
+Status Session::check_evaluation(const data::Dataset& test) const {
+  if (job_.model.file.empty() || test.size() == 0) return {};
+  const auto limit = static_cast<uint64_t>(job_.eval.samples);
+  const uint64_t count = limit > 0 ? std::min(test.size(), limit) : test.size();
+  const uint64_t size = std::max<uint64_t>(1, static_cast<uint64_t>(job_.eval.batch));
+  for (const uint64_t samples : {std::min(size, count), count % size}) {
+    if (samples == 0) continue;
+    auto fits = nets_[0]->check_samples(samples);
+    if (!fits.ok()) {
+      return std::move(fits).error().context(
+          "eval.batch: of {} samples, the batches have {} and {}", count, size, count % size);
+    }
+  }
+  return {};
 }
 
 // A lane with a single sample is no batch to normalise. Better to say so now than in the last step,
 // the only one that may be short, after hours of training.
 Status Session::try_smallest_lanes() {
+  MUSTER_RETURN_IF_ERROR(check_lanes());
   if (!nets_[0]->keeps_statistics()) return {};
   const auto batches = this->batches();
   const uint64_t usual = data::fewest_lane_samples(batches, batches.first_step);

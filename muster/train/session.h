@@ -127,6 +127,9 @@ class Session {
   // Runs the model on one sample, and in training mode on as few as a lane may have, so that what
   // does not fit is found before training starts.
   Status try_forward();
+  // Whether the model takes as many samples at once as evaluation gives it, as far as its file
+  // tells.
+  Status check_evaluation(const data::Dataset& test) const;
   // Opened when first asked for.
   Result<const data::Dataset*> test_data();
   const data::Dataset& train_data() const { return *train_; }
@@ -172,6 +175,8 @@ class Session {
   Status open_rows();
   Status build_nets();
   std::unique_ptr<GradientSum> make_sum(bool few) const;
+  Status check_lanes_of(const data::BatchPlan& batches, uint64_t step) const;
+  Status check_lanes() const;
   Status try_smallest_lanes();
   Status try_own_lane(uint64_t samples, std::string why);
 

@@ -14,8 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/crc32c.h"
 #include "muster/comm/local_group.h"
-#include "muster/data/blocks/crc32c.h"
 #include "muster/store/open.h"
 #include "muster/store/retry.h"
 #include "muster/train/jobs_testing.h"
@@ -59,7 +59,7 @@ std::string tf_record(const std::string& pixels, uint64_t label) {
     return bytes;
   };
   const auto crc = [&](const std::string& bytes) {
-    return number(data::masked_crc32c(std::as_bytes(std::span(bytes))));
+    return number(masked_crc32c(std::as_bytes(std::span(bytes))));
   };
   const std::string length = number(uint64_t{example.size()});
   return length + crc(length) + example + crc(example);
@@ -226,11 +226,11 @@ TEST(StreamedData, TheLedgerIsWhatTheOrderSays) {
 TEST(StreamedData, SaysWhatWasFetchedAndWhyTheCacheStopped) {
   const track::TempDirectory directory;
   const std::string cache = directory.path() + "/cache";
-  const auto session = open_session(blocks_job(), {"data.cache=" + cache});
-  EXPECT_EQ(session->cache_problem(), "");
-  // A disk that fails.
+  EXPECT_EQ(open_session(blocks_job(), {"data.cache=" + cache})->cache_problem(), "");
+  // A directory that cannot be made.
   std::filesystem::remove_all(cache);
   write_file(cache, "not a directory");
+  const auto session = open_session(blocks_job(), {"data.cache=" + cache});
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(session->step().ok());
   EXPECT_THAT(session->cache_problem(), HasSubstr("keeps no further blocks"));
   const auto lines = session->fetched();

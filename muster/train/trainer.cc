@@ -219,6 +219,8 @@ Status Trainer::take_up(const Membership::Entry& entry) {
     MUSTER_RETURN_IF_ERROR(recorder_.begin(membership_->roster().number));
   }
   announce_roster();
+  // Before anything is saved: strategies know it only from their next step or round on.
+  if (session_.rows() != nullptr) session_.rows()->set_era(counters.era);
   // All are at this step, and have said so.
   MUSTER_RETURN_IF_ERROR(session_.publish_rows());
   if (!session_.job().track.links || counters.step > 0 || membership_->size() < 2) return {};

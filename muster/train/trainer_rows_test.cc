@@ -2,7 +2,9 @@
 // asynchronous training that do not end as planned.
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -63,8 +65,9 @@ struct Hooks {
 
 class HookedTables final : public SharedTables {
  public:
-  HookedTables(std::shared_ptr<LocalTables> tables, const Hooks& hooks)
-      : SharedTables(tables), tables_(std::move(tables)), hooks_(hooks) {}
+  // `era`: that of the servers (ps/table_data.h).
+  HookedTables(std::shared_ptr<LocalTables> tables, const Hooks& hooks, std::atomic<uint64_t>& era)
+      : SharedTables(tables), tables_(std::move(tables)), hooks_(hooks), era_(era) {}
   Status read(uint32_t table, std::span<const uint64_t> keys, int64_t clock, float* rows,
               std::vector<int64_t>& clocks) override {
     MUSTER_RETURN_IF_ERROR(SharedTables::read(table, keys, clock, rows, clocks));
@@ -77,15 +80,31 @@ class HookedTables final : public SharedTables {
     return view;
   }
   void set_progress(const std::function<void()>& progress) override { progress_ = progress; }
-  Result<std::vector<std::string>> save(int64_t clock) override {
+  Result<std::vector<std::string>> save(uint64_t era, int64_t clock) override {
     if (hooks_.save) hooks_.save(progress_);
-    return SharedTables::save(clock);
+    MUSTER_RETURN_IF_ERROR(check(era));
+    return SharedTables::save(era, clock);
+  }
+  Result<Hash128> hash(uint64_t era, int64_t clock) override {
+    MUSTER_RETURN_IF_ERROR(check(era));
+    return SharedTables::hash(era, clock);
+  }
+  Status load(uint64_t era, std::span<const std::string> shards) override {
+    era_ = std::max(era, era_.load());
+    return SharedTables::load(era, shards);
   }
 
  private:
+  // As servers do.
+  Status check(uint64_t era) const {
+    if (era == era_) return {};
+    return Error(ErrorKind::kInternal, "rows of era {}, and not {}", era, era_.load());
+  }
+
   std::function<void()> progress_;
   std::shared_ptr<LocalTables> tables_;
   const Hooks& hooks_;
+  std::atomic<uint64_t>& era_;
 };
 
 // Before its workers are started the servers are, as with a launcher.
@@ -93,11 +112,14 @@ class TrainerRowsTest : public TrainerTest {
  protected:
   explicit TrainerRowsTest(const char* job = kSync) : TrainerTest(job, 4) {
     registries_.tables = [this](const config::Job&) -> Result<std::unique_ptr<Tables>> {
-      return std::unique_ptr<Tables>(std::make_unique<HookedTables>(tables_, hooks_));
+      return std::unique_ptr<Tables>(std::make_unique<HookedTables>(tables_, hooks_, era_));
     };
     start_servers();
   }
-  void start_servers() { tables_ = std::make_shared<LocalTables>(ps::setup_of(make_job(job_))); }
+  void start_servers() {
+    tables_ = std::make_shared<LocalTables>(ps::setup_of(make_job(job_)));
+    era_ = 0;
+  }
 
   std::string result_of(const std::string& directory) {
     const auto result = open_run(directory).read_result();
@@ -115,7 +137,7 @@ class TrainerRowsTest : public TrainerTest {
   }
   // What the servers have is what their record says.
   void expect_replayed(int64_t step, const std::string& hash) {
-    const auto shards = tables_->save(0).value();
+    const auto shards = tables_->save(0, 0).value();
     const auto again = replay(make_job(job_), testing_registries(), *files_, shards, step, nullptr);
     ASSERT_TRUE(again.ok()) << again.error().message();
     EXPECT_EQ(again->replayed, hash);
@@ -124,6 +146,7 @@ class TrainerRowsTest : public TrainerTest {
 
   std::shared_ptr<LocalTables> tables_;
   Hooks hooks_;
+  std::atomic<uint64_t> era_{0};
 };
 
 class AsyncTrainerRowsTest : public TrainerRowsTest {
@@ -221,6 +244,17 @@ TEST_F(AsyncTrainerRowsTest, ACheckpointThatComesTooLateIsLeftOut) {
   ASSERT_TRUE(live("undisturbed", "").summary);
   EXPECT_THAT(saved_steps("undisturbed"), ElementsAre(10, 20, 30));
   EXPECT_EQ(result_of("undisturbed"), result_of("run")) << "a worker alone is never late";
+}
+
+// All processes were lost between the last checkpoint and the result: nothing is trained any more.
+TEST_F(AsyncTrainerRowsTest, TheResultOfARunThatWasCompleteIsOfItsRows) {
+  expect_done(together("run", {{}, {}}));
+  const auto result = result_of("run");
+  expect_replayed(30, result);
+  std::filesystem::remove(temp_.path() + "/run/result.json");
+  start_servers();
+  expect_done(together("run", {{}, {}}));
+  EXPECT_EQ(result_of("run"), result);
 }
 
 TEST_F(AsyncTrainerRowsTest, ToldToStopARoundEndsAtTheNextStep) {

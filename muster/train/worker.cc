@@ -324,7 +324,8 @@ Result<int> train_in(const Arguments& args, Registries registries, track::RunDir
   const auto copy = open_copy(session->job(), run, !place.is_launchers, files, clock, log);
   Recorder recorder(*session,
                     {&run, &files, &clock, &log, &sink, display_mode(args.display), progress,
-                     copy.get(), [&signals] { return signals->received() == 0; }, takes_over});
+                     copy.get(), [&signals] { return signals->received() == 0; }, takes_over,
+                     registries.own_lanes == nullptr || registries.own_lanes->resumable});
   TrainerEnvironment environment{&files, &clock, &log, [&] { return signals->received(); }};
   environment.accept_other_data = args.accept_other_data;
   environment.copy = std::move(source);
@@ -611,15 +612,19 @@ Result<int> run_check(const Arguments& args, const Registries& registries) {
   MUSTER_RETURN_IF_ERROR(session->try_forward());
   if (session->has_test()) {
     MUSTER_TRY(const auto* test, session->test_data());
-    (void)test;
+    MUSTER_RETURN_IF_ERROR(session->check_evaluation(*test));
   }
   uint64_t parameters = 0;
   uint64_t sides = 0;    // rows and columns of all matrices, for what powersgd sends
   uint64_t vectors = 0;  // parameters that are in no matrix
+  std::vector<std::string> frozen;
   for (const auto& tensor : session->arena().tensors()) {
     if (tensor.info.role == optim::Role::kStatistic) continue;
     parameters += tensor.size();
-    if (tensor.info.role == optim::Role::kFrozen) continue;
+    if (tensor.info.role == optim::Role::kFrozen) {
+      frozen.push_back(tensor.info.name);
+      continue;
+    }
     if (tensor.shape.size() < 2 || tensor.size() == 0) {
       vectors += tensor.size();
     } else {
@@ -633,6 +638,7 @@ Result<int> run_check(const Arguments& args, const Registries& registries) {
       {"vector_parameters", vectors},    {"train_samples", session->train_samples()},
       {"steps", session->total_steps()}, {"state_bytes", session->arena().bytes().size()}};
   if (!session->job().model.file.empty()) facts["replaced"] = replaced;
+  if (!session->job().model.file.empty() && !frozen.empty()) facts["frozen"] = frozen;
   std::puts(facts.dump().c_str());
   return 0;
 }

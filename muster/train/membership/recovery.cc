@@ -63,9 +63,16 @@ Result<Recovery::Outcome> Recovery::run(comm::Group& group, const Restorable& re
   const auto& agreement = outcome.agreement;
   roll_back(agreement.rollback);
 
-  if (agreement.actions[rank] == Action::kRestore) {
+  if (agreement.any(Action::kRestore)) {
+    // All give up their states before one loads. A worker that was suspended finds the reports of
+    // members that have left since, and may see a checkpoint that they wrote after that. If it
+    // loaded that alone, it would put the rows on parameter servers back, and end their era.
     has_state_ = false;
     state_.forget();
+    const WaitingForPeers waiting(vitals_);
+    MUSTER_RETURN_IF_ERROR(group.barrier(options));
+  }
+  if (agreement.actions[rank] == Action::kRestore) {
     MUSTER_TRY(const bool restored, restore(agreement.position.step));
     if (!restored) {
       const auto why =

@@ -137,6 +137,30 @@ TEST(Recovery, IfNobodySawTheCommitAllDoTheStepAgain) {
   EXPECT_EQ(b.hash(), undisturbed());
 }
 
+// The second one has entered, was given up, and has left before the first one, which was suspended,
+// looks for checkpoints and finds one of the group that has replaced theirs.
+TEST(Recovery, OneThatOthersHaveLeftLoadsNothing) {
+  Worker a, b;
+  bool loaded = false;
+  together({&a, &b}, [&](Worker& worker, comm::Group& group) {
+    if (group.rank() == 1) {
+      std::vector<char> reports(2 * roster::StateReport::kBytes);
+      const auto mine = roster::StateReport{}.encode();
+      std::ranges::copy(mine, reports.begin() + roster::StateReport::kBytes);
+      ASSERT_TRUE(group.allgather(std::span(reports), kOptions).ok());
+      group.abort("has left");
+      return;
+    }
+    const auto restore = [&](uint64_t) -> Result<bool> {
+      loaded = true;
+      return true;
+    };
+    const Recovery::Restorable newer{.step = 8, .rollback = {}};
+    EXPECT_FALSE(worker.recovery.run(group, newer, restore, kOptions).ok());
+  });
+  EXPECT_FALSE(loaded);
+}
+
 TEST(Recovery, AJoinerTakesOverTheState) {
   Worker a, b, late;
   together({&a, &b}, [&](Worker& worker, comm::Group& group) {

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <gloo/allreduce.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -116,6 +118,17 @@ void prepare_process() {
   mallopt(M_TOP_PAD, 64 << 20);
   // NOLINTEND(concurrency-mt-unsafe)
   flush_subnormals();
+}
+
+void use_threads_in_operations(int threads) {
+  at::set_num_threads(threads);
+  auto& context = at::globalContext();
+  // One thread computes the same bits either way. Others may be computing if it is on already.
+  if (threads < 2 || context.deterministicAlgorithms()) return;
+  // An operator that has no such algorithm warns and runs: it may be reproducible on the CPU.
+  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  // It costs time, and jobs with one thread do without it.
+  context.setDeterministicFillUninitializedMemory(false);
 }
 
 Result<std::string> check_gloo() {

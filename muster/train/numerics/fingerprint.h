@@ -30,6 +30,12 @@ Fingerprint take_fingerprint();
 // has. Call it first thing in main(); what the user has already chosen in the environment stays.
 void prepare_process();
 
+// From now on operations that the calling thread runs use so many threads, itself and its helpers.
+// With more than one, libtorch's deterministic algorithms are on in the whole process: otherwise
+// its helpers add to a tensor in whatever order they come (index_put_ with accumulate, which is the
+// gradient of table[index]), and no two runs have the same bits.
+void use_threads_in_operations(int threads);
+
 // The system's Gloo, not the private copy inside libtorch (base/symbol_origin.h says why). Returns
 // its path.
 Result<std::string> check_gloo();

@@ -100,7 +100,7 @@ Result<ps::OrderView> LocalTables::order(uint64_t worker, int64_t from, bool res
   return shards_[ps::kOrderShard]->order().view(worker, from, results);
 }
 
-Result<Hash128> LocalTables::hash(int64_t /*clock*/) {
+Result<Hash128> LocalTables::hash(uint64_t /*era*/, int64_t /*clock*/) {
   const std::lock_guard lock(mutex_);
   Hasher hasher;
   for (auto& shard : shards_) {
@@ -110,7 +110,7 @@ Result<Hash128> LocalTables::hash(int64_t /*clock*/) {
   return hasher.finish();
 }
 
-Result<std::vector<std::string>> LocalTables::save(int64_t /*clock*/) {
+Result<std::vector<std::string>> LocalTables::save(uint64_t /*era*/, int64_t /*clock*/) {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> saved(shards_.size());
   for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->save_rows(saved[i]);

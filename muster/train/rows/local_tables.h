@@ -31,8 +31,8 @@ class LocalTables : public Tables {
   Status push_order(uint64_t era, std::string_view operation) override;
   Status wait() override { return {}; }
   Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override;
-  Result<Hash128> hash(int64_t clock) override;
-  Result<std::vector<std::string>> save(int64_t clock) override;
+  Result<Hash128> hash(uint64_t era, int64_t clock) override;
+  Result<std::vector<std::string>> save(uint64_t era, int64_t clock) override;
   Status load(uint64_t era, std::span<const std::string> shards) override;
 
   // A row that is not there yet, with its weights and the first state of its optimizer.

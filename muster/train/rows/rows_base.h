@@ -62,9 +62,9 @@ class RowsBase : public StepRows {
   void set_progress(const std::function<void()>& progress) final {
     tables_->set_progress(progress);
   }
-  Result<Hash128> hash(int64_t step) override { return tables_->hash(clock_of(step)); }
+  Result<Hash128> hash(int64_t step) override { return tables_->hash(era_, clock_of(step)); }
   Result<std::vector<std::string>> save(int64_t step) override {
-    auto saved = tables_->save(clock_of(step));
+    auto saved = tables_->save(era_, clock_of(step));
     if (!saved.ok() && saved.error().kind() == ErrorKind::kInternal) note_overtaken();
     return saved;
   }

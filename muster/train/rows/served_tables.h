@@ -39,9 +39,11 @@ class ServedTables final : public Tables {
     return client_->order(worker, from, results);
   }
   void set_progress(const std::function<void()>& progress) override { progress_ = progress; }
-  Result<Hash128> hash(int64_t clock) override { return client_->hash(clock, progress_); }
-  Result<std::vector<std::string>> save(int64_t clock) override {
-    return client_->save(clock, progress_);
+  Result<Hash128> hash(uint64_t era, int64_t clock) override {
+    return client_->hash(era, clock, progress_);
+  }
+  Result<std::vector<std::string>> save(uint64_t era, int64_t clock) override {
+    return client_->save(era, clock, progress_);
   }
   Status load(uint64_t era, std::span<const std::string> shards) override {
     return client_->load(era, shards, progress_);

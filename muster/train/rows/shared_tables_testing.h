@@ -52,8 +52,10 @@ class SharedTables : public Tables {
   Result<ps::OrderView> order(uint64_t worker, int64_t from, bool results) override {
     return tables_->order(worker, from, results);
   }
-  Result<Hash128> hash(int64_t clock) override { return tables_->hash(clock); }
-  Result<std::vector<std::string>> save(int64_t clock) override { return tables_->save(clock); }
+  Result<Hash128> hash(uint64_t era, int64_t clock) override { return tables_->hash(era, clock); }
+  Result<std::vector<std::string>> save(uint64_t era, int64_t clock) override {
+    return tables_->save(era, clock);
+  }
   Status load(uint64_t era, std::span<const std::string> shards) override {
     return tables_->load(era, shards);
   }

@@ -59,10 +59,10 @@ class Tables {
 
   // Is called while hash(), save() and load() wait, as rows come. Not while they are used.
   virtual void set_progress(const std::function<void()>& /*progress*/) {}
-  // All rows, as they are when the clock is exactly there: a hash, or all of them, by shard. An
-  // error of the kind kInternal if it is past that.
-  virtual Result<Hash128> hash(int64_t clock) = 0;
-  virtual Result<std::vector<std::string>> save(int64_t clock) = 0;
+  // All rows, as they are when the clock of that era is exactly there: a hash, or all of them, by
+  // shard. An error of the kind kInternal if it is past that, or in another era.
+  virtual Result<Hash128> hash(uint64_t era, int64_t clock) = 0;
+  virtual Result<std::vector<std::string>> save(uint64_t era, int64_t clock) = 0;
   // In place of what there is. An empty one: as at the beginning of the job.
   virtual Status load(uint64_t era, std::span<const std::string> shards) = 0;
 };

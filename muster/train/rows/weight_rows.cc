@@ -83,7 +83,7 @@ Result<std::vector<std::string>> WeightRows::initial_shards(std::span<const uint
                       row.begin());
     MUSTER_RETURN_IF_ERROR(begin.put(table_, keys[i], row));
   }
-  return begin.save(0);
+  return begin.save(0, 0);
 }
 
 }  // namespace muster::train

@@ -15,6 +15,7 @@
 #include "muster/exact/block_layout.h"
 #include "muster/model/gradient_sink.h"
 #include "muster/model/init.h"
+#include "muster/model/pt2_net.h"
 #include "muster/model/row_lookup.h"
 #include "muster/train/rows/rows_base.h"
 
@@ -378,6 +379,11 @@ Status LaneNet::try_training(uint64_t samples) {
              }));
   (void)output;
   return {};
+}
+
+Status LaneNet::check_samples(uint64_t samples) const {
+  const auto* from_file = dynamic_cast<const model::Pt2Net*>(net_.get());
+  return from_file != nullptr ? from_file->check_samples(static_cast<int64_t>(samples)) : Status();
 }
 
 Status LaneNet::check_generator(const model::GeneratorWatch& watch) const {

@@ -83,6 +83,8 @@ class LaneNet {
   // Whether the model can be trained on this many samples at once: batch normalisation cannot on
   // one. Computes on zeros; nothing of it stays.
   Status try_training(uint64_t samples);
+  // Whether the model takes this many samples at once, as far as its file tells.
+  Status check_samples(uint64_t samples) const;
   // Fails if something drew from torch's global generator since `watch` was made, unless the net
   // says that this is safe.
   Status check_generator(const model::GeneratorWatch& watch) const;

@@ -33,6 +33,9 @@ struct OwnLanes {
   // leave.
   std::function<void(int64_t step, bool with_the_job)> trained;
 
+  // Set by the program: false if no command can start it again as a worker, so that its run cannot
+  // be resumed (a notebook).
+  bool resumable = true;
   // Set by the program: a backward pass of the lane is under way. Gradients at other times are a
   // mistake of the program.
   bool takes_gradients = false;

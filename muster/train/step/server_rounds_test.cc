@@ -96,7 +96,7 @@ Trained train(const std::string& text, const std::vector<std::string>& sets, int
   std::vector<std::thread> threads;
   for (int rank = 0; rank < workers; ++rank) threads.emplace_back(work, rank);
   for (auto& thread : threads) thread.join();
-  trained.shards = tables->save(0).value();
+  trained.shards = tables->save(0, 0).value();
   return trained;
 }
 

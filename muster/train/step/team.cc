@@ -4,17 +4,16 @@
 #include <string>
 #include <utility>
 
-#include <ATen/Parallel.h>
-
 #include "muster/base/float_mode.h"
 #include "muster/model/share_work.h"
+#include "muster/train/numerics/fingerprint.h"
 
 namespace muster::train {
 namespace {
 
 // Its helpers may have been there before it.
 void prepare_thread(int threads) {
-  at::set_num_threads(threads);
+  use_threads_in_operations(threads);
   flush_subnormals();
   model::share_work(threads, [](int64_t, int64_t) { flush_subnormals(); });
 }

@@ -4,8 +4,10 @@
 #include <cfenv>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include "muster/base/float_mode.h"
 #include "muster/base/thread.h"
@@ -31,6 +33,30 @@ TEST(Team, EveryMemberHasItsNumberOfThreadsInsideOperations) {
   Team team(3, 2);
   EXPECT_EQ(team.threads(), 6);
   team.run([&](int) { EXPECT_EQ(at::get_num_threads(), 2); });
+  at::set_num_threads(before);
+}
+
+// The gradient of table[index] is added up by all threads, if it is large.
+TEST(Team, HelpersAddToTheSameRowsInOneOrder) {
+  const int before = at::get_num_threads();
+  constexpr int64_t kRows = 50;
+  constexpr int64_t kLookups = 40'000;
+  const auto index = torch::arange(kLookups).mul(7919).remainder(kRows);
+  const auto gradient = torch::arange(kLookups * 33).mul(0.37).sin().view({kLookups, 33});
+  const auto added = [&] {
+    auto table = torch::zeros({kRows, 33}).requires_grad_();
+    table.index({index}).backward(gradient);
+    return table.grad();
+  };
+  at::set_num_threads(1);
+  const auto expected = added();
+  Team team(1, 2);
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithmsWarnOnly());
+  EXPECT_FALSE(at::globalContext().deterministicFillUninitializedMemory());
+  team.run([&](int) {
+    for (int round = 0; round < 20; ++round) EXPECT_TRUE(added().equal(expected)) << round;
+  });
   at::set_num_threads(before);
 }
 
