@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <nlohmann/json.hpp>
 #include <torch/nn/modules/embedding.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -15,6 +16,8 @@
 #include "muster/config/table.h"
 #include "muster/own_loop/loop_worker.h"
 #include "muster/track/run_directory.h"
+#include "muster/track/run_events.h"
+#include "muster/track/start_script.h"
 #include "muster/train/numerics/fingerprint.h"
 
 namespace muster {
@@ -140,6 +143,21 @@ T value_or_throw(Result<T> result) {
   return *std::move(result);
 }
 
+constexpr int kSignals = 128;  // exit codes above are of signals
+
+void note_event(const std::string& run_directory, const nlohmann::ordered_json& event) {
+  const auto files = posix_file_system();
+  const SystemClock clock;
+  const auto run = track::RunDirectory::open(*files, run_directory);
+  if (!run.ok()) return;
+  const auto events = track::RunEventLog::open(*files, run->events_file(), clock);
+  if (events.ok()) (*events)->write(event);
+}
+
+void ok_or_throw(const Status& status) {
+  if (!status.ok()) raise(status.error());
+}
+
 }  // namespace
 
 struct ForeignLoop::Parts {
@@ -155,12 +173,13 @@ struct ForeignLoop::Parts {
 };
 
 ForeignLoop::ForeignLoop(std::vector<std::string> words, const ForeignModel& model,
-                         const ForeignData& data)
+                         const ForeignData& data, bool resumable)
     : parts_(std::make_unique<Parts>(std::move(words), model)) {
   require(data.samples > 0, "ForeignLoop: there are no samples");
   require(parts_->worker.trains(), "ForeignLoop: these words do not ask for training");
   value_or_throw(parts_->worker.find_job());
   parts_->worker.set_model(parts_->net, own_data(data));
+  parts_->worker.set_resumable(resumable);
   parts_->worker.start();
 }
 
@@ -252,13 +271,14 @@ ForeignSettings foreign_settings(std::vector<std::string> words) {
 void prepare_foreign_loop(uint64_t seed, int threads_per_lane) {
   train::prepare_process();
   torch::manual_seed(seed);
-  at::set_num_threads(threads_per_lane);
+  train::use_threads_in_operations(threads_per_lane);
 }
 
 std::string foreign_numerics() { return train::take_fingerprint().combined().hex(); }
 
 std::string make_own_run(const std::string& job, const std::string& name,
-                         const std::vector<std::string>& sets, const std::string& run_directory) {
+                         const std::vector<std::string>& sets, const std::string& run_directory,
+                         const std::vector<std::string>& start) {
   const auto files = posix_file_system();
   auto sources = value_or_throw(config::gather_sources(*files, "", sets));
   sources.other_variables.insert(sources.other_variables.end(), {"MUSTER_PYTHON", "MUSTER_WORKER"});
@@ -266,22 +286,40 @@ std::string make_own_run(const std::string& job, const std::string& name,
   sources.file_name = name;
   sources.base_dir = sources.current_dir;
   const auto loaded = value_or_throw(config::load_job(sources));
-  const std::string yaml = config::resolved_yaml(loaded.job);
-  if (run_directory.empty()) {
+  std::string path = run_directory;
+  if (path.empty()) {
     const SystemClock clock;
-    const auto run = value_or_throw(
-        track::RunDirectory::create(*files, loaded.job.runs, loaded.job.name, clock));
-    const auto written = run.write_job(yaml);
-    if (!written.ok()) raise(written.error());
-    return run.path();
+    path =
+        value_or_throw(track::RunDirectory::create(*files, loaded.job.runs, loaded.job.name, clock))
+            .path();
+  } else if (files->exists(path + "/job.yaml")) {
+    raise(Error(ErrorKind::kJob, "there is a run in '{}' already; name a new directory{}", path,
+                track::find_start_script(path).empty()
+                    ? ""
+                    : fmt::format(", or go on with it: muster resume {}", path)));
+  } else {
+    ok_or_throw(files->create_directories(path));
   }
-  if (files->exists(run_directory + "/job.yaml")) {
-    raise(Error(ErrorKind::kJob, "there is a run in '{}' already", run_directory));
+  ok_or_throw(write_file_atomically(*files, path + "/job.yaml", config::resolved_yaml(loaded.job)));
+  if (!start.empty()) value_or_throw(track::write_start_script(*files, path, start));
+  return path;
+}
+
+void note_run_start(const std::string& run_directory, const std::string& event) {
+  auto start = nlohmann::ordered_json::parse(event, nullptr, /*allow_exceptions=*/false);
+  require(start.is_object(), "note_run_start(): an event is an object of JSON");
+  note_event(run_directory, start);
+}
+
+void note_run_end(const std::string& run_directory, int exit_code) {
+  nlohmann::ordered_json end = {{"event", "end"}, {"finished", exit_code == 0}};
+  if (exit_code > kSignals) end["stopped_by"] = exit_code - kSignals;
+  const auto files = posix_file_system();
+  if (const auto run = track::RunDirectory::open(*files, run_directory); run.ok()) {
+    const auto status = run->read_status();
+    if (status.state == track::RunState::kFailed) end["reason"] = status.reason;
   }
-  auto made = files->create_directories(run_directory);
-  if (made.ok()) made = write_file_atomically(*files, run_directory + "/job.yaml", yaml);
-  if (!made.ok()) raise(made.error());
-  return run_directory;
+  note_event(run_directory, end);
 }
 
 }  // namespace muster

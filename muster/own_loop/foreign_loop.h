@@ -71,7 +71,10 @@ struct ForeignData {
 class ForeignLoop {
  public:
   // `words`: the command line of a worker (train/worker.h) that trains, its program included.
-  ForeignLoop(std::vector<std::string> words, const ForeignModel& model, const ForeignData& data);
+  // `resumable`: the run directory has a script that starts the program (make_own_run). If not, the
+  // worker does not advise to resume the run when it is interrupted.
+  ForeignLoop(std::vector<std::string> words, const ForeignModel& model, const ForeignData& data,
+              bool resumable = true);
   // Ends this worker, with an error if training is not over.
   ~ForeignLoop();
   ForeignLoop(const ForeignLoop&) = delete;
@@ -140,8 +143,16 @@ std::string foreign_numerics();
 
 // A new run directory for a job (YAML or JSON; the MUSTER_ environment counts, `sets` as -s). Not
 // empty `run_directory`: exactly there. Returns its path; throws ForeignError with the sentence
-// that says what is wrong. `name`: of the program, for errors.
+// that says what is wrong. `name`: of the program, for errors. `start`: the words that start the
+// program as a worker, in front of a worker's; they are kept for `muster resume`. Empty: nothing
+// can (a notebook).
 std::string make_own_run(const std::string& job, const std::string& name,
-                         const std::vector<std::string>& sets, const std::string& run_directory);
+                         const std::vector<std::string>& sets, const std::string& run_directory,
+                         const std::vector<std::string>& start);
+
+// The events of a run that no launcher trains (track/run_events.h), for `muster report`. `event`:
+// JSON, of the kind "start". What cannot be written is left out: training does not depend on it.
+void note_run_start(const std::string& run_directory, const std::string& event);
+void note_run_end(const std::string& run_directory, int exit_code);
 
 }  // namespace muster

@@ -14,6 +14,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "muster/track/run_events.h"
+#include "muster/track/start_script.h"
 #include "muster/track/temp_directory_testing.h"
 
 namespace muster {
@@ -39,7 +41,7 @@ class ForeignLoopTest : public testing::Test {
   }
 
   std::unique_ptr<ForeignLoop> open(const std::vector<std::string>& sets = {}) {
-    make_own_run(kJob, "test.py", sets, run_);
+    make_own_run(kJob, "test.py", sets, run_, {});
     const ForeignModel model = {
         .parameters = {{.name = "layer.w", .shape = {1}, .initial = &zero_},
                        {.name = "layer.b", .shape = {1}, .initial = &zero_},
@@ -233,15 +235,43 @@ TEST_F(ForeignLoopTest, MistakesAreThrown) {
 
 TEST_F(ForeignLoopTest, AJobThatIsWrongIsRefusedWithItsProgramsName) {
   try {
-    make_own_run(R"({"muster": 1, "bach": 3})", "train.py", {}, run_);
+    make_own_run(R"({"muster": 1, "bach": 3})", "train.py", {}, run_, {});
     FAIL() << "it was accepted";
   } catch (const ForeignError& error) {
     EXPECT_EQ(error.exit_code(), 3);
     EXPECT_THAT(error.what(), HasSubstr("train.py"));
     EXPECT_THAT(error.what(), HasSubstr("bach"));
   }
-  make_own_run(kJob, "train.py", {}, run_);
-  EXPECT_THROW(make_own_run(kJob, "train.py", {}, run_), ForeignError) << "it is there already";
+  make_own_run(kJob, "train.py", {}, run_, {});
+  EXPECT_EQ(track::find_start_script(run_), "");
+  EXPECT_THROW(make_own_run(kJob, "train.py", {}, run_, {}), ForeignError) << "it is there already";
+}
+
+TEST_F(ForeignLoopTest, EventsOfARunWithoutALauncher) {
+  make_own_run(kJob, "train.py", {}, run_, {});
+  note_run_start(run_, R"({"event": "start", "host": "here", "workers": 1})");
+  note_run_end(run_, 128 + 2);
+  const auto files = posix_file_system();
+  const auto events = track::read_run_events(*files, run_ + "/events.jsonl");
+  ASSERT_TRUE(events.ok());
+  ASSERT_EQ(events->size(), 2U);
+  EXPECT_EQ(events->at(0).kind, "start");
+  EXPECT_EQ(events->at(0).fields["host"], "here");
+  EXPECT_EQ(events->at(1).kind, "end");
+  EXPECT_EQ(events->at(1).fields["finished"], false);
+  EXPECT_EQ(events->at(1).fields["stopped_by"], 2);
+  note_run_start(directory_.path() + "/nowhere", "{}");  // no reason to end the program
+}
+
+TEST_F(ForeignLoopTest, ARunWithAProgramCanBeResumed) {
+  make_own_run(kJob, "train.py", {}, run_, {"/usr/bin/python3", "train.py"});
+  EXPECT_EQ(track::find_start_script(run_), run_ + "/program");
+  try {
+    make_own_run(kJob, "train.py", {}, run_, {});
+    FAIL() << "it was accepted";
+  } catch (const ForeignError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("go on with it: muster resume " + run_));
+  }
 }
 
 }  // namespace

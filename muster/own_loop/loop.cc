@@ -113,7 +113,7 @@ Loop::Loop(int argc, char** argv) {
   worker_->job = *std::move(job);
   worker_->lane.worker_ = &worker_->turns;
   torch::manual_seed(worker_->job.seed);
-  at::set_num_threads(static_cast<int>(worker_->job.threads_per_lane));
+  train::use_threads_in_operations(static_cast<int>(worker_->job.threads_per_lane));
 }
 
 Loop::~Loop() = default;  // LoopWorker's ends the worker

@@ -41,6 +41,8 @@ class LoopWorker {
   // What is trained, and with which data. Call it once.
   void set_model(std::shared_ptr<model::Net> net, OwnData data);
   bool has_model() const { return net_ != nullptr; }
+  // Whether `muster resume` can start this program again. It can if this is not called.
+  void set_resumable(bool resumable) { lanes_.resumable = resumable; }
   // Whether the words ask for training.
   bool trains() const { return words_.size() >= 2 && words_[1] == "train"; }
   // Starts the worker's thread. Returns when there is a lane to compute, or it has ended.

@@ -1,28 +1,17 @@
 #include "muster/track/event_file.h"
 
-#include <array>
 #include <bit>
 #include <chrono>
 #include <limits>
+#include <span>
 
 #include <fmt/format.h>
 
+#include "muster/base/crc32c.h"
 #include "muster/base/text.h"
 
 namespace muster::track {
 namespace {
-
-// Reflected Castagnoli polynomial. A byte at a time: records are some fifty bytes, ten a second.
-constexpr std::array<uint32_t, 256> make_crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0);
-    table[i] = crc;
-  }
-  return table;
-}
-constexpr auto kCrcTable = make_crc_table();
 
 template <typename Unsigned>
 void put_fixed(std::string& out, Unsigned value) {
@@ -72,23 +61,13 @@ void put_step(std::string& event, int64_t step) {
 
 }  // namespace
 
-uint32_t crc32c(std::string_view data) {
-  uint32_t crc = ~0u;
-  for (const char c : data) {
-    crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  }
-  return ~crc;
-}
-
-uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
-
 std::string encode_record(std::string_view data) {
   std::string record;
   record.reserve(data.size() + 16);
   put_fixed(record, static_cast<uint64_t>(data.size()));
-  put_fixed(record, masked_crc32c(record));
+  put_fixed(record, masked_crc32c(std::as_bytes(std::span(record))));
   record += data;
-  put_fixed(record, masked_crc32c(data));
+  put_fixed(record, masked_crc32c(std::as_bytes(std::span(data))));
   return record;
 }
 

@@ -22,12 +22,7 @@ struct Scalar {
   float value = 0;
 };
 
-// CRC-32C (Castagnoli), as the framing wants it; then rotated and shifted, so that the checksum of
-// data that holds checksums is not a special case.
-uint32_t crc32c(std::string_view data);
-uint32_t masked_crc32c(std::string_view data);
-
-// `data` framed as one record.
+// `data` framed as one record: its length and the data, each with its masked CRC-32C.
 std::string encode_record(std::string_view data);
 // Events, not framed. `wall` is seconds since 1970.
 std::string encode_file_version(double wall);

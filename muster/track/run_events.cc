@@ -85,7 +85,7 @@ std::unique_ptr<RunEventLog> RunEventLog::discard(const Clock& clock) {
   return std::unique_ptr<RunEventLog>(new RunEventLog(nullptr, clock));
 }
 
-void RunEventLog::write(nlohmann::ordered_json event) {
+void RunEventLog::write(const nlohmann::ordered_json& event) {
   nlohmann::ordered_json line = {{"time", seconds(clock_.wall().time_since_epoch())}};
   line.update(event);
   const auto text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -95,8 +95,8 @@ void RunEventLog::write(nlohmann::ordered_json event) {
   torn_ = !file_->append(torn_ ? "\n" + text : text).ok();
 }
 
-void RunEventLog::write_last(nlohmann::ordered_json event) {
-  write(std::move(event));
+void RunEventLog::write_last(const nlohmann::ordered_json& event) {
+  write(event);
   const std::lock_guard lock(mutex_);
   if (file_ != nullptr) (void)file_->close();
   file_.reset();

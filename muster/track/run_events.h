@@ -1,7 +1,7 @@
 // What happens to a run besides training: one JSON object per line in events.jsonl, for those who
 // draw a picture of it afterwards (`muster report`). The launcher writes them, `muster coordinator`
-// does, and for a job of one worker `muster`; workers do not. Each has "time", in seconds since
-// 1970, and "event":
+// does, and for a job of one worker `muster`, or the program if it trains without `muster`
+// (docs/python.md); other workers do not. Each has "time", in seconds since 1970, and "event":
 //
 //   start    somebody begins to train, or goes on: "command", "workers" (0: they will join), and
 //            of its machine and program "host", "system", "processor", "cores", "memory",
@@ -42,9 +42,9 @@ class RunEventLog {
   static std::unique_ptr<RunEventLog> discard(const Clock& clock);
   // `event` is an object with "event". What cannot be written (a full disk) is missing in the file;
   // later events are written again.
-  void write(nlohmann::ordered_json event);
+  void write(const nlohmann::ordered_json& event);
   // Nothing is written after it: when a coordinator ends, workers seem to be lost.
-  void write_last(nlohmann::ordered_json event);
+  void write_last(const nlohmann::ordered_json& event);
 
  private:
   RunEventLog(std::unique_ptr<WritableFile> file, const Clock& clock)

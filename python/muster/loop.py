@@ -13,15 +13,17 @@ import os
 import random
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from . import _native
-from ._launch import current as launch
+from . import _events, _native
+from ._launch import current as launch, start_words_of_main
 from .batch_norm import _ExactBatchNorm, make_exact, make_plain
 from .data import Collate, Source, open_source
 from .optimizers import Optimizer
@@ -35,8 +37,9 @@ def join(lanes: int = 8, seed: int = 1, *, name: str | None = None, threads_per_
          run_dir: str = "", display: str = "normal", options: dict[str, Any] | None = None) -> Run:
     """Becomes a worker of the job that this process was started for, or of one of its own.
 
-    Call it before the model is made: it seeds torch's generator, so that all workers begin with the
-    same weights, and chooses settings of libtorch. The thread that calls it computes the lanes.
+    Call it before the model is made and data are split: it seeds the generators of torch, random and
+    numpy.random, so that all workers begin with the same weights and use the same data, and chooses
+    settings of libtorch. The thread that calls it computes the lanes.
 
     :param lanes: fixed slices of every batch, at least as many as there will be workers. They are
         part of the job: bits depend on them, and on nothing that computes them.
@@ -53,11 +56,20 @@ def join(lanes: int = 8, seed: int = 1, *, name: str | None = None, threads_per_
         seed, threads_per_lane = _core.settings(launch.words)
     _core.prepare(seed, threads_per_lane)
     torch.set_num_threads(threads_per_lane)
+    _seed_generators(seed)
     program = launch.program or (sys.argv[0] if sys.argv and sys.argv[0] else "")
     job = {"muster": 1, "name": name or _job_name(program),
            "seed": seed, "lanes": lanes, "threads_per_lane": threads_per_lane,
            "model": {"use": "own-loop"}, "data": {"train": {"format": "own-loop"}}}
     return Run(job, dict(options or {}), run_dir, display)
+
+
+def _seed_generators(seed: int) -> None:
+    """Those that torch does not seed."""
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
 
 
 def _job_name(program: str) -> str:
@@ -89,6 +101,8 @@ class Run:
         self._norms: dict[str, _ExactBatchNorm] = {}
         self._training: list[tuple[nn.Module, bool]] = []
         self._loop: Any = None
+        self._unreached: list[str] = []  # parameters that no gradient has come for; empty after the first step
+        self._resumable = True  # `muster resume` can start this program again
         self._over = False
 
     @property
@@ -173,7 +187,9 @@ class Run:
                 self._run_dir = launch.words[launch.words.index("--run") + 1]
             return launch.words
         name = f"{job['name']}.py"
-        self._run_dir = _core.make_run(json.dumps(job), name, [], self._run_dir)
+        start = start_words_of_main()
+        self._resumable = bool(start)
+        self._run_dir = _core.make_run(json.dumps(job), name, [], self._run_dir, start)
         words = [name, "train", "--run", self._run_dir, "--display", self._display]
         prepared = self._job["seed"], self._job["threads_per_lane"]
         if (settings := _core.settings(words)) != prepared:
@@ -203,7 +219,9 @@ class Run:
 
     def _train(self, source: Source, words: list[str]) -> Iterator[Step]:
         _refuse_a_second_run()
-        loop = self._loop = _core.Loop(words, self._describe(source))
+        loop = self._loop = _core.Loop(words, self._describe(source), self._resumable)
+        if not launch.is_worker:
+            _core.note_run_start(self._run_dir, _events.start_event())
         _running.add(self)
         hooks = self._take_gradients(loop)
         try:
@@ -220,7 +238,9 @@ class Run:
                          "only the commit of a step may")
                 _compare(trains, _trains(now), "has frozen or unfrozen '{}' during training; set requires_grad "
                          "before run.steps()")
-                loop.commit()
+                if loop.commit() and self._unreached and step._has_lanes:
+                    warnings.warn(_about_unreached(self._unreached), stacklevel=2)
+                    self._unreached = []
             launch.done = True
         finally:
             self._end(loop)
@@ -245,9 +265,12 @@ class Run:
                 values = gradient.contiguous()
                 loop.gradient(index, values.data_ptr())
                 parameter.grad = None
+                if name in self._unreached:
+                    self._unreached.remove(name)
             return hook
 
         hooks = []
+        self._unreached = [name for name, parameter in self._parameters.items() if parameter.requires_grad]
         for index, (name, parameter) in enumerate(self._parameters.items()):
             parameter.grad = None
             if parameter.requires_grad:
@@ -275,10 +298,7 @@ class Run:
             module.training = training
         for norm in self._norms.values():
             norm.begin_lane(len(lane.samples), lane.trial)
-        random.seed(lane.seed)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(lane.seed % 2**32)
+        _seed_generators(lane.seed)
 
     def _end_lane(self) -> None:
         for norm in self._norms.values():
@@ -290,6 +310,8 @@ class Run:
             return
         self._over = True
         loop.leave()
+        if not launch.is_worker:
+            _core.note_run_end(self._run_dir, loop.exit_code)
         self._lend(loop)
         with torch.no_grad():
             for parameter in self._parameters.values():
@@ -306,6 +328,7 @@ def _check_model(model: nn.Module) -> None:
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
             raise TypeError(f"parameter '{name}' is {parameter.dtype} on {parameter.device}; Muster "
                             "trains float32 on the CPU")
+    _refuse_shared_memory(model)
     for name, module in model.named_modules():
         # What torch.compile(module) returns, and what module.compile() leaves in it.
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
@@ -317,10 +340,43 @@ def _check_model(model: nn.Module) -> None:
                             "it out and clip gradients (clip_norm of the optimizer)")
 
 
+def _refuse_shared_memory(model: nn.Module) -> None:
+    """Each parameter, and each statistic of a batch normalization, gets memory of its own."""
+    # By storage: address of the first and last element, name, whether it gets memory of its own.
+    ranges: dict[int, list[tuple[int, int, str, bool]]] = {}
+    parameters = dict(model.named_parameters())
+    for name, tensor in {**parameters, **dict(model.named_buffers())}.items():
+        if is_lazy(tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu" or not tensor.numel():
+            continue
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        own = name in parameters or name.rpartition(".")[2] in ("running_mean", "running_var")
+        begin = tensor.data_ptr()
+        ranges.setdefault(tensor.untyped_storage().data_ptr(), []).append(
+            (begin, begin + last * tensor.element_size(), name, own))
+    for tensors in ranges.values():
+        tensors.sort()
+        for i, (_, last, name, own) in enumerate(tensors):
+            for begin, _, other, others_own in tensors[i + 1:]:
+                if begin > last:
+                    break
+                if own or others_own:
+                    raise TypeError(f"'{name}' and '{other}' are different tensors in the same memory, which "
+                                    "training would separate; to tie parameters, use one Parameter under two "
+                                    "names (a.weight = b.weight), and compute a view of a parameter in forward()")
+
+
 def _refuse_a_second_run() -> None:
     if _running:
         raise RuntimeError("steps(): another run of this process is being trained; its loop must end before "
                            "the next one begins")
+
+
+def _about_unreached(names: list[str]) -> str:
+    shown = 5
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return (f"no gradient came for {', '.join(names[:shown])}{more} in the first step. Unlike torch.optim, Muster "
+            "updates such parameters with a gradient of 0: freeze them (requires_grad=False), or weight decay and "
+            "momentum still change them")
 
 
 def _marks(tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -350,6 +406,7 @@ class Step:
         self._source = source
         self._lane: Any = None
         self._complete = False
+        self._has_lanes = False
         #: How many steps were committed before this one.
         self.number: int = loop.steps
 
@@ -371,6 +428,7 @@ class Step:
     def __iter__(self) -> Iterator[Any]:
         while (lane := self._loop.next_lane()) is not None:
             self._lane = lane
+            self._has_lanes = True
             self._run._begin(lane)
             yield self._source.fetch(lane.samples)
             self._lane = None

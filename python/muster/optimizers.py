@@ -1,8 +1,12 @@
 """Muster's optimizers, as a loop names them.
 
-They run in the worker, in C++, on sums that do not depend on who computed what. Their formulas and
-defaults are those of torch.optim where it has the same optimizer. What every option means:
+They run in the worker, in C++, on sums that do not depend on who computed what. The formulas and
+defaults of SGD, Adam, AdamW, Adagrad and RMSprop are those of torch.optim; Muon is another one than
+torch.optim.Muon (see there), and torch has no Lars and Lamb. What every option means:
 ``muster config explain optimizer``.
+
+One difference holds for all: a parameter without a gradient (a branch that was not taken) is updated
+with a gradient of 0, where torch.optim skips it. So weight decay shrinks it and momentum moves it on.
 """
 
 from __future__ import annotations
@@ -147,7 +151,19 @@ class Lars(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Muon(Optimizer):
-    """Matrices by Muon; vectors, and the matrices whose names match ``adamw_on``, by AdamW."""
+    """Muon for matrices; AdamW for vectors, embeddings and what ``adamw_on`` names.
+
+    Not torch.optim.Muon with its defaults, so that its settings cannot be copied:
+
+    - An update has the factor 0.2 * sqrt(max(rows, columns)), as torch's with
+      ``adjust_lr_fn="match_rms_adamw"``; torch's default is sqrt(max(1, rows / columns)). With this one,
+      Muon and AdamW take the same ``lr``.
+    - ``weight_decay`` is 0 by default; torch's is 0.1. It also holds for what AdamW updates.
+    - One optimizer updates all parameters. torch.optim.Muon takes only those with two dimensions and
+      leaves the others to a second optimizer. Kernels with more dimensions are matrices of as many
+      rows as their first dimension has elements.
+    - The matrices are orthogonalized in float32; torch rounds them to bfloat16.
+    """
 
     momentum: float = 0.95
     nesterov: bool = True

@@ -1,7 +1,8 @@
 """Runs a training program as `muster` wants it: `python -m muster.program PROGRAM WORDS...`.
 
 With --describe FILE the program runs up to its run.steps(), which writes the job to FILE. With the
-words of a worker, run.steps() becomes that worker. Exit codes are those of docs/exit-codes.md: an
+words of a worker, run.steps() becomes that worker. --arguments JSON, first of all, is a list of the
+program's own arguments. Exit codes are those of docs/exit-codes.md: an
 exception of the program is an error of the job (3), not a crash, which would be restarted for ever;
 so are sys.exit(1), sys.exit("reason"), and any end, even sys.exit(0), before that of the training.
 """
@@ -9,6 +10,7 @@ so are sys.exit(1), sys.exit("reason"), and any end, even sys.exit(0), before th
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import runpy
 import signal
@@ -42,6 +44,10 @@ def _follow_launcher() -> None:
 def main(words: list[str]) -> int:
     _follow_launcher()
     launch = _launch.current
+    arguments: list[str] = []
+    if words[:1] == ["--arguments"] and len(words) > 2:
+        arguments = json.loads(words[1])
+        words = words[2:]
     if words[:1] == ["--describe"] and len(words) == 3:
         launch.describe_to = words[1]
         launch.program = os.path.abspath(words[2])
@@ -55,7 +61,7 @@ def main(words: list[str]) -> int:
                      "calls it", USAGE_ERROR)
     if not os.path.isfile(launch.program):
         return _fail(f"there is no program '{launch.program}'", USAGE_ERROR)
-    sys.argv = [launch.program]
+    sys.argv = [launch.program, *arguments]
     sys.path[0] = os.path.dirname(launch.program)
     try:
         runpy.run_path(launch.program, run_name="__main__")

@@ -54,9 +54,9 @@ struct Description {
 // The loop, and the shapes of what it lends to Python.
 class Loop {
  public:
-  Loop(std::vector<std::string> words, Description description)
+  Loop(std::vector<std::string> words, Description description, bool resumable)
       : description_(std::move(description)),
-        loop_(std::move(words), description_.model, description_.data) {}
+        loop_(std::move(words), description_.model, description_.data, resumable) {}
 
   Array parameter(size_t index) {
     return array(loop_.parameter(index), description_.model.parameters.at(index).shape);
@@ -156,11 +156,11 @@ NB_MODULE(_core, module) {
   nb::class_<Loop>(module, "Loop")
       .def(
           "__init__",
-          [](Loop* self, std::vector<std::string> words, Description description) {
+          [](Loop* self, std::vector<std::string> words, Description description, bool resumable) {
             const nb::gil_scoped_release others;
-            new (self) Loop(std::move(words), std::move(description));
+            new (self) Loop(std::move(words), std::move(description), resumable);
           },
-          nb::arg("words"), nb::arg("description"))
+          nb::arg("words"), nb::arg("description"), nb::arg("resumable"))
       .def("parameter", &Loop::parameter)
       .def("running", &Loop::running)
       .def("latest", &Loop::latest)
@@ -185,7 +185,9 @@ NB_MODULE(_core, module) {
       },
       nb::arg("words"));
   module.def("make_run", &make_own_run, nb::arg("job"), nb::arg("name"), nb::arg("sets"),
-             nb::arg("run_directory"));
+             nb::arg("run_directory"), nb::arg("start"));
+  module.def("note_run_start", &note_run_start, nb::arg("run_directory"), nb::arg("event"));
+  module.def("note_run_end", &note_run_end, nb::arg("run_directory"), nb::arg("exit_code"));
   module.def(
       "numerics",
       [] {

@@ -3,12 +3,67 @@
 // to it. A Python entry point would take longer to start than `muster` takes to answer.
 //
 // MUSTER_PYTHON is set to the Python beside this file, for `muster train --program`.
+//
+// It is also muster/bin/muster-worker of the package, which `muster train` starts: that becomes
+// muster/bin/torch/muster-worker, the only program with libtorch's C++ types, if the package torch
+// has the version that it was built for.
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+namespace {
+
+constexpr int kMachine = 8;  // docs/exit-codes.md
+
+// The value of __version__ in this version.py without what is behind '+'. False: there is none.
+bool read_version(const char* file, char* version, size_t size) {
+  FILE* const in = fopen(file, "re");
+  if (in == nullptr) return false;
+  static const char kBegin[] = "__version__ = '";
+  bool found = false;
+  char line[256];
+  while (!found && fgets(line, sizeof(line), in) != nullptr) {
+    if (strncmp(line, kBegin, sizeof(kBegin) - 1) != 0) continue;
+    const char* const value = line + sizeof(kBegin) - 1;
+    snprintf(version, size, "%.*s", static_cast<int>(strcspn(value, "+'\n")), value);
+    found = true;
+  }
+  fclose(in);
+  return found;
+}
+
+// The sentences of muster/_native.py.
+int start_worker(const char* folder, char** argv) {
+  char path[PATH_MAX + 128];
+  char found[64];
+  snprintf(path, sizeof(path), "%s/../../torch/version.py", folder);
+  if (!read_version(path, found, sizeof(found))) {
+    fprintf(stderr, "muster: muster's training loop needs torch %s: pip install torch==%s\n",
+            TORCH_VERSION, TORCH_VERSION);
+    return kMachine;
+  }
+  if (strcmp(found, TORCH_VERSION) != 0) {
+    fprintf(stderr,
+            "muster: muster-train %s was built for torch %s, and this environment has %s: pip "
+            "install torch==%s, or install a muster-train that was built for %s\n",
+            MUSTER_VERSION, TORCH_VERSION, found, TORCH_VERSION, found);
+    return kMachine;
+  }
+  snprintf(path, sizeof(path), "%s/torch/muster-worker", folder);
+  execv(path, argv);
+  fprintf(stderr, "muster: cannot start '%s': %s\n", path, strerror(errno));
+  return 1;
+}
+
+bool ends_with(const char* text, const char* end) {
+  const size_t length = strlen(text);
+  return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 1) return 2;
@@ -22,6 +77,10 @@ int main(int argc, char** argv) {
   char* const slash = strrchr(self, '/');
   *slash = '\0';  // self: the directory
   const char* const name = slash + 1;
+
+  if (ends_with(self, "/muster/bin") && strcmp(name, "muster-worker") == 0) {
+    return start_worker(self, argv);
+  }
 
   char path[PATH_MAX + 128];
   snprintf(path, sizeof(path), "%s/python3", self);

@@ -1,7 +1,9 @@
 """The loop: the same bits alone and with several workers, and mistakes that are named."""
 
+import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -38,12 +40,52 @@ class Equality(ProgramTest):
         self.assertEqual(self.train(program, "one")["weights_hash"], two["weights_hash"])
         self.assertNotEqual(self.train(self.write(), "plain")["weights_hash"], two["weights_hash"])
 
+    def test_join_seeds_what_is_drawn_before_the_loop(self):
+        text = """
+            import random
+            import numpy, torch, muster
+            run = muster.join(lanes=4, seed={seed})
+            rows = list(range(200))
+            random.shuffle(rows)
+            x = torch.linspace(-1, 1, 800).reshape(200, 4)[rows[:100]]
+            model = torch.nn.Linear(4, 1)
+            with torch.no_grad():
+                model.weight.copy_(torch.tensor(numpy.random.rand(1, 4)))
+            run.attach(model, muster.SGD(lr=0.1))
+            for step in run.steps(x, batch=20, steps=5):
+                for inputs in step:
+                    step.backward((model(inputs) - 1).square().mean())
+        """
+        program = self.write(text.format(seed=3))
+        two = self.train(program, "two", "--workers", "2", "-s", "workers.min=2")
+        self.assertEqual(self.train(program, "one")["weights_hash"], two["weights_hash"])
+        other = self.write(text.format(seed=4), name="other.py")
+        self.assertNotEqual(self.train(other, "other")["weights_hash"], two["weights_hash"])
+
     def test_a_norm_that_is_not_run_in_each_lane(self):
         # Lanes 0 and 1 leave its statistics alone: those of another lane must not count for them.
         program = self.write(before="net[1].train(step.lane > 1)")
         one = self.train(program, "one")
         self.assertEqual(self.train(program, "two", "--workers", "2")["weights_hash"], one["weights_hash"])
         self.assertEqual(self.train(program, "four", "--workers", "4")["weights_hash"], one["weights_hash"])
+
+    def test_parameters_without_a_gradient_are_named_once(self):
+        done = self.assert_ok(self.python(self.write("""
+            import torch, muster
+            run = muster.join(lanes=2)
+            net = torch.nn.ModuleDict({"used": torch.nn.Linear(4, 1), "frozen": torch.nn.Linear(4, 1).requires_grad_(False),
+                                       "unused": torch.nn.Linear(4, 1), "late": torch.nn.Linear(4, 1)})
+            run.attach(net, muster.AdamW(lr=0.1, weight_decay=0.5))
+            before = net["unused"].weight.detach().clone()
+            for step in run.steps(torch.ones(40, 4), batch=10, steps=4):
+                for x in step:
+                    loss = net["used"](x).square().mean()
+                    step.backward(loss + net["late"](x).mean() if step.lane == 1 else loss)
+            after = net["unused"].weight
+            assert (after.abs() < before.abs()).all(), (before, after)  # as the warning says
+        """)))
+        self.assertEqual(done.stderr.count("no gradient came for unused.weight, unused.bias in the first step"), 1, done.stderr)
+        self.assertNotIn("no gradient", self.assert_ok(self.python(self.write(name="plain.py"))).stderr)
 
     def test_a_norm_alone_and_one_that_was_frozen(self):
         program = self.write("""
@@ -232,7 +274,7 @@ class AfterTheLoop(ProgramTest):
         self.assert_ok(self.muster("train", "--program", program, "--quiet"))
         with open(program) as file:
             self.assert_ok(self.call(sys.executable, "-c", file.read()))
-        names = sorted(run.name.rsplit("-20", 1)[0] for run in pathlib.Path(self.path("runs")).iterdir()
+        names = sorted(re.sub(r"-\d{8}-\d{6}.*", "", run.name) for run in pathlib.Path(self.path("runs")).iterdir()
                        if not run.is_symlink())
         self.assertEqual(names, ["my-train-2", "my-train-2", "python"])
 
@@ -284,6 +326,45 @@ class Ends(ProgramTest):
             time.sleep(0.05)
 
 
+    # Ctrl-C in the body of a step, once: the step is committed, and another process begins with the next.
+    STOP = "import os, signal; step.number == 10 and os.kill(os.getpid(), signal.SIGINT)"
+
+    def test_a_run_that_was_begun_without_muster_can_be_resumed(self):
+        program = self.write(after=self.STOP, end="import sys; assert sys.argv[1:] == ['a b'], sys.argv")
+        done = self.call(sys.executable, program, "a b")
+        self.assertEqual(done.returncode, 130, done.stdout + done.stderr)
+        self.assertIn("go on with: muster resume", done.stdout + done.stderr)
+        self.assert_ok(self.muster("resume", "latest", "--quiet", "--workers", "2"))
+        result = self.result(os.path.join("runs", "latest"))
+        self.assertEqual(result["steps"], 40)
+        with open(self.path("runs", "latest", "events.jsonl")) as file:
+            events = [json.loads(line) for line in file]
+        attempts = [event for event in events if event["event"] in ("start", "end")]
+        self.assertEqual([event["event"] for event in attempts], ["start", "end"] * 2)
+        self.assertEqual([attempts[0]["command"], attempts[2]["command"]], ["python", "resume"])
+        self.assertTrue(attempts[0]["host"] and attempts[0]["version"])
+        self.assertEqual((attempts[1]["finished"], attempts[1]["stopped_by"]), (False, signal.SIGINT))
+        self.assertTrue(attempts[3]["finished"])
+        plain = self.train(self.write(name="plain.py"), "plain")
+        self.assertEqual(result["weights_hash"], plain["weights_hash"])
+
+    def test_a_run_of_no_file_cannot_be_resumed_and_says_so(self):
+        with open(self.write(after=self.STOP)) as file:
+            done = self.call(sys.executable, "-c", file.read())
+        self.assertEqual(done.returncode, 130, done.stdout + done.stderr)
+        self.assertIn("cannot be resumed", done.stdout + done.stderr)
+        self.assertNotIn("muster resume", done.stdout + done.stderr)
+        done = self.muster("resume", "latest")
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("cannot be resumed", done.stderr)
+
+    def test_a_directory_that_has_a_run_names_how_to_resume_it(self):
+        text = PROGRAM.format(options={}, steps=2, before="pass", after="pass", end="pass")
+        program = self.write(text.replace("lanes=4", "lanes=4, run_dir='here'"))
+        self.assert_ok(self.python(program))
+        self.assertIn("go on with it: muster resume here", self.python(program).stderr)
+
+
 class Mistakes(ProgramTest):
     def refused(self, sentence, code=3, **program):
         done = self.muster("train", "--program", self.write(**program), "--workers", "2", "--quiet")
@@ -331,9 +412,11 @@ class Mistakes(ProgramTest):
 
     def test_two_runs_of_one_program(self):
         again = "run = muster.join(); run.attach(nn.Linear(4, 1), muster.SGD(lr=0.1)); run.steps(x, batch=30)"
-        self.train(self.write(end=again), "run", "--workers", "2")  # the first one has been trained
-        logs = "".join(path.read_text() for path in pathlib.Path(self.path("run", "workers")).iterdir())
-        self.assertIn("is the program's second", logs)
+        done = self.muster("train", "--program", self.write(end=again), "--quiet", "--run-dir", "run", "--workers", "2")
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("is the program's second", done.stderr)
+        self.assertIn("the training itself is complete", done.stderr)
+        self.assertEqual(self.result("run")["steps"], 40)
 
     def test_two_runs_at_once(self):
         program = self.write("""
@@ -447,6 +530,47 @@ class Mistakes(ProgramTest):
             """))
             self.assertEqual(done.returncode, 1)
             self.assertIn(sentence, done.stderr)
+
+    def test_parameters_in_shared_memory(self):
+        program = self.write("""
+            import muster, torch
+            from torch import nn
+
+            def refused(change, *names):
+                model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1d(4))
+                change(model)
+                try:
+                    muster.join().attach(model, muster.SGD(lr=0.1))
+                except TypeError as error:
+                    assert "in the same memory" in str(error) and all(name in str(error) for name in names), error
+                else:
+                    assert not names, names
+
+            def tie_data(model):
+                model[0].weight.data = model[1].weight.data
+
+            def view(model):
+                model[0].register_buffer("first", model[0].weight.data[1])
+
+            def tie_parameters(model):
+                model[0].weight = model[1].weight
+
+            def parts_of_one(model):
+                both = torch.zeros(8, 4)
+                model[0].weight.data, model[1].weight.data = both[:4], both[4:]
+
+            def harmless_buffers(model):
+                model[0].register_buffer("a", torch.zeros(4))
+                model[0].register_buffer("b", model[0].a[:2])
+
+            refused(tie_data, "'0.weight'", "'1.weight'")
+            refused(view, "'0.weight'", "'0.first'")
+            refused(lambda model: model[2].register_buffer("running_mean", model[0].bias.data), "'0.bias'", "running_mean")
+            for change in (tie_parameters, parts_of_one, harmless_buffers):
+                refused(change)
+            print("checked")
+        """)
+        self.assertIn("checked", self.assert_ok(self.python(program)).stdout)
 
     def test_a_model_that_changes_between_attach_and_steps(self):
         for change, sentence in (("model.half()", "parameter '0.weight' is torch.float16"),

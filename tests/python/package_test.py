@@ -47,6 +47,43 @@ class Libraries(unittest.TestCase):
         self.assertRegex(self.in_python(text), r"was built for torch \S+, and this environment has 2\.6\.0: pip install")
 
 
+class Optimizers(unittest.TestCase):
+    def test_defaults_are_those_of_torch_as_the_docstrings_say(self):
+        import torch
+
+        def differences(name):
+            theirs = getattr(torch.optim, name)([torch.nn.Parameter(torch.zeros(2, 2))], lr=0.1).defaults
+            ours = getattr(muster, name)(lr=0.1)
+            return {key: (getattr(ours, key), value) for key, value in theirs.items()
+                    if hasattr(ours, key) and getattr(ours, key) != value}
+
+        for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop"):
+            self.assertEqual(differences(name), {}, name)
+        self.assertEqual(differences("Muon"), {"weight_decay": (0.0, 0.1)})
+        self.assertIn("``weight_decay`` is 0 by default; torch's is 0.1", muster.Muon.__doc__)
+
+
+class Documentation(unittest.TestCase):
+    def test_the_lines_that_change_are_counted(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        others = root / "examples" / "pytorch-loop" / "others"
+        text = (root / "docs" / "python.md").read_text()
+
+        def changed(old, new):
+            lines = subprocess.run(["diff", str(others / old), str(others / new)], capture_output=True,
+                                   text=True).stdout.splitlines()
+            return tuple(sum(line.startswith(sign) for line in lines) for sign in "><")
+
+        for name, script in (("DistributedDataParallel", "with_ddp.py"), ("accelerate", "with_accelerate.py"),
+                             ("torchft", "with_torchft.py"), ("Horovod elastic", "with_horovod.py")):
+            new, gone = changed("plain.py", script)
+            self.assertIn(f"| [{name}](../examples/pytorch-loop/others/{script}) | {new} | {gone} |", text)
+            new, gone = changed(script, "with_muster.py")
+            self.assertIn(f"| {name} | {new} | {gone} |", text)
+        new, gone = changed("plain.py", "with_muster.py")
+        self.assertIn(f"| [Muster](../examples/pytorch-loop/others/with_muster.py) | {new} | {gone} |", text)
+
+
 class Types(unittest.TestCase):
     def test_mypy_finds_nothing(self):
         if importlib.util.find_spec("mypy") is None:
@@ -99,7 +136,7 @@ class Runs(ProgramTest):
             self.assertEqual([list(point) for point in zip(steps, values)], json.loads(done.stdout)[0]["points"])
 
     def test_a_run_that_was_killed_has_died(self):
-        program = self.write(after="import time; time.sleep(600)", options={"runs": self.path("runs")})
+        program = self.write(after="import time; time.sleep(600 * (step.number > 0))", options={"runs": self.path("runs")})
         with subprocess.Popen([sys.executable, program], cwd=self.folder.name, stdout=subprocess.DEVNULL) as process:
             deadline = time.monotonic() + 60
             while not (found := muster.runs(self.path("runs"))) or found[0].state == "unknown":

@@ -35,9 +35,9 @@ std::string facts_text(const Json& facts) {
   return parts.empty() ? "" : ": " + join_words(parts);
 }
 
-// What was replaced in model.file.
-std::vector<std::string> replaced_in(const Json& facts) {
-  const auto at = facts.is_object() ? facts.find("replaced") : facts.end();
+// What was replaced in model.file, or is "frozen" there.
+std::vector<std::string> lines_in(const Json& facts, const char* key) {
+  const auto at = facts.is_object() ? facts.find(key) : facts.end();
   if (at == facts.end() || !at->is_array()) return {};
   std::vector<std::string> lines;
   for (const Json& line : *at) {
@@ -102,8 +102,18 @@ Outcome run(const ConfigCheckArguments& arguments, Context& context) {
                                    skipped.empty()
                                        ? "options, data and model fit together" + facts_text(facts)
                                        : "the options are fine"));
-  for (const auto& line : replaced_in(facts)) {
+  for (const auto& line : lines_in(facts, "replaced")) {
     context.console.line("  model.file: replaced " + line);
+  }
+  if (auto frozen = lines_in(facts, "frozen"); !frozen.empty()) {
+    constexpr size_t kShown = 6;
+    const size_t count = frozen.size();
+    if (count > kShown) {
+      frozen.resize(kShown);
+      frozen.emplace_back("...");
+    }
+    context.console.line(fmt::format("  model.file: {} not trained ({}): frozen, or not used",
+                                     counted(count, "tensor"), fmt::join(frozen, ", ")));
   }
   if (!skipped.empty() && !arguments.no_data) {
     context.console.note("data and model were not looked at: " + skipped);

@@ -14,6 +14,7 @@
 #include "muster/config/table.h"
 #include "muster/sync/recipe.h"
 #include "muster/track/run_events.h"
+#include "muster/track/start_script.h"
 
 #include "tools/muster/attempt_events.h"
 #include "tools/muster/commands.h"
@@ -140,6 +141,19 @@ Status check_count(const config::Job& job, const SeveralArguments& several) {
                several.workers, job.workers.min);
 }
 
+// muster-worker cannot run the loop of another program.
+Status check_own_loop(const track::RunDirectory& run, const config::Job& job,
+                      const std::string& worker) {
+  const bool named = !WorkerPlaces::of_process(worker).environment.empty() || !worker.empty();
+  if (named || job.model.use != "own-loop" || !track::find_start_script(run.path()).empty()) {
+    return {};
+  }
+  return Error(ErrorKind::kUsage,
+               "{} cannot be resumed: its training loop is in a program that is not kept with the "
+               "run, such as a notebook; if it is a C++ program, name it with --worker",
+               run_name(run));
+}
+
 std::string name_on_command_line(const track::RunDirectory& run) {
   const bool in_default_place = std::filesystem::path(run.path()).parent_path() == "runs";
   return in_default_place ? run_name(run) : run.path();
@@ -159,12 +173,18 @@ void hint_next(const ReadyRun& ready, Console& console) {
   if (!ready.hints || console.width() == 0) return;
   if (ready.run.read_status().state != track::RunState::kFinished) return;
   const std::string name = name_on_command_line(ready.run);
-  const std::vector<std::pair<std::string, std::string_view>> next = {
-      {fmt::format("muster eval {}", name), "measure it, also on other data (--data)"},
-      {fmt::format("muster predict {}", name), "see what it says about samples"},
+  std::vector<std::pair<std::string, std::string_view>> next = {
       {fmt::format("muster report {}", name), "curves, faults and times, as one HTML file"},
       {fmt::format("muster export {} --out FILE.safetensors", name), "its weights, for elsewhere"},
       {fmt::format("{} -s passes=N", resume_command(ready.run)), "train longer"}};
+  // Only the program of an own loop has its model and its data.
+  if (ready.job.model.use != "own-loop") {
+    const std::string_view data = ready.job.data.test.format.empty() ? " --data FILE" : "";
+    next.insert(
+        next.begin(),
+        {{fmt::format("muster eval {}{}", name, data), "measure it, also on other data (--data)"},
+         {fmt::format("muster predict {}{}", name, data), "see what it says about samples"}});
+  }
   size_t width = 0;
   for (const auto& [command, meaning] : next) width = std::max(width, command.size());
   console.aside("next:");
@@ -189,7 +209,7 @@ Result<track::RunDirectory> make_directory(const config::Job& job, const std::st
 }
 
 Result<std::string> worker_of_run(const track::RunDirectory& run, const std::string& given) {
-  const std::string script = find_start_script(run.path());
+  const std::string script = track::find_start_script(run.path());
   if (given.empty() && !script.empty()) return script;
   return find_worker(WorkerPlaces::of_process(given));
 }
@@ -236,7 +256,7 @@ Result<ReadyRun> make_run(const TrainArguments& arguments, Context& context) {
   MUSTER_TRY(auto run, make_directory(loaded.job, arguments.run_directory, context));
   auto words = train_words(run, arguments.quiet, arguments.json);
   if (program) {
-    MUSTER_TRY(worker, write_start_script(*program, run.path(), context.files));
+    MUSTER_TRY(worker, track::write_start_script(context.files, run.path(), program->start));
   } else {
     words.insert(words.end(), {"--written", arguments.job});
   }
@@ -261,6 +281,7 @@ Result<std::optional<ReadyRun>> choose_run(const ResumeArguments& arguments, Con
     tell_finished(run, arguments.json, context);
     return std::optional<ReadyRun>();
   }
+  MUSTER_RETURN_IF_ERROR(check_own_loop(run, job, arguments.worker));
   MUSTER_TRY(auto worker, worker_of_run(run, arguments.worker));
   MUSTER_RETURN_IF_ERROR(check_count(job, arguments.several));
   if (!arguments.set.empty()) {

@@ -3,20 +3,16 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
 #include "muster/base/scratch_directory.h"
-#include "muster/launch/ssh_starter.h"
 
 #include "tools/muster/job_sources.h"
 #include "tools/muster/worker_process.h"
 
 namespace muster::cli {
 namespace {
-
-constexpr const char* kScript = "program";
 
 Result<std::string> find_python() {
   const char* named = std::getenv("MUSTER_PYTHON");  // NOLINT(concurrency-mt-unsafe)
@@ -79,36 +75,6 @@ Result<config::Sources> job_sources(const OwnProgram& program, const std::vector
   sources.file_name = program.path;
   sources.base_dir = sources.current_dir;
   return sources;
-}
-
-std::string start_script(const OwnProgram& program) {
-  std::string script =
-      "#!/bin/sh\n# Written by `muster --program`: starts the program as a worker of this "
-      "run.\nexec";
-  for (const auto& word : program.start) script += " " + launch::quoted(word);
-  return script + " \"$@\"\n";
-}
-
-Result<std::string> write_start_script(const OwnProgram& program, const std::string& directory,
-                                       FileSystem& files) {
-  std::error_code failed;
-  const auto path = std::filesystem::absolute(directory, failed) / kScript;
-  MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path.string(), start_script(program)));
-  using std::filesystem::perms;
-  std::filesystem::permissions(path,
-                               perms::owner_all | perms::group_read | perms::group_exec |
-                                   perms::others_read | perms::others_exec,
-                               failed);
-  if (failed) {
-    return io_error(failed.value(), fmt::format("cannot make '{}' executable", path.string()));
-  }
-  return path.string();
-}
-
-std::string find_start_script(const std::string& run_directory) {
-  std::error_code failed;
-  const auto path = std::filesystem::absolute(run_directory, failed) / kScript;
-  return access(path.c_str(), X_OK) == 0 ? path.string() : "";
 }
 
 }  // namespace muster::cli

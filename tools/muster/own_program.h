@@ -1,5 +1,6 @@
 // A training program in Python (`--program train.py`, docs/python.md). It is run once up to its
-// run.steps() to be asked for its job, and started as a worker by a script in the run directory.
+// run.steps() to be asked for its job, and started as a worker by a script in the run directory
+// (track/start_script.h).
 #pragma once
 
 #include <string>
@@ -26,13 +27,5 @@ Result<OwnProgram> read_answer(const std::string& path, const std::string& answe
 // Where its job comes from: the program, the environment, -s.
 Result<config::Sources> job_sources(const OwnProgram& program, const std::vector<std::string>& sets,
                                     FileSystem& files);
-
-// The script that starts the program as a worker. Pure.
-std::string start_script(const OwnProgram& program);
-// Writes it into a directory; returns its absolute path.
-Result<std::string> write_start_script(const OwnProgram& program, const std::string& directory,
-                                       FileSystem& files);
-// That of a run that was started with --program; empty: it was not.
-std::string find_start_script(const std::string& run_directory);
 
 }  // namespace muster::cli

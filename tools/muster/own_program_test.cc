@@ -1,15 +1,9 @@
 #include "tools/muster/own_program.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/config/load.h"
-#include "muster/track/temp_directory_testing.h"
 
 namespace muster::cli {
 namespace {
@@ -56,23 +50,6 @@ TEST(OwnProgramTest, ErrorsNameTheProgram) {
   const auto read = config::read_job(*sources);
   ASSERT_FALSE(read.ok());
   EXPECT_THAT(read.error().message(), HasSubstr("train.py"));
-}
-
-TEST(OwnProgramTest, TheScriptPassesItsWordsOn) {
-  const track::TempDirectory directory;
-  const auto files = posix_file_system();
-  EXPECT_EQ(find_start_script(directory.path()), "");
-  const OwnProgram program = {
-      .path = "train.py", .job = "", .start = {"/usr/bin/printf", "%s|", "it's", "$HOME"}};
-  const auto script = write_start_script(program, directory.path(), *files);
-  ASSERT_TRUE(script.ok());
-  EXPECT_EQ(find_start_script(directory.path()), *script);
-  const auto out = directory.path() + "/out";
-  // NOLINTNEXTLINE(concurrency-mt-unsafe)
-  ASSERT_EQ(std::system((*script + " train 'a b' > " + out).c_str()), 0);
-  std::stringstream text;
-  text << std::ifstream(out).rdbuf();
-  EXPECT_EQ(text.str(), "it's|$HOME|train|a b|");
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ RunEvent gone(double time, const std::string& worker, const std::string& cause =
   RunEvent event = made(time, "gone");
   event.worker = worker;
   event.cause = cause;
-  event.text = "was ended by SIGKILL";
+  event.text = "was killed by SIGKILL";
   return event;
 }
 
@@ -120,7 +120,7 @@ TEST(History, OfSeveralWorkers) {
   ASSERT_EQ(b.marks.size(), 1U);
   EXPECT_FALSE(b.marks[0].planned);
   const auto html = timeline(history);
-  EXPECT_THAT(html, HasSubstr("<title>b: was ended by SIGKILL"));
+  EXPECT_THAT(html, HasSubstr("<title>b: was killed by SIGKILL"));
   EXPECT_THAT(html, HasSubstr("worker a: lanes 0-3, rosters 2 to 3, for 5 s"));
 }
 
@@ -171,16 +171,16 @@ TEST(History, TellsTheEndOfAProcessFromItsLoss) {
   other.worker = "b";
   const auto history =
       history_of({start(100, 2), roster(101, 1, {{"a", {"0", "h"}}, {"b", {"1", "h"}}}),
-                  left(102, "b", "was ended by SIGKILL"), other, broken,
+                  left(102, "b", "was killed by SIGKILL"), other, broken,
                   left(104, "a", "left with exit code 130 (interrupted)"),
                   end(105, {{"finished", false}, {"stopped_by", 2}})},
                  {});
   EXPECT_EQ(history.faults, 1U);
   EXPECT_TRUE(history.workers.at(0).marks.at(0).planned);
   EXPECT_EQ(history.workers[1].marks.at(0).text,
-            "its connection broke; its process was ended by SIGKILL");
+            "its connection broke; its process was killed by SIGKILL");
   const auto html = fault_list(history);
-  EXPECT_THAT(html, HasSubstr("<li>after 3 s, b: its connection broke; its process was ended by"));
+  EXPECT_THAT(html, HasSubstr("<li>after 3 s, b: its connection broke; its process was killed by"));
   EXPECT_THAT(html, Not(HasSubstr("<li>after 3 s, a")));
 }
 
@@ -189,21 +189,22 @@ TEST(History, AnExitExplainsOneLoss) {
   auto silent = gone(103, "b", "lease expired");
   silent.text = "nothing was heard from it";
   auto killed = gone(105, "b", "exited");
-  killed.text = "was ended by SIGKILL";
+  killed.text = "was killed by SIGKILL";
   const RunEvent both = roster(101, 1, {{"a", {"0", "h"}}, {"b", {"1", "h"}}});
   const auto back = [](double time, int64_t number) {
     return roster(time, number, {{"a", {"0", "h"}}, {"b", {"1", "h"}}});
   };
-  const auto history = history_of(
-      {start(100, 2), both, silent, roster(103, 2, {{"a", {"0-1", "h"}}}, {"b"}), back(104, 3),
-       left(105, "b", "was ended by SIGKILL"), killed, roster(105, 4, {{"a", {"0-1", "h"}}}, {"b"}),
-       back(106, 5), left(107, "b", "left"), end(107, {{"finished", true}})},
-      {});
+  const auto history =
+      history_of({start(100, 2), both, silent, roster(103, 2, {{"a", {"0-1", "h"}}}, {"b"}),
+                  back(104, 3), left(105, "b", "was killed by SIGKILL"), killed,
+                  roster(105, 4, {{"a", {"0-1", "h"}}}, {"b"}), back(106, 5),
+                  left(107, "b", "left"), end(107, {{"finished", true}})},
+                 {});
   EXPECT_EQ(history.faults, 2U);
   const auto& marks = history.workers.at(1).marks;
   ASSERT_EQ(marks.size(), 2U);
   EXPECT_EQ(marks[0].text, "nothing was heard from it");
-  EXPECT_EQ(marks[1].text, "was ended by SIGKILL");
+  EXPECT_EQ(marks[1].text, "was killed by SIGKILL");
   EXPECT_FALSE(marks[1].planned);
 }
 
@@ -279,7 +280,7 @@ TEST(Timeline, OfHundredsOfWorkersAndTensOfThousandsOfRostersIsSmall) {
   const auto html = timeline(history);
   EXPECT_LT(html.size(), 3'000'000U);
   // Not HasSubstr, which would print all of it.
-  EXPECT_NE(html.find("<title>w299: was ended by SIGKILL"), html.npos) << "faults are drawn";
+  EXPECT_NE(html.find("<title>w299: was killed by SIGKILL"), html.npos) << "faults are drawn";
   EXPECT_NE(html.find("236 more workers are not drawn"), html.npos);
   EXPECT_LT(event_table(events).size(), 200'000U);
 }

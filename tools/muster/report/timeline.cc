@@ -219,7 +219,9 @@ std::string row(const std::string& name, const std::string& hint, const std::str
 std::string axis_row(const TimeAxis& axis) {
   std::string ticks;
   const double step = tick_step(axis.length());
-  for (double tick = 0; tick <= axis.length() * (1 + 1e-9); tick += step) {
+  const int last = static_cast<int>(axis.length() / step * (1 + 1e-9));
+  for (int i = 0; i <= last; ++i) {
+    const double tick = i * step;
     const double left = 100 * tick / axis.length();
     const char* lean = left > 95 ? " class=\"end\"" : left < 5 ? " class=\"start\"" : "";
     ticks += fmt::format("<span{} style=\"left:{:.2f}%\">{}</span>", lean, left, tick_text(tick));
