@@ -4,40 +4,27 @@
 //   bare_readers tfrecord FILE     lengths and checksums, then libprotobuf; the feature `image`
 //   bare_readers lmdb FILE         liblmdb, then libprotobuf
 //
-// Prints {"samples": 10000, "seconds": of the processor, "sum": of all pixels}.
+// Prints what Samples::report() says.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <lmdb.h>
 
 #include "bench/bare_readers.pb.h"
+#include "bench/bare_samples.h"
 
 namespace {
 
 using muster::bench::Datum;
 using muster::bench::Example;
-
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "bare_readers: %s\n", what);
-  std::exit(1);  // NOLINT(concurrency-mt-unsafe): one thread
-}
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+using muster::bench::fail;
+using muster::bench::Samples;
 
 // CRC-32C, as TFRecord masks it.
 __attribute__((target("sse4.2"))) uint32_t masked_crc(std::string_view bytes) {
@@ -61,31 +48,6 @@ uint32_t load32(const char* from) {
   std::memcpy(&value, from, sizeof(value));
   return value;
 }
-
-// Pixels to floats, and what there is to report.
-class Samples {
- public:
-  Samples() {
-    for (size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<float>(i) / 255.0F;
-  }
-  void take(const std::string& pixels) {
-    floats_.resize(pixels.size());
-    for (size_t i = 0; i < pixels.size(); ++i) {
-      floats_[i] = table_[static_cast<uint8_t>(pixels[i])];
-    }
-    sum_ += floats_.empty() ? 0.0 : static_cast<double>(floats_[count_ % floats_.size()]);
-    ++count_;
-  }
-  void report(double seconds) const {
-    std::printf("{\"samples\": %zu, \"seconds\": %.6f, \"sum\": %.3f}\n", count_, seconds, sum_);
-  }
-
- private:
-  std::array<float, 256> table_{};
-  std::vector<float> floats_;
-  size_t count_ = 0;
-  double sum_ = 0;  // of one pixel of each, so that nothing is left out
-};
 
 void read_tfrecord(const char* path, Samples& samples) {
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg)
@@ -168,5 +130,5 @@ int main(int count, char** words) {
   } else {
     fail("usage: bare_readers tfrecord|lmdb FILE");
   }
-  samples.report(processor_seconds());
+  samples.report();
 }

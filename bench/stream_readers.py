@@ -1,10 +1,12 @@
 """What bench/streams.py runs in a Python that has numpy, Pillow, webdataset, mosaicml-streaming, lmdb, tfrecord (and torch, which
-mosaicml-streaming imports): writes data with the tools of each format, and reads it as their users would, in one process.
+mosaicml-streaming imports; for parquet also pyarrow): writes data with the tools of each format, and reads it as their users would, in one process.
 
     stream_readers.py write FOLDER COUNT        FOLDER/images.tar, images.lmdb: COUNT JPEG pictures of 500 x 375, 80 to 100 kB;
                                                 mds/: the same, which MDSWriter encodes again, smaller;
                                                 raw.lmdb and raw.tfrecord: Datum and tf.Example of 3 x 64 x 64 bytes
-    stream_readers.py webdataset|mds|lmdb|tfrecord FOLDER
+    stream_readers.py webdataset|mds|lmdb|tfrecord|parquet FOLDER
+
+parquet reads packed/train/*.parquet, which `muster data pack` makes of raw.tfrecord.
 
 Reading prints "first" when the first batch of 64 samples is there, then {"samples": 999, "seconds": of the processor}: from the
 first sample on, so that imports do not count.
@@ -108,6 +110,18 @@ def read_tfrecord(folder):
     import tfrecord.reader
     records = tfrecord.reader.tfrecord_loader(os.path.join(folder, "raw.tfrecord"), None, {"image": "byte", "label": "int"})
     return (numpy.frombuffer(record["image"], numpy.uint8).astype(numpy.float32).size == 3 * 64 * 64 for record in records)
+
+
+def read_parquet(folder):
+    import glob
+    import numpy
+    import pyarrow.parquet
+    for path in sorted(glob.glob(os.path.join(folder, "packed/train/*.parquet"))):
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=["input", "label"], use_threads=False)
+            for value in table.column("input"):
+                yield numpy.frombuffer(value.as_buffer(), numpy.uint8).astype(numpy.float32).size == 3 * 64 * 64
 
 
 def main():

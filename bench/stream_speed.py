@@ -24,11 +24,13 @@ lanes: 4
 steps: 2
 track: {{ every: 1 steps }}
 """
+# Of streamed data little is ahead of its step: blocks are small, and all but what the order needs is fetched while the job trains.
+COMPUTE_BLOCKS = ", block: 64KiB, window: 256KiB"
 COMPUTE_JOB = """\
 muster: 1
 name: compute
 model: {{ zoo: lenet }}
-data: {{ train: {train} }}
+data: {{ train: {train}{blocks} }}
 batch: 128
 lanes: 8
 steps: {steps}
@@ -120,49 +122,81 @@ def image(args, folder):
     return [*rows, dict(part="image", ours=ours, webdataset=theirs, ratio=ratio(ours, theirs))]
 
 
-def bare(args, what, path):
-    """bare_readers.cc."""
-    found = json.loads(processes.run([os.path.join(args.bin, "bare_readers"), what, path]))
+def bare(args, command):
+    """bare_readers.cc, bare_parquet.cc."""
+    found = json.loads(processes.run([os.path.join(args.bin, command[0]), *command[1:]]))
     return found["samples"] / found["seconds"]
+
+
+def packed(args, folder, source):
+    """Of the raw samples: a source of Parquet files, and their names. None if muster was built without Parquet."""
+    if not os.path.exists(os.path.join(args.bin, "../lib/muster/libmuster_arrow.so")):
+        return None
+    job, _ = check_job(args, folder, "unpacked", source)
+    out = processes.run([os.path.join(args.bin, "muster"), "data", "pack", job, "--format", "parquet", "--out",
+                         os.path.join(folder, "packed"), "-o", "json"], stderr=subprocess.DEVNULL)
+    options = json.loads(out)[0]["options"]
+    return ("{ " + ", ".join(f"{key}: {value}" for key, value in options.items()) + " }",
+            sorted(str(path) for path in pathlib.Path(folder, "packed/train").glob("*.parquet")))
+
+
+def has_pyarrow(args):
+    return subprocess.run([args.python, "-c", "import pyarrow.parquet"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def records(args, folder):
     if not args.python:
         sys.exit("records: --python is needed, to write the data")
     write_pictures(args, folder)
+    raw = f'{{ format: tfrecord, path: "{folder}/raw.tfrecord", classes: 10, args: {{ input: image, shape: [3, 64, 64] }} }}'
+    # Format: the source, the bare reader, and whether it is read in Python too.
+    formats = {"tfrecord": (raw, ["bare_readers", "tfrecord", f"{folder}/raw.tfrecord"], True),
+               "lmdb": (f'{{ format: lmdb, path: "{folder}/raw.lmdb", classes: 10 }}',
+                        ["bare_readers", "lmdb", f"{folder}/raw.lmdb"], True)}
+    parquet = packed(args, folder, raw)
+    if parquet:
+        formats["parquet"] = (parquet[0], ["bare_parquet", *parquet[1]], has_pyarrow(args))
+    else:
+        print("records  parquet: left out, this muster was built without it (scripts/fetch_arrow.sh)", flush=True)
     rows = []
-    for what, path, options in (("tfrecord", "raw.tfrecord", "args: { input: image, shape: [3, 64, 64] }"), ("lmdb", "raw.lmdb", "")):
-        path = os.path.join(folder, path)
-        source = f'{{ format: {what}, path: "{path}", classes: 10{", " + options if options else ""} }}'
+    for what, (source, command, with_python) in formats.items():
         job, sets = check_job(args, folder, what, source, what != "lmdb")
+        has_bare = os.path.exists(os.path.join(args.bin, command[0]))
         rates = {"ours": [], "bare": [], "python": []}
-        has_bare = os.path.exists(os.path.join(args.bin, "bare_readers"))
         for _ in range(args.rounds):
             rates["ours"].append(checked(args, job, sets))
             if has_bare:
-                rates["bare"].append(bare(args, what, path))
-            rates["python"].append(in_python(args, what, folder)[0])
+                rates["bare"].append(bare(args, command))
+            if with_python:
+                rates["python"].append(in_python(args, what, folder)[0])
         show("records", f"muster data check, {what}", rates["ours"])
-        show("records", f"Python's {what}", rates["python"])
-        print(f"records  {what}: to Python {ratio(rates['ours'], rates['python']):.2f}", flush=True)
+        if with_python:
+            show("records", f"Python's {what}", rates["python"])
+            print(f"records  {what}: to Python {ratio(rates['ours'], rates['python']):.2f}", flush=True)
+        else:
+            print(f"records  {what}: --python has no pyarrow, its comparison is left out", flush=True)
         if has_bare:
             show("records", f"{what}'s library alone", rates["bare"])
             print(f"records  {what}: to its library alone {ratio(rates['ours'], rates['bare']):.2f} (goal: 0.9)", flush=True)
         else:
-            print("records  bare_readers is not built: its comparison is left out", flush=True)
+            print(f"records  {what}: {command[0]} is not built, its comparison is left out", flush=True)
         rows.append(dict(part="records", format=what, **rates))
     return rows
 
 
 def s3(args, folder):
     found = google("muster_store_benchmark", "s3_store|retry_store|curl_alone", args)
-    rates = {name: [row["bytes_per_second"] / 1e6 for row in rows] for name, rows in found.items()}
-    for name, values in rates.items():
-        show("s3", name, values, "MB/s")
-    best = max((name for name in rates if name.startswith("curl")), key=lambda name: statistics.median(rates[name]))
-    for name in ("s3_store", "retry_store"):
-        print(f"s3       {name} to {best}: {ratio(rates[name], rates[best]):.3f} (goal: 0.9)", flush=True)
-    return [dict(part="s3", rates=rates)]
+    # Of the client: MinIO is a process of its own. Wall time counts MinIO too if it has to share the cores.
+    rates = {name: [row["bytes_per_second"] * row["real_time"] / row["cpu_time"] / 1e6 for row in rows] for name, rows in found.items()}
+    wall = {name: [row["bytes_per_second"] / 1e6 for row in rows] for name, rows in found.items()}
+    for name in found:
+        show("s3", name, rates[name], "MB per core-second of the client")
+        show("s3", name, wall[name], "MB/s of wall time")
+    for values, what, goal in ((rates, "processor time", " (goal: 0.9)"), (wall, "wall time", "")):
+        best = max((name for name in values if name.startswith("curl")), key=lambda name: statistics.median(values[name]))
+        for name in ("s3_store", "retry_store"):
+            print(f"s3       {name} to {best}, by {what}: {ratio(values[name], values[best]):.3f}{goal}", flush=True)
+    return [dict(part="s3", rates=rates, wall=wall)]
 
 
 def step_times(run):
@@ -173,9 +207,25 @@ def step_times(run):
 
 
 def idx_of(args, name):
-    """The directory with the IDX files of this data set: the full one, else the sample in the repository."""
-    full = pathlib.Path(args.data, name)
-    return full if (full / "train-images-idx3-ubyte.gz").exists() else pathlib.Path(SOURCE, "examples/data", name)
+    """The directory with the IDX files of this data set, all of it: the sample in the repository has 2,000 images, too few to stream."""
+    folder = pathlib.Path(args.data, name)
+    if not (folder / "train-images-idx3-ubyte.gz").exists():
+        sys.exit(f"there is no {folder}/train-images-idx3-ubyte.gz: give the directory with all of mnist and fashion-mnist with --data")
+    if len(convert.read_idx(folder / "train-labels-idx1-ubyte.gz")) < 50000:
+        sys.exit(f"{folder} has only a part of the images; give the directory with all of mnist and fashion-mnist with --data")
+    return folder
+
+
+def streamed_sets(args, folder, job, environment):
+    """The index of the streamed job, which is made here, and as little memory as its order needs; what is to be set for both."""
+    muster, index = os.path.join(args.bin, "muster"), os.path.join(folder, "index")
+    processes.run([muster, "data", "index", job, "--out", index], environment, stderr=subprocess.DEVNULL)
+    sets = [f"data.index={index}"]
+    facts = json.loads(processes.run([muster, "data", "info", job, "-o", "json", *words_of(sets)], environment))[0]
+    if facts["bytes"] < 8 * facts["least_memory"]:
+        sys.exit(f"compute: {facts['bytes']:,} bytes of data are not streamed with {facts['least_memory']:,} bytes of memory")
+    say(f"compute: {facts['bytes']:,} bytes in {facts['blocks']:,} blocks, data.memory {facts['least_memory']:,}")
+    return [*sets, f"data.memory={facts['least_memory']}"]
 
 
 def compute(args, folder):
@@ -193,13 +243,16 @@ def compute(args, folder):
         address = minio.upload(os.path.join(folder, "data"), "mnist")
         sources = {"memory": f"{{ format: idx, images: {data}/train-images-idx3-ubyte.gz, labels: {data}/train-labels-idx1-ubyte.gz }}",
                    "streamed": kind.source(f"{address}/{os.path.basename(local)}", (1, 28, 28), ", classes: 10")}
-        jobs = {name: write_file(os.path.join(folder, f"{name}.yaml"), COMPUTE_JOB.format(train=source, steps=args.steps))
+        jobs = {name: write_file(os.path.join(folder, f"{name}.yaml"),
+                                 COMPUTE_JOB.format(train=source, blocks=COMPUTE_BLOCKS if name == "streamed" else "", steps=args.steps))
                 for name, source in sources.items()}
+        sets = {"memory": [], "streamed": streamed_sets(args, folder, jobs["streamed"], minio.environment())}
         for _ in range(args.rounds):
             for name, job in jobs.items():
                 run = os.path.join(folder, "run")
                 shutil.rmtree(run, ignore_errors=True)
-                processes.run([os.path.join(args.bin, "muster"), "train", job, "-q", "--run-dir", run], minio.environment())
+                processes.run([os.path.join(args.bin, "muster"), "train", job, "-q", "--run-dir", run, *words_of(sets[name])],
+                              minio.environment())
                 took[name].append(statistics.median(step_times(run)))
     for name, values in took.items():
         print(f"compute  {name}: {1000 * statistics.median(values):.2f} ms a step ({len(samples):,} samples)", flush=True)

@@ -10,17 +10,20 @@ resume    10^9 samples in 10^6 blocks: from the command to the first committed s
           the pass, and of one that starts; by turns
 image     JPEG: decode_image against libjpeg-turbo alone (muster_data_benchmark), and `muster data check` of a tar file against
           WebDataset in Python
-records   `muster data check` of raw TFRecord and LMDB against the bare libraries (bare_readers) and their Python packages
-s3        ranges of 4 MiB from MinIO, 8 at once, against libcurl alone (muster_store_benchmark)
-compute   LeNet with its data in memory, and with the same data as TFRecord in MinIO: time per step, by turns
+records   `muster data check` of raw TFRecord, LMDB and Parquet against the bare libraries (bare_readers, bare_parquet) and their Python
+          packages; the Parquet files are written by `muster data pack`
+s3        ranges of 4 MiB from MinIO, 8 at once, against libcurl alone (muster_store_benchmark); of the client's processor time, and of
+          wall time, in which MinIO works on the same cores
+compute   LeNet with all of MNIST in memory, and with the same data as TFRecord in MinIO, in blocks of 64 KiB with as little memory as
+          the order needs, so that most of what a step reads is fetched while the job trains: time per step, by turns
 mosaic    the same MDS shards with MosaicML Streaming: samples per second of processor time, time to the first batch
 recovery  the pause of training when a worker is killed and its lanes move: data in memory, and from MinIO with late answers
 quality   Fashion-MNIST sorted by class: accuracy over seeds with the orders full and strata, and strata on shuffled files
 
-Rates are per second of processor time, of all threads. Programs alternate, and ratios are medians over rounds of the ratio within a
+Rates are per second of processor time, of all threads, if nothing else is said. Programs alternate, and ratios are medians over rounds of the ratio within a
 round. --python is a Python that has what stream_readers.py needs, for example:
 
-    python -m venv V && V/bin/pip install numpy pillow protobuf webdataset mosaicml-streaming lmdb tfrecord
+    python -m venv V && V/bin/pip install numpy pillow protobuf webdataset mosaicml-streaming lmdb tfrecord pyarrow
 """
 import argparse
 import json
@@ -52,7 +55,7 @@ def main():
     parser.add_argument("--cgroup", default="", help="memory: directory of the memory controller for the worker's group")
     parser.add_argument("--blocks", type=int, default=1000000, help="resume: of 1,000 samples")
     parser.add_argument("--count", type=int, default=1000, help="image, mosaic: pictures; records: ten times as many samples")
-    parser.add_argument("--data", default=os.path.join(SOURCE, "data"), help="compute, quality: mnist and fashion-mnist as IDX")
+    parser.add_argument("--data", default=os.path.join(SOURCE, "data"), help="compute, quality: directory with all of mnist and fashion-mnist as IDX")
     parser.add_argument("--kills", type=int, default=20, help="recovery")
     parser.add_argument("--latency", type=int, default=20, help="recovery: of each answer, in milliseconds")
     parser.add_argument("--seeds", default="1,2,3,4,5", help="quality")
