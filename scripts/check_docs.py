@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 
 COMMON = set("apt-get cat cd cmake cp ctest curl diff docker echo export git gunzip head kill ls mkdir mv "
-             "ninja pip pkill python python3 rm sed sleep sort source sudo tail tar tensorboard time unzip wait zcat".split())
+             "ninja pip pkill python python3 rm sed sleep sort source sudo tail tar tensorboard time unzip uv wait zcat".split())
 OUR_PROGRAMS = ("muster", "./dev")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 FENCE = re.compile(r"^\s*(```+|~~~+)\s*([\w-]*)")

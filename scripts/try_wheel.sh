@@ -39,18 +39,31 @@ now() { date +%s.%N; }
 wheel=$(echo ./*.whl)
 python3 --version
 python3 -m venv /tmp/download
-/tmp/download/bin/pip download --quiet --cache-dir /cache/http -d /cache/wheels-"$(python3 -c 'import sys; print(sys.version_info[1])')" "$wheel"
 found=/cache/wheels-$(python3 -c 'import sys; print(sys.version_info[1])')
+/tmp/download/bin/pip download --quiet --cache-dir /cache/http -d "$found" "$wheel" uv
 
-begin=$(now)
-python3 -m venv venv
-venv/bin/pip install --quiet --no-index --find-links "$found" "$wheel"
-installed=$(now)
-seconds "venv and pip install, everything downloaded" "$begin" "$installed"
+with_pip() { venv/bin/pip install --quiet --no-index --find-links "$found" "$wheel"; }
+with_uv() {
+  uv/bin/pip install --quiet --no-index --find-links "$found" uv
+  uv/bin/uv pip install --quiet --python uv/bin/python --no-cache --no-index --find-links "$found" "$wheel"
+}
+# first_step VENV INSTALL: an empty environment, the wheel in it, and a trained step.
+first_step() {
+  local begin installed
+  begin=$(now)
+  python3 -m venv "$1"
+  "$2"
+  installed=$(now)
+  seconds "$1: install, everything downloaded" "$begin" "$installed"
+  PATH=$PWD/$1/bin:$PATH muster train --program examples/pytorch-loop/train.py --workers 2 --run-dir "one-$1" -s steps=1 \
+    >first.txt 2>&1 || { cat first.txt; exit 1; }
+  seconds "$1: one step with two workers" "$installed" "$(now)"
+  seconds "$1: both" "$begin" "$(now)"
+}
+first_step uv with_uv
+rm -r uv
+first_step venv with_pip
 . venv/bin/activate
-muster train --program examples/pytorch-loop/train.py --workers 2 --run-dir one -s steps=1 >first.txt 2>&1 || { cat first.txt; exit 1; }
-seconds "one step with two workers" "$installed" "$(now)"
-seconds "both" "$begin" "$(now)"
 begin=$(now)
 venv/bin/pip install --quiet --no-index --find-links "$found" --force-reinstall --no-deps "$wheel"
 seconds "pip install of the wheel, torch being there" "$begin" "$(now)"

@@ -202,6 +202,22 @@ class Photos(CommandTest):
         self.assertEqual(test["samples"], 6)
         self.assertIn("classes: 0 ant, 1 bee, 2 cat", self.assert_ok(self.muster("data", "info", "job.yaml")).out)
 
+    def test_check_names_every_damaged_file(self):
+        # Several in one group of those that are decoded at once, the last one behind others.
+        damaged = ("ant/photo.jpg", "ant/tall.jpg", "cat/tall.jpg")
+        for name in damaged:
+            path = self.folder / "photos/train" / name
+            path.write_bytes(path.read_bytes()[:-100])
+        outcome = self.muster("data", "check", "job.yaml")
+        self.assertEqual(outcome.code, DATA, outcome)
+        for name in damaged:
+            self.assertEqual(outcome.err.count(f"photos/train/{name}"), 1, outcome)
+        self.assertNotIn("bee", outcome.err)
+        self.assertIn("data.train: 9 samples, 3 parts cannot be read", outcome.out)
+        self.assertIn("data.test: 6 samples, all can be read", outcome.out)
+        train, _ = self.muster("data", "check", "job.yaml", "-o", "json").json
+        self.assertEqual(train["damaged"], 3)
+
     @needs_worker
     def test_test_data_has_the_numbers_of_the_training_data(self):
         self.assert_ok(self.muster("train", "job.yaml"))

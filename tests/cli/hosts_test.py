@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from harness import DATA, USAGE, Program, main, needs_worker, wait_until
+from harness import DATA, MACHINE, USAGE, Program, main, needs_worker, wait_until
 from several_test import MEMBER, Several, needs_member, state_of
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
@@ -129,7 +129,7 @@ class Hosts(OverSsh):
             """)
         self.assert_ok(self.train(2))
         self.assertEqual(self.noted().count(("1", "up")), 2)
-        self.assertIn("worker 1 was ended by SIGKILL", (self.only_run() / "launch.log").read_text())
+        self.assertIn("worker 1 was killed by SIGKILL", (self.only_run() / "launch.log").read_text())
 
     def test_ctrl_c_travels(self):
         self.worker("""\
@@ -192,6 +192,15 @@ class Hosts(OverSsh):
         outcome = self.train(1, "-s", "workers.restarts=1")
         self.assertEqual(outcome.code, 255, outcome)
         self.assertIn("worker 0: ssh: connect to host 127.0.0.2", outcome.err)
+
+    def test_a_server_that_cannot_start_ends_the_job(self):
+        self.worker("on(signal.SIGINT, lambda: sys.exit(130)); forever()")
+        self.write_hosts(HOSTS[0], server="/nowhere/muster-server")
+        outcome = self.train(1, "-s", "sync.strategy=server", "-s", "optimizer.momentum=0")
+        self.assertEqual(outcome.code, MACHINE, outcome)
+        self.assertRegex(outcome.err, r"parameter server server\d could not start")
+        self.assertIn("/nowhere/muster-server", outcome.err)
+        self.assertIn("muster resume", outcome.err)
 
     def test_mistakes_in_the_file(self):
         self.worker("finish()")

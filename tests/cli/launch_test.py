@@ -378,8 +378,8 @@ class Hints(CommandTest):
         json.dump({"state": "finished", "step": 8}, open(run + "/status.json", "w"))
         """
 
-    def shown(self, *words):
-        words = [str(MUSTER), "train", str(self.write_job()), "--worker",
+    def shown(self, *words, job=None):
+        words = [str(MUSTER), "train", str(job or self.write_job()), "--worker",
                  str(self.write_program("worker", textwrap.dedent(self.FINISHED))), "--run-dir", "done", *words]
         pid, terminal = pty.fork()
         if pid == 0:
@@ -401,6 +401,35 @@ class Hints(CommandTest):
         for command in ("eval done", "predict done", "report done", "export done --out FILE.safetensors",
                         "resume done -s passes=N"):
             self.assertRegex(shown, rf"\n  muster {command}  +\w")
+
+    def test_without_test_data_that_of_a_file_is_asked_for(self):
+        job = self.write_job()
+        self.write("job.yaml", "".join(line for line in self.JOB.splitlines(True) if " test: " not in line))
+        shown = self.shown(job=job)
+        for command in ("eval done --data FILE", "predict done --data FILE", "report done"):
+            self.assertRegex(shown, rf"\n  muster {command}  +\w")
+
+    OWN_LOOP = """\
+        muster: 1
+        name: own
+        model: { use: own-loop }
+        data: { train: { format: own-loop } }
+        batch: 8
+        passes: 1
+        """
+
+    def test_only_the_program_of_an_own_loop_can_run_its_model(self):
+        shown = self.shown(job=self.write("own.yaml", self.OWN_LOOP))
+        self.assertIn("\n  muster report done ", shown)
+        self.assertNotIn("muster eval", shown)
+        self.assertNotIn("muster predict", shown)
+
+    def test_a_run_of_an_own_loop_is_resumed_with_its_program_only(self):
+        (self.folder / "own").mkdir()
+        self.write("own/job.yaml", self.OWN_LOOP)
+        self.assert_mistake(self.muster("resume", "own"), 2, "cannot be resumed", "--worker")
+        worker = self.write_program("worker", textwrap.dedent(self.FINISHED))
+        self.assert_ok(self.muster("resume", "own", "--worker", worker))
 
     def test_not_for_those_who_want_it_quiet(self):
         self.assertNotIn("next:", self.shown("--quiet"))

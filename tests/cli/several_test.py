@@ -202,7 +202,7 @@ class Restarting(Several):
         self.assertGreaterEqual(gaps[2], 0.2)
         self.assertEqual(sum(word[0] == "0" for word in self.noted()), 1, "the other one is left alone")
         log = (self.only_run() / "launch.log").read_text()
-        self.assertIn("worker 1 was ended by SIGKILL; it is started again in 0.2 s", log)
+        self.assertIn("worker 1 was killed by SIGKILL; it is started again in 0.2 s", log)
 
     def test_a_slot_that_is_given_up(self):
         self.worker("""\
@@ -458,7 +458,7 @@ class Members(Several):
     def test_a_killed_worker_is_out_and_comes_back(self):
         process = self.start_members()
         os.kill(int(next(note for note in self.noted() if note[0] == "1")[2]), signal.SIGKILL)
-        wait_until(lambda: "worker 1 was ended by SIGKILL; it is started again" in self.log(), self.log)
+        wait_until(lambda: "worker 1 was killed by SIGKILL; it is started again" in self.log(), self.log)
         wait_until(lambda: self.log().count("worker 1 joins") == 2, self.log)
         wait_until(lambda: len(self.members()) == 2 and any(e["event"] == "gone" for e in self.events()), self.events)
         process.send_signal(signal.SIGINT)

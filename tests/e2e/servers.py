@@ -3,7 +3,8 @@
 a resumption, with most of them on disk, with rows that are admitted late and evicted, and through SIGKILL and SIGSTOP of workers and
 servers; and the same with all of the model on servers (sync.mode: sync). And asynchronous training: what was trained, whatever happened
 to workers and servers, is computed again with the same bits. With --only ends: a launcher that is killed leaves no process behind, and
-Ctrl-C in the middle of a round that would take minutes ends the job with what is trained; takes minutes.
+Ctrl-C in the middle of a round that would take minutes ends the job with what is trained; and a job whose rows are lost ends with one
+sentence and is resumed, as does one whose servers have no memory for its rows; takes minutes.
 
     tests/e2e/servers.py [--bin build/release/bin] [--only sync|evict|steps|async|ends] [--modes async,ssp,...] [--steps 60]
                          [--faults kill:2,kill-server:3,...] [--seed N]
@@ -158,11 +159,11 @@ def check_resumed(args, muster, folder):
     print(f"resumed, then replayed: {replay['replayed']}, {replay['record_bytes'] / replay['pushes']:.1f} bytes a push")
 
 
-def start(muster, run, steps, *sets):
+def start(muster, run, steps, *sets, stderr=None):
     """`muster train` with two workers and two servers, after its first checkpoint: the process, and those that it has started."""
     sets = ["passes=0", f"steps={steps}", "eval.every=never", *sets]
     process = subprocess.Popen([muster, "train", JOB, "-q", "--run-dir", run, "--workers", "2",
-                                *words_of(sets)], stdout=subprocess.DEVNULL)
+                                *words_of(sets)], stdout=subprocess.DEVNULL, stderr=stderr, text=True)
     checkpoints = os.path.join(run, "checkpoints")
     until = time.monotonic() + 60
     while not (os.path.isdir(checkpoints) and any(name.startswith("step-") for name in os.listdir(checkpoints))):
@@ -223,6 +224,47 @@ def check_killed_launcher(muster, folder):
         print(f"{name}: the launcher was killed, its {len(others)} processes ended, and the job was resumed", flush=True)
 
 
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def check_lost_rows(muster, folder):
+    """All servers are killed at once: the job ends at once, and says what to do."""
+    steps = 400
+    expected = train(muster, JOB, os.path.join(folder, "not-lost"), [f"steps={steps}"], 0, 0)["weights_hash"]
+    run = os.path.join(folder, "lost")
+    process, others = start(muster, run, steps, "checkpoint.every=16 steps", stderr=subprocess.PIPE)
+    servers = [pid for pid in others if name_of(pid) == "muster-server"]
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
+    try:
+        said = process.communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        sys.exit("the rows are lost, and the job goes on for a minute")
+    if len(servers) != 2 or process.returncode != 6 or "are lost" not in said or "muster resume" not in said:
+        sys.exit(f"{len(servers)} servers were killed: exit code {process.returncode}, {said}")
+    result = resumed(muster, run)
+    if result["weights_hash"] != expected:
+        sys.exit(f"after rows were lost: {result['weights_hash']}, not {expected}")
+    print("all servers were killed: the job ended with exit code 6, and was resumed", flush=True)
+
+
+def check_full_memory(muster, folder):
+    """The first server without memory for a row ends the job, and what it says is shown."""
+    run = os.path.join(folder, "full")
+    done = subprocess.run([muster, "train", JOB, "-q", "--run-dir", run, "--workers", "2", *words_of(
+        ["passes=0", "steps=400", "eval.every=never", "tables.servers=2", LITTLE])], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, timeout=120)
+    if done.returncode != 8 or "has no memory for another row" not in done.stderr or "tables.memory" not in done.stderr:
+        sys.exit(f"the memory of servers is full: exit code {done.returncode}, {done.stderr}")
+    print("the memory of servers was full: the job ended with what they said", flush=True)
+
+
 def check_interrupted_round(muster, folder):
     """Ctrl-C, as launchers get it."""
     run = os.path.join(folder, "interrupted")
@@ -257,6 +299,8 @@ def main():
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_killed_launcher(muster, folder)
             check_interrupted_round(muster, folder)
+            check_lost_rows(muster, folder)
+            check_full_memory(muster, folder)
     if args.only in (None, "sync"):
         check_sync(args, muster, LAYOUTS, [], args.faults or FAULTS, args.faulty_steps)
         check_sync(args, muster, FEW_LAYOUTS, ["tables.staleness=2"], args.faults or STALE_FAULTS, args.faulty_steps // 2)

@@ -25,6 +25,7 @@ using Json = nlohmann::ordered_json;
 
 // How much is decoded at once: as many samples as stay in a processor's cache.
 constexpr uint64_t kBytesAtOnce = 256 << 10;
+constexpr uint64_t kBlocksAtOnce = 64 << 20;  // bytes, those that are read ahead included
 constexpr uint64_t kMostSamplesAtOnce = 256;
 constexpr size_t kMostNames = 20;  // of classes that are printed
 
@@ -127,31 +128,55 @@ class Checker {
         MUSTER_RETURN_IF_ERROR(read(block.first, block.count));
     } else {
       for (uint64_t first = 0; first < dataset_.size(); first += at_once_) {
-        MUSTER_RETURN_IF_ERROR(read(first, at_once_));
+        MUSTER_RETURN_IF_ERROR(read_each(first, std::min(at_once_, dataset_.size() - first)));
       }
     }
     return damaged_;
   }
 
  private:
-  // A store that is away, or a signal, is no damage.
+  // A block, which is given up at its first error: one damaged sample makes all of it count as
+  // damaged.
   Status read(uint64_t first, uint64_t count) {
     for (uint64_t at = first; at < first + count; at += at_once_) {
       const uint64_t some = std::min(at_once_, first + count - at);
       ahead_.reached(at);
       auto status = data::read_range(dataset_, at, some, batch_);
       if (status.ok()) continue;
-      if (status.error().kind() != ErrorKind::kData) return status;
-      ++damaged_;
-      line_.clear();
-      if (!quiet_) console_.aside(fmt::format("{}: {}", source_.key, status.error().message()));
+      MUSTER_RETURN_IF_ERROR(note(std::move(status)));
       break;
     }
+    tell(first);
+    return {};
+  }
+
+  // Samples that are read one by one: if one is damaged, those behind it are read all the same.
+  Status read_each(uint64_t first, uint64_t count) {
+    const auto together = data::read_range(dataset_, first, count, batch_);
+    if (!together.ok()) {
+      for (uint64_t at = first; at < first + count; ++at) {
+        auto status = data::read_range(dataset_, at, 1, batch_);
+        if (!status.ok()) MUSTER_RETURN_IF_ERROR(note(std::move(status)));
+      }
+    }
+    tell(first);
+    return {};
+  }
+
+  // Counts and names damage. A store that is away, or a signal, is none: that is returned.
+  Status note(Status status) {
+    if (status.error().kind() != ErrorKind::kData) return status;
+    ++damaged_;
+    line_.clear();
+    if (!quiet_) console_.aside(fmt::format("{}: {}", source_.key, status.error().message()));
+    return {};
+  }
+
+  void tell(uint64_t first) {
     line_.show_now_and_then([&] {
       return fmt::format("checking {}: {} of {} samples", source_.key, with_commas(first),
                          with_commas(dataset_.size()));
     });
-    return {};
   }
 
   const NamedSource& source_;
@@ -235,6 +260,9 @@ Outcome check_data(const DataCheckArguments& arguments, Context& context) {
   StatusLine line;
   auto setup = setup_for(job, context, line);
   setup.stream.cache.clear();  // what counts is what the store has
+  // Each block is read once. What is kept of it afterwards would only be memory that the next one
+  // does not find in the processor's cache.
+  setup.stream.fetch.memory = std::min(setup.stream.fetch.memory, kBlocksAtOnce);
   Json results = Json::array();
   uint64_t damaged = 0;
   MUSTER_TRY(const auto sources, sources_of(job, setup));
