@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -11,6 +12,8 @@ namespace muster::data {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
+// Of the memory that is given, free pieces that wait for the next block hold one part in so many.
+constexpr uint64_t kFreeShare = 32;
 
 Moment now() { return std::chrono::steady_clock::now(); }
 
@@ -28,7 +31,11 @@ const Result<std::unique_ptr<DecodedBlock>>& LoadedBlock::decoded(const BlockFor
 
 BlockCache::BlockCache(const BlockIndex& index, store::Store& store, DiskCache* disk,
                        const FetchOptions& options)
-    : index_(index), store_(store), disk_(disk), options_(options) {
+    : index_(index),
+      store_(store),
+      disk_(disk),
+      options_(options),
+      memory_(BlockMemory::make(options.memory / kFreeShare)) {
   MUSTER_CHECK(options.threads > 0 && options.tries > 0, "at least one thread and one try");
   threads_.reserve(static_cast<size_t>(options.threads));
   for (int i = 0; i < options.threads; ++i) {
@@ -299,14 +306,30 @@ void BlockCache::finish(uint32_t number, Result<BlockBytes> bytes, bool damaged)
 
 // With mutex_ held since finish(), so that no reader has the block yet; it is released meanwhile.
 void BlockCache::keep_on_disk(uint32_t number, std::unique_lock<std::mutex>& lock) {
-  const auto all = entries_.at(number).block->bytes();
+  auto all = entries_.at(number).block->bytes();
   lock.unlock();
   const auto bytes = all->span().subspan(index_.note(number).size());
   disk_->write(DiskCache::key_of(index_, number),
                {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  all.reset();
   lock.lock();
-  entries_.at(number).writing = false;
+  Entry& entry = entries_.at(number);
+  entry.writing = false;
+  bytes_ -= entry.written;
+  entry.bytes -= std::exchange(entry.written, 0);
   drop_if_unused(number);
+}
+
+Result<BlockBytes> BlockCache::memory_for(uint32_t number) {
+  const uint64_t bytes = index_.note(number).size() + index_.blocks[number].length;
+  try {
+    return memory_->take(bytes);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kMachine,
+                 "{}: there is no memory for its {} bytes; set data.memory lower, or give the "
+                 "process more",
+                 index_.describe(number), with_commas(bytes));
+  }
 }
 
 // Without the lock.
@@ -314,7 +337,9 @@ BlockCache::Fetched BlockCache::fetch(uint32_t number) {
   const Block& block = index_.blocks[number];
   // In front of what the object has (BlockFormat::notes).
   const std::string_view note = index_.note(number);
-  BlockBytes all(note.size() + block.length);
+  auto memory = memory_for(number);
+  if (!memory.ok()) return {.bytes = std::move(memory).error()};
+  BlockBytes all = *std::move(memory);
   std::ranges::copy(std::as_bytes(std::span(note)), all.span().begin());
   const std::span<std::byte> bytes = all.span().subspan(note.size());
   if (disk_ != nullptr) {
@@ -436,14 +461,16 @@ void BlockCache::Reading::note_decoded(size_t i, const DecodedBlock& decoded) {
   const std::lock_guard lock(cache_.mutex_);
   Entry& entry = cache_.entries_.at(blocks_[i]);
   const uint64_t before = entry.bytes;
+  const uint64_t after = std::max<uint64_t>(1, memory + (decoded.needs_bytes() ? before : 0));
   entry.decoded = true;
-  entry.bytes = std::max<uint64_t>(1, memory + (decoded.needs_bytes() ? before : 0));
+  entry.written = entry.writing && !decoded.needs_bytes() ? before : 0;
+  entry.bytes = after + entry.written;
   // Both were there while it was decoded.
   cache_.counters_.most_bytes = std::max(cache_.counters_.most_bytes, cache_.bytes_ + memory);
   cache_.bytes_ = cache_.bytes_ - before + entry.bytes;
   cache_.undecoded_ -= before;
   cache_.before_decoding_ += before;
-  cache_.after_decoding_ += entry.bytes;
+  cache_.after_decoding_ += after;
   cache_.make_room();
 }
 

@@ -45,6 +45,7 @@
 #include "muster/base/thread.h"
 #include "muster/data/blocks/block_format.h"
 #include "muster/data/blocks/block_index.h"
+#include "muster/data/blocks/block_memory.h"
 #include "muster/data/blocks/disk_cache.h"
 #include "muster/data/blocks/schedule.h"
 #include "muster/data/dataset.h"
@@ -58,19 +59,6 @@ struct FetchOptions {
   uint64_t memory = uint64_t{1} << 30;  // bytes of blocks, those in use included
   int threads = 8;                      // requests at a time
   int tries = 3;                        // of a block whose bytes do not have their hash
-};
-
-// Memory that is not cleared first, because it is read into.
-class BlockBytes {
- public:
-  explicit BlockBytes(size_t size)
-      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
-  std::span<std::byte> span() { return {bytes_.get(), size_}; }
-  std::span<const std::byte> span() const { return {bytes_.get(), size_}; }
-
- private:
-  std::unique_ptr<std::byte[]> bytes_;
-  size_t size_;
 };
 
 // A block as it was read, and what it was decoded to. Safe for concurrent use, bytes() apart.
@@ -151,11 +139,12 @@ class BlockCache final : public Fetcher {
     bool damaged = false;   // the error is that its bytes do not have their hash
     bool decoded = false;   // else its bytes are counted in undecoded_ too
     uint64_t bytes = 0;     // counted in bytes_
+    uint64_t written = 0;   // of them, those that were decoded and are only kept to be written
     int holders = 0;        // uses of the schedule that are not over
     int readers = 0;        // that wait for it, or read it
     bool demanded = false;  // in demanded_
     bool loose = false;     // in loose_
-    bool writing = false;   // to the disk cache; it stays, and is counted, so long
+    bool writing = false;   // to the disk cache; it and its stored bytes stay, and count, so long
     Moment wanted;          // since when a reader waits
   };
   struct LaterLast {
@@ -193,12 +182,14 @@ class BlockCache final : public Fetcher {
   };
   Fetched fetch(uint32_t number);
   Status fetch_from_store(uint32_t number, std::span<std::byte> bytes, bool& damaged);
+  Result<BlockBytes> memory_for(uint32_t number);
   void keep_on_disk(uint32_t number, std::unique_lock<std::mutex>& lock);
 
   const BlockIndex& index_;
   store::Store& store_;
   DiskCache* const disk_;
   const FetchOptions options_;
+  const std::shared_ptr<BlockMemory> memory_;
   std::stop_source stop_;  // of requests
 
   mutable std::mutex mutex_;
