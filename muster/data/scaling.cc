@@ -1,8 +1,10 @@
 #include "muster/data/scaling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,6 +26,19 @@ void put_bytes(const PixelValues::Table& value, std::span<const uint8_t> from, f
   }
   for (; i < from.size(); ++i) to[i] = value[from[i]];
 }
+
+// Products with less might be subnormal, which some threads take for 0.
+constexpr double kLeastFactor = 1e-20;
+
+struct TwoProducts {
+  MUSTER_ALWAYS_INLINE void operator()(const uint8_t* __restrict from, size_t n, float high,
+                                       float low, float* __restrict to) const {
+    for (size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<float>(from[i]);
+      to[i] = x * high + x * low;
+    }
+  }
+};
 
 }  // namespace
 
@@ -76,6 +91,7 @@ void Scaling::add_to(Hasher& hasher) const {
 Result<PixelValues> PixelValues::make(const Scaling& scaling) {
   PixelValues values;
   values.tables_.resize(scaling.channels());
+  values.factors_.resize(scaling.channels());
   for (size_t channel = 0; channel < scaling.channels(); ++channel) {
     Table& table = values.tables_[channel];
     for (size_t i = 0; i < table.size(); ++i) {
@@ -85,16 +101,42 @@ Result<PixelValues> PixelValues::make(const Scaling& scaling) {
                      scaling.deviation(channel));
       }
     }
+    if (scaling.mean(channel) == 0) {
+      values.factors_[channel] = factors_of(1.0 / 255.0 / scaling.deviation(channel), table);
+    }
   }
   return values;
 }
 
-void PixelValues::put(std::span<const uint8_t> planes, size_t channels, float* to) const {
-  if (tables_.size() == 1) return put_bytes(tables_[0], planes, to);
+PixelValues::Factors PixelValues::factors_of(double factor, const Table& table) {
+  if (factor < kLeastFactor) return {};
+  Factors factors;
+  // Without its last eight bits, as many as a byte has.
+  factors.high =
+      std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(factor)) & ~uint32_t{255});
+  factors.low = static_cast<float>(factor - static_cast<double>(factors.high));
+  std::array<uint8_t, 256> bytes{};
+  std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+  Table products{};
+  TwoProducts()(bytes.data(), bytes.size(), factors.high, factors.low, products.data());
+  const bool equal = std::ranges::equal(products, table, {}, std::bit_cast<uint32_t, float>,
+                                        std::bit_cast<uint32_t, float>);
+  return equal ? factors : Factors();
+}
+
+void PixelValues::put(std::span<const uint8_t> planes, size_t channels, float* to, Isa isa) const {
+  if (tables_.size() == 1) return put_channel(0, planes, to, isa);
   const size_t area = planes.size() / channels;
   for (size_t i = 0; i < channels; ++i) {
-    put_bytes(of(i), planes.subspan(i * area, area), to + i * area);
+    put_channel(i, planes.subspan(i * area, area), to + i * area, isa);
   }
+}
+
+void PixelValues::put_channel(size_t channel, std::span<const uint8_t> from, float* to,
+                              Isa isa) const {
+  const Factors factors = factors_[channel];
+  if (factors.high == 0) return put_bytes(tables_[channel], from, to);
+  run_for(isa, TwoProducts(), from.data(), from.size(), factors.high, factors.low, to);
 }
 
 void PixelValues::add_to(Hasher& hasher) const {

@@ -1,5 +1,6 @@
 #include "muster/data/scaling.h"
 
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -91,6 +92,29 @@ TEST(PixelValuesTest, EachByteBecomesItsValueWhateverTheirNumber) {
       values->put(some, 1, out.data());
       for (size_t i = 0; i < some.size(); ++i) ASSERT_EQ(out[i], value[some[i]]) << count;
       ASSERT_EQ(out.back(), -100) << "behind the end";
+    }
+  }
+}
+
+TEST(PixelValuesTest, WithAnyDeviationAndInstructionSetTheyAreThoseOfTheTable) {
+  std::vector<uint8_t> bytes(256 + 5);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  for (const double mean : {0.0, 0.1307, 0.5}) {
+    for (double deviation : {1.0, 0.3081, 0.225, 1.0 / 255, 3.0, 1e18, 1e25, 1e42, 1e300, 1e-30}) {
+      for (int i = 0; i < 50; ++i, deviation *= 1.0173) {
+        const auto scaling = Scaling::make(source({mean}, {deviation}));
+        const auto values = PixelValues::make(*scaling);
+        ASSERT_TRUE(values.ok());
+        for (const Isa isa : usable_isas()) {
+          std::vector<float> out(bytes.size());
+          values->put(bytes, 1, out.data(), isa);
+          for (size_t k = 0; k < bytes.size(); ++k) {
+            const float expected = (*scaling)(bytes[k] / 255.0, 0);
+            ASSERT_EQ(std::bit_cast<uint32_t>(out[k]), std::bit_cast<uint32_t>(expected))
+                << mean << " " << deviation << " " << isa_name(isa);
+          }
+        }
+      }
     }
   }
 }
