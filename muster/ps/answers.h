@@ -13,6 +13,10 @@ template <typename Request>
 bool is_early(const Request& request, const TableData& data) {
   return data.clock() < request.clock;
 }
+// Once the others have begun another era, the clock that was asked for never comes.
+inline bool is_early(const WholeRequest& request, const TableData& data) {
+  return data.era() <= request.era && data.clock() < request.clock;
+}
 
 // `data`: null if it is not served here.
 ReadAnswer answer_to(const ReadRequest& request, TableData* data);

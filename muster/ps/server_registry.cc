@@ -78,6 +78,15 @@ void ServerRegistry::begin() {
     const auto [other, fresh] = latest.emplace(key.id, key);
     if (!fresh && servers_[other->second].heard <= server.heard) other->second = key;
   }
+  // As of those that join: of two at one address the one that was heard first has ended.
+  std::erase_if(latest, [&](const auto& entry) {
+    const Server& server = servers_[entry.second];
+    return std::ranges::any_of(latest, [&](const auto& other) {
+      const Server& later = servers_[other.second];
+      return !server.last.address.empty() && other.second != entry.second &&
+             later.last.address == server.last.address && later.heard >= server.heard;
+    });
+  });
   if (latest.size() < options_.first) return;
   ServerMap map = next_map();
   for (const auto& [id, key] : latest) {

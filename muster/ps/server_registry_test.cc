@@ -300,6 +300,20 @@ TEST_F(ServerRegistryTest, AnAddressIsTakenUntilTheFirstOneIsGone) {
   EXPECT_EQ(beat_at(c_, "x:2"), Standing::kMember);
 }
 
+TEST_F(ServerRegistryTest, OfTwoAtOneAddressTheLaterOneBegins) {
+  const auto beat_at = [&](const ServerKey& key, const std::string& address) {
+    auto made = heartbeat(key, 0);
+    made.address = address;
+    now_ += 1ms;
+    return registry_->heard(made, now_).standing;
+  };
+  EXPECT_EQ(beat_at(a_, "x:1"), Standing::kWaiting);
+  EXPECT_EQ(beat_at(b_, "x:1"), Standing::kWaiting) << "a has ended, and it has a's port";
+  EXPECT_EQ(beat_at(c_, "x:2"), Standing::kMember);
+  EXPECT_EQ(registry_->maps().newest().servers.size(), 2U);
+  EXPECT_EQ(registry_->maps().newest().find(a_), nullptr);
+}
+
 TEST_F(ServerRegistryTest, WhoWaitedAndWentIsForgotten) {
   beat(a_, 0);
   now_ += 10s;

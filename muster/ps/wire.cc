@@ -12,7 +12,7 @@ namespace muster::ps {
 namespace {
 
 constexpr uint32_t kMagic = 0x5350554d;  // "MUPS"
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 
 // Part of the format: never renumber.
 enum class Kind : uint8_t {
@@ -143,7 +143,7 @@ Packet encode_one(const ReadAnswer& answer) {
 
 Packet encode_one(const WholeRequest& request) {
   return Writer(Kind::kWhole, request.shard, request.epoch, request.contents ? 1 : 0)
-      .add(request.request, static_cast<uint64_t>(request.clock))
+      .add(request.request, request.era, static_cast<uint64_t>(request.clock))
       .finish();
 }
 
@@ -270,7 +270,7 @@ std::optional<WireMessage> decode_client(const Header& header, std::string_view 
       request.shard = header.shard;
       request.epoch = header.epoch;
       request.contents = header.flag != 0;
-      if (!take_each(fields, request.request, request.clock)) return {};
+      if (!take_each(fields, request.request, request.era, request.clock)) return {};
       return request;
     }
     case Kind::kWholeAnswer: {

@@ -63,6 +63,7 @@ struct WholeRequest {
   ShardNumber shard = 0;
   uint64_t epoch = 0;
   uint64_t request = 0;
+  uint64_t era = 0;       // of the clock: a shard of a later era answers at once, with that
   int64_t clock = 0;      // as ReadRequest's
   bool contents = false;  // else its hash is enough
 };

@@ -35,7 +35,7 @@ std::vector<WireMessage> examples() {
           ReadAnswer{7, 22, 23, Served::kYes, 24, floats({0.5F, -1.0F, 2.0F})},
           ReadAnswer{7, 22, 23, Served::kLost, -1, {}},
           ReadAnswer{7, 22, 23, Served::kTooLarge, 0, {}},
-          WholeRequest{8, 25, 26, 27, true},
+          WholeRequest{8, 25, 26, 28, 27, true},
           WholeAnswer{9, 28, 29, Served::kYes, 32, 55, {30, 31}, text("rows")},
           WholeAnswer{9, 28, 29, Served::kNo, 0, 0, {}, {}},
           OrderRequest{10, 33, 34, 35, 36, true},

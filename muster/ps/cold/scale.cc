@@ -45,6 +45,7 @@ struct Arguments {
   std::string keys = "uniform";
 };
 
+constexpr std::chrono::seconds kShowEvery{10};
 constexpr size_t kAhead = 8;          // batches whose rows are being fetched
 constexpr uint64_t kCompared = 1000;  // every so many keys one is compared
 
@@ -158,6 +159,8 @@ class Scale {
     const auto begin = std::chrono::steady_clock::now();
     std::deque<std::pair<Batch, uint64_t>> ahead;
     uint64_t rows = 0;
+    auto shown = begin;
+    uint64_t shown_rows = 0;
     for (uint64_t made = 0, done = 0; done < batches; ++done) {
       for (; made < batches && made < done + kAhead; ++made) {
         Batch batch = make();
@@ -170,6 +173,13 @@ class Scale {
       }
       for (const auto& part : batch) rows += update ? apply(part) : read(part);
       ahead.pop_front();
+      if (const auto now = std::chrono::steady_clock::now(); now - shown >= kShowEvery) {
+        const std::chrono::duration<double> since = now - shown;
+        fmt::print(stderr, "{}: {} of {} batches, {:.2f} million rows a second\n", what, done + 1,
+                   batches, static_cast<double>(rows - shown_rows) / since.count() / 1e6);
+        shown = now;
+        shown_rows = rows;
+      }
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     report(what, rows, seconds.count());

@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 
 // All shards, or their hashes, that were asked for.
 struct Client::WholeRead {
+  uint64_t era = 0;
   int64_t clock = 0;
   bool contents = false;
   std::vector<WholeAnswer> shards;
@@ -233,6 +234,7 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
   }
   static WholeRequest request_of(const WholeRead& read, const Question& /*question*/) {
     WholeRequest request;
+    request.era = read.era;
     request.clock = read.clock;
     request.contents = read.contents;
     return request;
@@ -304,7 +306,10 @@ class Client::Impl final : NetworkListener, PushLinks, Questions<Client::Questio
     for (const auto& one : status.servers) {
       const auto server = servers_.find(one.key);
       if (server == servers_.end() || server->second.missed <= limits_.unreachable) continue;
-      if (one.heard_ago > kHeardWithin) continue;
+      if (one.heard_ago > kHeardWithin) {
+        server->second.missed = Duration{0};  // it was away for all; it gets the whole time again
+        continue;
+      }
       return fail(Error(ErrorKind::kMachine,
                         "parameter server {} at {} could not be reached from here for {} s, though "
                         "the registry at {} hears from it: check the address on which it listens "
@@ -646,9 +651,11 @@ Result<OrderView> Client::order(uint64_t worker, int64_t from, bool results) {
   return std::move(read->view);
 }
 
-Result<std::shared_ptr<Client::WholeRead>> Client::read_all(int64_t clock, bool contents,
+Result<std::shared_ptr<Client::WholeRead>> Client::read_all(uint64_t era, int64_t clock,
+                                                            bool contents,
                                                             const Progress& progress) {
   auto read = std::make_shared<WholeRead>();
+  read->era = era;
   read->clock = clock;
   read->contents = contents;
   read->shards.resize(setup().shards);
@@ -697,19 +704,19 @@ Hash128 hash_of(std::span<const WholeAnswer> shards) {
 }  // namespace
 
 Result<Hash128> Client::hash() {
-  MUSTER_TRY(const auto read, read_all(0, false, {}));
+  MUSTER_TRY(const auto read, read_all(0, 0, false, {}));
   return hash_of(read->shards);
 }
 
 Result<Hash128> Client::hash(uint64_t era, int64_t clock, const Progress& progress) {
-  MUSTER_TRY(const auto read, read_all(clock, false, progress));
+  MUSTER_TRY(const auto read, read_all(era, clock, false, progress));
   MUSTER_RETURN_IF_ERROR(check_cut(*read, era, clock));
   return hash_of(read->shards);
 }
 
 Result<std::vector<std::string>> Client::save(uint64_t era, int64_t clock,
                                               const Progress& progress) {
-  MUSTER_TRY(const auto read, read_all(clock, true, progress));
+  MUSTER_TRY(const auto read, read_all(era, clock, true, progress));
   MUSTER_RETURN_IF_ERROR(check_cut(*read, era, clock));
   std::vector<std::string> shards;
   // One by one: all rows would be there twice.

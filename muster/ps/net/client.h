@@ -118,7 +118,7 @@ class Client {
   struct OrderRead;
   struct Question;
   explicit Client(std::unique_ptr<Impl> impl);
-  Result<std::shared_ptr<WholeRead>> read_all(int64_t clock, bool contents,
+  Result<std::shared_ptr<WholeRead>> read_all(uint64_t era, int64_t clock, bool contents,
                                               const Progress& progress);
   // All shards are at that clock of that era.
   static Status check_cut(const WholeRead& read, uint64_t era, int64_t clock);

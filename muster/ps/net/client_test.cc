@@ -170,6 +170,7 @@ TEST_F(ClientTest, RowsOfAnotherEraAreNotSaved) {
   call([&] { saved = client_->save(2, 3); });
   turn_until([&] { return server_.wholes.size() == kFew; });
   for (const auto& request : server_.wholes) {
+    EXPECT_EQ(request.era, 2U) << "so that a server in another one does not wait for the clock";
     server_.era = request.shard == 5 ? 4 : 2;
     server_.answer(request, Served::kYes);
   }

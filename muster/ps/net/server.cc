@@ -204,6 +204,8 @@ void Server::handle(ConnectionId from, WireMessage message) {
   if (client == clients_.end()) return refuse(from);
   if (auto* const push = std::get_if<PushRequest>(&message)) {
     if (push->push.client != client->second) return refuse(from);
+    // Of two connections of a client, it hears the answer on the one that it uses.
+    connection_of_[client->second] = from;
     fetch_for(push->shard, push->push);
     core_->push(push->shard, push->epoch, std::move(push->push));
   } else if (auto* const request = std::get_if<ReadRequest>(&message)) {

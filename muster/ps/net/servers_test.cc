@@ -243,6 +243,21 @@ TEST(Servers, AReadWaitsForTheCommitOfTheStepBefore) {
   EXPECT_EQ((*early)->weights(), *reader->read(0, keys));
 }
 
+// One that was suspended while the others went back to a checkpoint: what it waits for will not
+// come.
+TEST(Servers, ASaveOfAnEarlierEraDoesNotWaitForItsClock) {
+  ServerProcesses servers(2);
+  const auto suspended = servers.connect();
+  const auto other = servers.connect();
+  const std::vector<std::string> nothing(other->setup().shards);
+  ASSERT_TRUE(suspended->load(1, nothing).ok());
+  ASSERT_TRUE(other->load(2, nothing).ok());
+  const auto saved = suspended->save(1, 100);
+  ASSERT_FALSE(saved.ok());
+  EXPECT_EQ(saved.error().kind(), ErrorKind::kInternal);
+  EXPECT_EQ(saved.error().message(), "rows of era 1 were asked for, and shard 0 is in era 2");
+}
+
 TEST(Servers, StatusSaysWhoIsReadyAndHowManyRowsThereAre) {
   ServerProcesses servers(2);
   const auto client = servers.connect();
@@ -384,13 +399,11 @@ class TwiceConnected final : NetworkListener {
     wait_for("the second one", [&] { return turn() && greeted_ == 2; });
     network_.close(second);
   }
-  // Repeats it, as the server may not have noticed at once that a connection is closed.
+  // The server may not have noticed yet that a connection is closed.
   void push() {
     const Bytes commit(push_bytes({.kind = PushKind::kCommit}, {}, {}));
-    wait_for("the answer of a push", [&] {
-      network_.send(first_, encode(PushRequest{0, epoch_, Push(kSelf, 1, commit)}));
-      return turn() && answered_;
-    });
+    network_.send(first_, encode(PushRequest{0, epoch_, Push(kSelf, 1, commit)}));
+    wait_for("the answer of a push", [&] { return turn() && answered_; });
   }
 
  private:

@@ -160,6 +160,7 @@ void Worker::save_sometimes(int64_t clock, Then then) {
   whole_.clear();
   for (ShardNumber shard = 0; shard < cluster_.shards(); ++shard) {
     WholeRequest request;
+    request.era = era_;
     request.clock = clock;
     request.contents = true;
     questions_.ask(shard, request);
