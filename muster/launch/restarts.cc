@@ -39,7 +39,7 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
                   const RestartOptions& options) {
   const std::string text = ending_text(ending);
   const auto done = [](Then then, std::string reason) {
-    return Verdict{then, Duration{0}, 0, std::move(reason)};
+    return Verdict{then, Duration{0}, 0, 0, std::move(reason)};
   };
   if (ending.signal == 0) {
     // 143: told twice to leave, it did not wait for the step boundary.
@@ -62,12 +62,14 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
                                            recent, human_seconds(seconds(options.within))));
   }
   const int64_t before = now - history.started >= options.settled ? 0 : history.in_a_row;
-  if (ending.signal == 0 && kind_of(ending) == ErrorKind::kMachine &&
-      before >= options.most_of_machine) {
-    return done(Then::kGiveUp, fmt::format("{}; {} restarts in a row did not help", text, before));
+  const bool machine = ending.signal == 0 && kind_of(ending) == ErrorKind::kMachine;
+  const int64_t helpless = now - history.started >= options.within ? 0 : history.of_machine;
+  if (machine && helpless >= options.most_of_machine) {
+    return done(Then::kGiveUp,
+                fmt::format("{}; {} restarts for that did not help", text, helpless));
   }
   const Duration after = pause(before, options);
-  return {Then::kAgain, after, before + 1,
+  return {Then::kAgain, after, before + 1, machine ? helpless + 1 : helpless,
           after == Duration{0}
               ? text + "; it is started again"
               : fmt::format("{}; it is started again in {:.3g} s", text, seconds(after))};
@@ -76,6 +78,7 @@ Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,
 void note_restart(Moment now, SlotHistory& history, const Verdict& verdict,
                   const RestartOptions& options) {
   history.in_a_row = verdict.in_a_row;
+  history.of_machine = verdict.of_machine;
   history.started = now;
   history.restarts.push_back(now);
   while (now - history.restarts.front() >= options.within) history.restarts.pop_front();

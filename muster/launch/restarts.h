@@ -28,13 +28,15 @@ struct RestartOptions {
   // about as many rows.
   bool machine_errors_end_job = false;
   // What its machine cannot do it may learn to (memory gets free, credentials are put there). After
-  // so many restarts in a row it is not likely any more.
+  // so many restarts for that reason it is not likely any more. Whoever ran for `within` begins
+  // anew.
   int64_t most_of_machine = 4;
 };
 
 struct SlotHistory {
   Moment started;               // the last time
   int64_t in_a_row = 0;         // restarts since it last ran for `settled`
+  int64_t of_machine = 0;       // restarts for kMachine since it last ran for `within`
   std::deque<Moment> restarts;  // oldest first; those that may still count
 };
 
@@ -49,8 +51,9 @@ enum class Then {
 struct Verdict {
   Then then = Then::kAgain;
   Duration after{0};
-  int64_t in_a_row = 0;  // with kAgain: that restart included
-  std::string reason;    // behind the worker's name: "was killed by SIGKILL; it is started again"
+  int64_t in_a_row = 0;    // with kAgain: that restart included
+  int64_t of_machine = 0;  // likewise
+  std::string reason;      // behind the worker's name: "was killed by SIGKILL; it is started again"
 };
 
 Verdict after_end(Moment now, const SlotHistory& history, const Ending& ending,

@@ -67,7 +67,15 @@ TEST(Restarts, WhatAMachineCannotDoIsTriedAFewTimesOnly) {
   slot.restart(slot.runs(1s));  // killed: that is no reason to give up
   const auto verdict = slot.runs(1s, exit_with(8));
   EXPECT_EQ(verdict.then, Then::kGiveUp);
-  EXPECT_EQ(verdict.reason, "left with exit code 8 (machine); 5 restarts in a row did not help");
+  EXPECT_EQ(verdict.reason, "left with exit code 8 (machine); 4 restarts for that did not help");
+}
+
+// A server that it cannot reach is noticed after half a minute.
+TEST(Restarts, WhatAMachineCannotDoMayShowLate) {
+  Slot slot;
+  for (int i = 0; i < 4; ++i) slot.restart(slot.runs(32s, exit_with(8)));
+  EXPECT_EQ(slot.runs(32s, exit_with(8)).then, Then::kGiveUp);
+  EXPECT_EQ(slot.runs(11min, exit_with(8)).then, Then::kAgain) << "it worked for long";
 }
 
 TEST(Restarts, WhoHasTakenPartBeginsAnew) {

@@ -139,10 +139,12 @@ class Supervisor::Loop {
       case SIGTSTP:
         if (stopping_) break;  // its end is near, and must not wait for `fg`
         send_all(SIGTSTP);
+        if (options_.pass_on) options_.pass_on(SIGTSTP);
         raise(SIGSTOP);  // returns when somebody continues us; SIGCONT then waits in the queue
         break;
       default:
         send_all(number);
+        if (number == SIGCONT && options_.pass_on) options_.pass_on(SIGCONT);
     }
   }
 
@@ -234,7 +236,7 @@ class Supervisor::Loop {
     const Moment now = clock_.now();
     Verdict verdict = after_end(now, slot.history, ending, options_.restarts);
     if (verdict.then == Then::kAgain && !finished() && options_.ended && options_.ended()) {
-      verdict = {Then::kEndJob, Duration{0}, 0, ending_text(ending)};
+      verdict = {Then::kEndJob, Duration{0}, 0, 0, ending_text(ending)};
     }
     const bool failed = verdict.then == Then::kAgain || verdict.then == Then::kGiveUp ||
                         verdict.then == Then::kEndJob;

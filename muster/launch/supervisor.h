@@ -36,12 +36,14 @@ namespace muster::launch {
 // One thing that went wrong: a worker, or another process of the job, that ended otherwise than it
 // should.
 struct WorkerFailure {
+  static constexpr const char* kWorker = "worker";
+
   std::string id;
   Moment when;
   Ending ending;
-  std::string reason;           // behind "worker ID ": how it ended, and what that led to
-  std::string last_words;       // the last lines of its standard error; may be empty
-  std::string role = "worker";  // stands in front of the id
+  std::string reason;          // behind "worker ID ": how it ended, and what that led to
+  std::string last_words;      // the last lines of its standard error; may be empty
+  std::string role = kWorker;  // stands in front of the id
 };
 
 struct SupervisorOptions {
@@ -72,6 +74,9 @@ struct SupervisorOptions {
   std::function<std::vector<KillRequest>()> take_kill_requests;
   // Called each time round the loop; returns when it wants to be called again at the latest.
   std::function<std::optional<Moment>(Moment now)> look;
+  // A signal that the workers get and that stops or continues everything (SIGTSTP, SIGCONT): for
+  // processes of the job that run() did not start.
+  std::function<void(int number)> pass_on;
   // The failure of a process without which the job cannot continue, and which run() did not start.
   // It ends the job. Asked after each look().
   std::function<std::optional<WorkerFailure>()> take_failure;

@@ -254,6 +254,28 @@ def check_lost_rows(muster, folder):
     print("all servers were killed: the job ended with exit code 6, and was resumed", flush=True)
 
 
+def check_suspended(muster, folder):
+    """Ctrl-Z and fg."""
+    steps = 400
+    expected = train(muster, JOB, os.path.join(folder, "not-suspended"), [f"steps={steps}"], 0, 0)["weights_hash"]
+    run = os.path.join(folder, "suspended")
+    process, others = start(muster, run, steps, "checkpoint.every=16 steps")
+    process.send_signal(signal.SIGTSTP)
+    until = time.monotonic() + 10
+    while any((stat_of(pid) or "T")[0] != "T" for pid in (process.pid, *others)):
+        if time.monotonic() > until:
+            sys.exit("Ctrl-Z does not suspend all processes of a job with servers")
+        time.sleep(0.02)
+    time.sleep(3)  # longer than a lease
+    process.send_signal(signal.SIGCONT)
+    process.wait()
+    with open(os.path.join(run, "result.json")) as file:
+        found = json.load(file)["weights_hash"]
+    if process.returncode != 0 or found != expected:
+        sys.exit(f"suspended and continued: exit code {process.returncode}, {found}, not {expected}")
+    print(f"{1 + len(others)} processes were suspended by Ctrl-Z and continued: the same bits", flush=True)
+
+
 def check_full_memory(muster, folder):
     """The first server without memory for a row ends the job, and what it says is shown."""
     run = os.path.join(folder, "full")
@@ -298,6 +320,7 @@ def main():
     if args.only == "ends":
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             check_killed_launcher(muster, folder)
+            check_suspended(muster, folder)
             check_interrupted_round(muster, folder)
             check_lost_rows(muster, folder)
             check_full_memory(muster, folder)

@@ -186,6 +186,12 @@ std::optional<Moment> JobServers::look(Moment now) {
   return again;
 }
 
+void JobServers::send(int number) {
+  for (auto& [id, slot] : slots_) {
+    if (slot.process != nullptr) slot.process->send(number);
+  }
+}
+
 void JobServers::see_end(const std::string& id, Slot& slot, Moment now) {
   const auto seen = launch::reap(slot.process->pid());
   if (!seen) return;

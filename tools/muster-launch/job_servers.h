@@ -66,6 +66,8 @@ class JobServers {
   const std::string& address() const { return registry_->address(); }
   // Sees who has ended, and starts again who is due. When it wants to be called again.
   std::optional<Moment> look(Moment now);
+  // To all of them that are there.
+  void send(int number);
   // The first failure that ends the job, once.
   std::optional<launch::WorkerFailure> take_failure() { return std::exchange(failure_, {}); }
 

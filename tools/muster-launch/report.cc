@@ -89,7 +89,8 @@ int report_end(const launch::JobEnd& end, const track::RunDirectory& run, const 
   if (end.finished) {
     // A program with a loop of its own may say after its training that something is wrong
     // (sys.exit("too bad")). What else goes wrong while workers leave does not count.
-    const bool refused = end.failure && launch::kind_of(end.failure->ending) == ErrorKind::kJob;
+    const bool refused = end.failure && end.failure->role == launch::WorkerFailure::kWorker &&
+                         launch::kind_of(end.failure->ending) == ErrorKind::kJob;
     if (!refused) return 0;
     return tell_failure(*end.failure, "the training itself is complete", json, context).exit_code;
   }

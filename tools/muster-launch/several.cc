@@ -216,7 +216,10 @@ Outcome train_with_events(const ReadyRun& ready, const SeveralArguments& several
     const auto sooner = servers != nullptr ? servers->look(now) : std::nullopt;
     return again && sooner ? std::min(again, sooner) : (again ? again : sooner);
   };
-  if (servers != nullptr) options.take_failure = [&] { return servers->take_failure(); };
+  if (servers != nullptr) {
+    options.take_failure = [&] { return servers->take_failure(); };
+    options.pass_on = [&](int number) { servers->send(number); };
+  }
   MUSTER_RETURN_IF_ERROR(context.console.flush());
   launch::Supervisor supervisor(std::move(options), *starter, held, waker, context.clock);
   MUSTER_TRY(auto end, supervisor.run());
