@@ -11,6 +11,9 @@
 namespace muster::track {
 namespace {
 
+using std::filesystem::perms;
+constexpr perms kMayRead = perms::owner_read | perms::group_read | perms::others_read;
+
 std::filesystem::path path_in(const std::string& run_directory) {
   std::error_code failed;
   return std::filesystem::absolute(run_directory, failed) / "program";
@@ -29,12 +32,13 @@ Result<std::string> write_start_script(FileSystem& files, const std::string& run
                                        const std::vector<std::string>& start) {
   const auto path = path_in(run_directory);
   MUSTER_RETURN_IF_ERROR(write_file_atomically(files, path.string(), start_script(start)));
-  using std::filesystem::perms;
+  // Whoever may read it, by the umask, may execute it.
   std::error_code failed;
-  std::filesystem::permissions(path,
-                               perms::owner_all | perms::group_read | perms::group_exec |
-                                   perms::others_read | perms::others_exec,
-                               failed);
+  const auto read = std::filesystem::status(path, failed).permissions() & kMayRead;
+  if (!failed) {
+    std::filesystem::permissions(path, static_cast<perms>(static_cast<unsigned>(read) >> 2U),
+                                 std::filesystem::perm_options::add, failed);
+  }
   if (failed) {
     return io_error(failed.value(), fmt::format("cannot make '{}' executable", path.string()));
   }

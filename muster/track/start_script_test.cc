@@ -1,6 +1,9 @@
 #include "muster/track/start_script.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,6 +28,17 @@ TEST(StartScriptTest, PassesItsWordsOn) {
   std::stringstream text;
   text << std::ifstream(out).rdbuf();
   EXPECT_EQ(text.str(), "it's|$HOME|[\"a b\"]|train|a b|");
+}
+
+// Its words may be nobody else's business.
+TEST(StartScriptTest, TheUmaskSaysWhoMayReadIt) {
+  const TempDirectory directory;
+  const auto files = posix_file_system();
+  const mode_t before = umask(077);
+  const auto script = write_start_script(*files, directory.path(), {"true", "--token", "secret"});
+  umask(before);
+  ASSERT_TRUE(script.ok());
+  EXPECT_EQ(std::filesystem::status(*script).permissions(), std::filesystem::perms::owner_all);
 }
 
 }  // namespace
