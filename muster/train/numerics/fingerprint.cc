@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <cstdlib>
+#include <mutex>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -122,13 +123,16 @@ void prepare_process() {
 
 void use_threads_in_operations(int threads) {
   at::set_num_threads(threads);
-  auto& context = at::globalContext();
-  // One thread computes the same bits either way. Others may be computing if it is on already.
-  if (threads < 2 || context.deterministicAlgorithms()) return;
-  // An operator that has no such algorithm warns and runs: it may be reproducible on the CPU.
-  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
-  // It costs time, and jobs with one thread do without it.
-  context.setDeterministicFillUninitializedMemory(false);
+  if (threads < 2) return;  // one thread computes the same bits either way
+  // All threads of a team come here before they compute.
+  static std::once_flag once;
+  std::call_once(once, [] {
+    auto& context = at::globalContext();
+    // An operator that has no such algorithm warns and runs: it may be reproducible on the CPU.
+    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+    // It costs time, and jobs with one thread do without it.
+    context.setDeterministicFillUninitializedMemory(false);
+  });
 }
 
 Result<std::string> check_gloo() {
