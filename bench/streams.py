@@ -15,7 +15,8 @@ records   `muster data check` of raw TFRecord, LMDB and Parquet against the bare
 s3        ranges of 4 MiB from MinIO, 8 at once, against libcurl alone (muster_store_benchmark); of the client's processor time, and of
           wall time, in which MinIO works on the same cores
 compute   LeNet with all of MNIST in memory, and with the same data as TFRecord in MinIO, in blocks of 64 KiB with as little memory as
-          the order needs, so that most of what a step reads is fetched while the job trains: time per step, by turns
+          the order needs, so that most of what a step reads is fetched while the job trains: time per step, by turns; MinIO has the
+          same cores, so also the processor time of the worker alone
 mosaic    the same MDS shards with MosaicML Streaming: samples per second of processor time, time to the first batch
 recovery  the pause of training when a worker is killed and its lanes move: data in memory, and from MinIO with late answers
 quality   Fashion-MNIST sorted by class: accuracy over seeds with the orders full and strata, and strata on shuffled files

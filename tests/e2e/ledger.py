@@ -29,7 +29,7 @@ import time
 from collections import Counter
 
 import stores
-from stream_data import FORMATS, SOURCE, newest_checkpoint, read_safetensors, write_safetensors
+from stream_data import FORMATS, NEEDS_PYARROW, SOURCE, newest_checkpoint, read_safetensors, write_safetensors
 from streams import train
 
 BATCH, LANES = 20, 3
@@ -249,7 +249,7 @@ def check_bytes(args, muster, workers, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.environ.get("MUSTER_BIN_DIR", os.path.join(SOURCE, "build/release/bin")))
-    parser.add_argument("--formats", default=",".join(name for name in FORMATS if not name.endswith(".png") and name != "parquet"))
+    parser.add_argument("--formats", default=",".join(name for name in FORMATS if not name.endswith(".png") and name not in NEEDS_PYARROW))
     parser.add_argument("--sizes", default="265,1005", help="numbers of samples")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--passes", type=int, default=3)

@@ -1,7 +1,7 @@
 """Writes samples in the formats that are read by blocks, and says what a job must have to read them.
 
 A sample is (bytes, label); the bytes are pixels. FORMATS has the formats by name: to test another one, add it there. The files
-are written by hand, with the standard library, all but Parquet's: those of the real tools are in muster/data/blocks/testdata.
+are written by hand, with the standard library, all but those of NEEDS_PYARROW: those of the real tools are in muster/data/blocks/testdata.
 """
 import gzip
 import importlib.util
@@ -73,13 +73,27 @@ def csv(samples, first):
 
 
 def parquet(samples, first):
-    """Needs pyarrow, which the other formats do not. A row group has about 16 KiB."""
+    """Needs pyarrow. A row group has about 16 KiB."""
     import pyarrow
     import pyarrow.parquet
     table = pyarrow.table({"image": pyarrow.array([bytes(pixels) for pixels, _ in samples], pyarrow.binary()),
                            "label": pyarrow.array([label for _, label in samples], pyarrow.int64())})
     out = io.BytesIO()
     pyarrow.parquet.write_table(table, out, row_group_size=max(1, 16384 // len(samples[0][0])), use_dictionary=False)
+    return out.getvalue()
+
+
+def arrow(samples, first):
+    """Needs pyarrow too. A record batch has about 16 KiB."""
+    import pyarrow
+    schema = pyarrow.schema([("image", pyarrow.binary()), ("label", pyarrow.int64())])
+    out = io.BytesIO()
+    with pyarrow.ipc.new_file(out, schema) as writer:
+        some = max(1, 16384 // len(samples[0][0]))
+        for begin in range(0, len(samples), some):
+            part = samples[begin:begin + some]
+            writer.write_batch(pyarrow.record_batch([pyarrow.array([bytes(pixels) for pixels, _ in part], pyarrow.binary()),
+                                                     pyarrow.array([label for _, label in part], pyarrow.int64())], schema))
     return out.getvalue()
 
 
@@ -120,8 +134,10 @@ FORMATS = {
     "jsonl": Format("jsonl", "jsonl", jsonl, args="input: image", scaled=False),
     "jsonl.gz": Format("jsonl", "jsonl.gz", gzipped(jsonl), args="input: image", scaled=False),
     "parquet": Format("parquet", "parquet", parquet, args=RAW),
+    "arrow": Format("arrow", "arrow", arrow, args=RAW),
     "csv": Format("csv", "csv", csv, options=", read: blocks, header: false", scaled=False),
 }
+NEEDS_PYARROW = ("parquet", "arrow")
 
 
 def mnist(part):
