@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 // Of the memory that is given, free pieces that wait for the next block hold one part in so many.
-constexpr uint64_t kFreeShare = 32;
+constexpr uint64_t kFreeShare = 12;
 
 Moment now() { return std::chrono::steady_clock::now(); }
 
