@@ -40,6 +40,27 @@ struct TwoProducts {
   }
 };
 
+struct ThreeInTurns {
+  MUSTER_ALWAYS_INLINE void operator()(const uint8_t* __restrict from, size_t n, const float* high,
+                                       const float* low, float* __restrict first,
+                                       float* __restrict second, float* __restrict third) const {
+    const float high0 = high[0];
+    const float high1 = high[1];
+    const float high2 = high[2];
+    const float low0 = low[0];
+    const float low1 = low[1];
+    const float low2 = low[2];
+    for (size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<float>(from[3 * i]);
+      const auto y = static_cast<float>(from[3 * i + 1]);
+      const auto z = static_cast<float>(from[3 * i + 2]);
+      first[i] = x * high0 + x * low0;
+      second[i] = y * high1 + y * low1;
+      third[i] = z * high2 + z * low2;
+    }
+  }
+};
+
 }  // namespace
 
 Result<Scaling> Scaling::make(const config::SourceOptions& options) {
@@ -134,9 +155,30 @@ void PixelValues::put(std::span<const uint8_t> planes, size_t channels, float* t
 
 void PixelValues::put_channel(size_t channel, std::span<const uint8_t> from, float* to,
                               Isa isa) const {
-  const Factors factors = factors_[channel];
-  if (factors.high == 0) return put_bytes(tables_[channel], from, to);
-  run_for(isa, TwoProducts(), from.data(), from.size(), factors.high, factors.low, to);
+  const auto [high, low] = factors(channel);
+  if (high == 0) return put_bytes(of(channel), from, to);
+  run_for(isa, TwoProducts(), from.data(), from.size(), high, low, to);
+}
+
+void PixelValues::put_in_turns(std::span<const uint8_t> pixels, float* to, Isa isa) const {
+  const size_t area = pixels.size() / 3;
+  const std::array high = {factors(0).high, factors(1).high, factors(2).high};
+  const std::array low = {factors(0).low, factors(1).low, factors(2).low};
+  // Without vectors the table is quicker.
+  if (isa != Isa::kBaseline && std::ranges::find(high, 0.0F) == high.end()) {
+    run_for(isa, ThreeInTurns(), pixels.data(), area, high.data(), low.data(), to, to + area,
+            to + 2 * area);
+    return;
+  }
+  const Table& first = of(0);
+  const Table& second = of(1);
+  const Table& third = of(2);
+  const uint8_t* from = pixels.data();
+  for (size_t i = 0; i < area; ++i, from += 3) {
+    to[i] = first[from[0]];
+    to[i + area] = second[from[1]];
+    to[i + 2 * area] = third[from[2]];
+  }
 }
 
 void PixelValues::add_to(Hasher& hasher) const {

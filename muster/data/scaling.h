@@ -67,6 +67,8 @@ class PixelValues {
   // Writes what these bytes become, which are `channels` planes of the same size. Every `isa` gives
   // the same bits.
   void put(std::span<const uint8_t> planes, size_t channels, float* to, Isa isa = best_isa()) const;
+  // The same of three channels whose bytes take turns, as those of red, green and blue in an image.
+  void put_in_turns(std::span<const uint8_t> pixels, float* to, Isa isa = best_isa()) const;
   void add_to(Hasher& hasher) const;
 
  private:
@@ -77,6 +79,7 @@ class PixelValues {
     float low = 0;
   };
   static Factors factors_of(double factor, const Table& table);
+  Factors factors(size_t channel) const { return factors_[factors_.size() == 1 ? 0 : channel]; }
   void put_channel(size_t channel, std::span<const uint8_t> from, float* to, Isa isa) const;
 
   std::vector<Table> tables_;     // one, or one for each channel

@@ -128,6 +128,29 @@ TEST(PixelValuesTest, EachChannelHasItsOwn) {
   EXPECT_THAT(out, ElementsAre(0, 1, -0.5F, 0, -0.5F, -0.25F));
 }
 
+TEST(PixelValuesTest, ChannelsMayTakeTurns) {
+  for (const auto& options :
+       {source({0}, {1}), source({0}, {0.225}), source({0, 0, 0}, {0.229, 0.224, 0.225}),
+        source({0, 0.456, 0}, {0.229, 0.224, 0.225}), source({0.5}, {0.5})}) {
+    const auto values = PixelValues::make(*Scaling::make(options));
+    ASSERT_TRUE(values.ok());
+    for (const size_t area : {0, 1, 7, 64, 1000}) {
+      std::vector<uint8_t> pixels(3 * area);
+      for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 41 + i / 256);
+      for (const Isa isa : usable_isas()) {
+        std::vector<float> out(pixels.size() + 1, -100);
+        values->put_in_turns(pixels, out.data(), isa);
+        for (size_t i = 0; i < pixels.size(); ++i) {
+          ASSERT_EQ(std::bit_cast<uint32_t>(out[i % 3 * area + i / 3]),
+                    std::bit_cast<uint32_t>(values->of(i % 3)[pixels[i]]))
+              << area << " " << isa_name(isa);
+        }
+        ASSERT_EQ(out.back(), -100) << "behind the end";
+      }
+    }
+  }
+}
+
 TEST(PixelValuesTest, ADeviationThatIsTooSmallIsNamed) {
   const auto values = PixelValues::make(*Scaling::make(source({0}, {1, 1e-200})));
   ASSERT_FALSE(values.ok());

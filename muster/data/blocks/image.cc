@@ -286,23 +286,10 @@ Result<Image> decode_image(std::span<const std::byte> file, size_t channels, uin
 
 void write_planes(const Image& image, const PixelValues& values, float* to) {
   const size_t area = image.height * image.width;
-  if (image.channels == 3) {
-    const uint8_t* from = image.pixels.get();
-    const auto& red = values.of(0);
-    const auto& green = values.of(1);
-    const auto& blue = values.of(2);
-    for (size_t i = 0; i < area; ++i, from += 3) {
-      to[i] = red[from[0]];
-      to[i + area] = green[from[1]];
-      to[i + 2 * area] = blue[from[2]];
-    }
-    return;
-  }
-  for (size_t i = 0; i < area; ++i) {
-    for (size_t c = 0; c < image.channels; ++c) {
-      to[c * area + i] = values.of(c)[image.pixels[i * image.channels + c]];
-    }
-  }
+  const std::span<const uint8_t> pixels(image.pixels.get(), area * image.channels);
+  if (image.channels == 3) return values.put_in_turns(pixels, to);
+  MUSTER_CHECK(image.channels == 1, "an image has 1 or 3 channels");
+  values.put(pixels, 1, to);
 }
 
 }  // namespace muster::data

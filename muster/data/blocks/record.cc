@@ -278,6 +278,10 @@ Status Recipe::put_pixels(std::span<const std::byte> raw, const Schema& schema, 
     pixels_.put({from, elements}, channels, to);
     return {};
   }
+  if (channels == 3) {
+    pixels_.put_in_turns({from, elements}, to);
+    return {};
+  }
   const size_t area = elements / channels;
   for (size_t i = 0; i < area; ++i) {
     for (size_t c = 0; c < channels; ++c) to[c * area + i] = pixels_.of(c)[from[i * channels + c]];
