@@ -209,7 +209,7 @@ def step_times(run):
 
 def idx_of(args, name):
     """The directory with the IDX files of this data set, all of it: the sample in the repository has 2,000 images, too few to stream."""
-    folder = pathlib.Path(args.data, name)
+    folder = pathlib.Path(args.data, name).resolve()
     if not (folder / "train-images-idx3-ubyte.gz").exists():
         sys.exit(f"there is no {folder}/train-images-idx3-ubyte.gz: give the directory with all of mnist and fashion-mnist with --data")
     if len(convert.read_idx(folder / "train-labels-idx1-ubyte.gz")) < 50000:
