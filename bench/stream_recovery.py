@@ -25,15 +25,16 @@ name: recovery
 seed: 7
 model: {{ zoo: lenet }}
 data:
-  train: {train}
-  block: 16KiB
-  memory: 256KiB
+  train: {train}{blocks}
 batch: 64
 lanes: 8
 passes: {passes}
 optimizer: {{ kind: sgd, lr: 0.02, momentum: 0.9 }}
 track: {{ every: 1 steps }}
 """
+BLOCKS = """
+  block: 16KiB
+  memory: 256KiB"""
 SHAPE, SCALING = (1, 28, 28), ", classes: 10, mean: 0.1307, deviation: 0.3081"
 STEPS = 90  # that a fault takes, calm: until all workers have rejoined, and a second
 GOAL = 0.3  # seconds
@@ -76,7 +77,7 @@ def recovery(args, folder):
                        "streamed": kind.source(f"{address}/{os.path.basename(local)}", SHAPE, SCALING)}
             for name, source in sources.items():
                 place = os.path.join(folder, name.replace(" ", "-"))
-                job = write_file(f"{place}.yaml", JOB.format(train=source, passes=passes))
+                job = write_file(f"{place}.yaml", JOB.format(train=source, passes=passes, blocks=BLOCKS if name == "streamed" else ""))
                 found[name] = pauses(args, job, [], minio.environment(proxy.port), place)
     for name, (values, step) in found.items():
         print(f"recovery {name}: {len(values)} kills, pause {statistics.median(values):.2f} s, longest {max(values):.2f} s; a step takes "
