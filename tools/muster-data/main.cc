@@ -43,8 +43,10 @@ Outcome carry_out(const Other&, Context&) {
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a server may close a connection (muster/store/README.md)
   // Blocks come and go. glibc would give each back to the kernel and page-fault the next one in.
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // more is not possible
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // NOLINTEND(concurrency-mt-unsafe)
   return run_program(argc, argv, [](const Request& request, Context& context) {
     return std::visit([&](const auto& arguments) { return carry_out(arguments, context); },
                       request);

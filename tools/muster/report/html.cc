@@ -22,9 +22,8 @@ std::string escaped(std::string_view text) {
                             (code >= 0x2066 && code <= 0x2069);
     // Where nothing was read, one byte is passed over.
     if (at == begin) ++at;
-    if (at == begin + 1 && code > 0x7f) {
-      out += "\xef\xbf\xbd";
-    } else if (is_control) {
+    const bool is_broken = at == begin + 1 && code > 0x7f;
+    if (is_broken || is_control) {
       out += "\xef\xbf\xbd";
     } else if (code == '&') {
       out += "&amp;";
