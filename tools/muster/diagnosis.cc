@@ -102,7 +102,8 @@ void advise_on_probe(const Findings& findings, std::vector<Advice>& advice) {
     return;
   }
   const Probe& probe = *findings.probe;
-  if (probe.gloo.find("torch") != std::string::npos) {
+  // Of the file alone: a wheel's directories have torch in their names.
+  if (probe.gloo.find("torch", probe.gloo.rfind('/') + 1) != std::string::npos) {
     advice.push_back({true, fmt::format("Gloo's code comes from libtorch ({}) and not from the "
                                         "system's libgloo: link gloo before torch",
                                         probe.gloo)});

@@ -97,6 +97,12 @@ TEST(Advise, TheWrongGloo) {
   EXPECT_THAT(only_advice(findings, true), HasSubstr("link gloo before torch"));
 }
 
+TEST(Advise, TheGlooOfAWheelIsInADirectoryOfThatName) {
+  auto findings = healthy();
+  findings.probe->gloo = "/venv/site-packages/muster/bin/torch/../muster_train.libs/libgloo.so.0";
+  EXPECT_THAT(advise(findings), IsEmpty());
+}
+
 TEST(Advise, WithoutAWorkerNothingCanTrain) {
   auto findings = healthy();
   findings.probe.reset();
