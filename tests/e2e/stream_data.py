@@ -84,12 +84,12 @@ def parquet(samples, first):
 
 
 def arrow(samples, first):
-    """Needs pyarrow too. A record batch has about 16 KiB."""
+    """Needs pyarrow too. A record batch has about 8 KiB."""
     import pyarrow
     schema = pyarrow.schema([("image", pyarrow.binary()), ("label", pyarrow.int64())])
     out = io.BytesIO()
     with pyarrow.ipc.new_file(out, schema) as writer:
-        some = max(1, 16384 // len(samples[0][0]))
+        some = max(1, 8192 // len(samples[0][0]))
         for begin in range(0, len(samples), some):
             part = samples[begin:begin + some]
             writer.write_batch(pyarrow.record_batch([pyarrow.array([bytes(pixels) for pixels, _ in part], pyarrow.binary()),
